@@ -19,7 +19,7 @@ _YOUNG_OBJECTS: Final = 1_500
 second where every call creates a task, and find next to nothing."""
 _NEVER: Final = 1_000_000_000
 _GROWTH: Final = 2.0
-_LEAST_GROWTH_BLOCKS: Final = 1_500_000
+_MIN_GROWTH_BLOCKS: Final = 1_500_000
 """About 150 MB of small objects: what cycles may hold before a full collection runs under load. 15,000 open tasks are less."""
 _GROWTH_WHEN_IDLE: Final = 1.1
 _IDLE_SHARE: Final = 0.1
@@ -57,7 +57,7 @@ class GarbageCollector:
             gc.collect()
             gc.freeze()
             self._blocks = sys.getallocatedblocks()
-        elif blocks > max(self._blocks * _GROWTH, self._blocks + _LEAST_GROWTH_BLOCKS) or (
+        elif blocks > max(self._blocks * _GROWTH, self._blocks + _MIN_GROWTH_BLOCKS) or (
             is_idle and blocks > self._blocks * _GROWTH_WHEN_IDLE
         ):
             gc.collect()

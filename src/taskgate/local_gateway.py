@@ -233,7 +233,7 @@ class LocalGateway:
         await asyncio.gather(*(server.keep_places(present) for server in self._app.servers.values()))
 
 
-def tell_starter(text: str) -> None:
+def report_to_starter(text: str) -> None:
     """Report to the bridge that started this gateway, if any, that it is `ready`, or `failed CODE WHY`."""
     given = os.environ.pop(READY_VARIABLE, "")
     if given.isdigit():

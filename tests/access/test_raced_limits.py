@@ -78,7 +78,7 @@ async def test_parallel_uses_of_the_subscribe_tool_stay_within_their_limit(monke
 
 @seam
 async def test_parallel_pages_stay_within_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_updates, "MOST_STREAMS", MOST)
+    monkeypatch.setattr(live_updates, "MAX_STREAMS", MOST)
     async with Gateway({}, {}) as gate:
         headers = {"authorization": f"Bearer {gate.operator_token}"}
         streams = [gate.http("GET", "/api/v1/events", headers=headers) for _ in range(AT_ONCE)]

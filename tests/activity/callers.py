@@ -41,7 +41,7 @@ async def call(caller: Caller, name: str, /, **arguments: Any) -> dict[str, Any]
     return await caller.ask("tools/call", {"name": name, "arguments": arguments})
 
 
-async def told(caller: Caller, name: str, /, **arguments: Any) -> dict[str, Any]:
+async def call_json(caller: Caller, name: str, /, **arguments: Any) -> dict[str, Any]:
     """Call a tool of the gateway and read its JSON blocks as one object."""
     return read(await call(caller, name, **arguments))
 

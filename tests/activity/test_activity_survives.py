@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.activity.callers import Caller, call, http_session, http_stateless, read, task_result, told
+from tests.activity.callers import Caller, call, call_json, http_session, http_stateless, read, task_result
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.peers import UPSTREAMS, Generation, Upstream, every_third
 
@@ -37,7 +37,7 @@ def events_in(seen: dict[str, Any]) -> list[dict[str, Any]]:
 
 async def collect(caller: Caller, kind: str, events: list[dict[str, Any]]) -> None:
     while kind not in [event["type"] for event in events]:
-        events += events_in(await told(caller, "await_activity", timeout_ms=3000))
+        events += events_in(await call_json(caller, "await_activity", timeout_ms=3000))
 
 
 async def test_events_of_tasks_survive_the_gateway_being_killed(gateway: Gateway) -> None:
@@ -57,9 +57,9 @@ async def test_events_of_tasks_survive_the_gateway_being_killed(gateway: Gateway
         new = [event for event in later if event["id"] not in told_ids]
         assert [event["type"] for event in new] == ["task_failed"]
         assert new[0]["data"]["task_id"] == task_id
-        exact = events_in(await told(caller, "await_activity", timeout_ms=1000, after=told_ids[-1]))
+        exact = events_in(await call_json(caller, "await_activity", timeout_ms=1000, after=told_ids[-1]))
         assert [event["id"] for event in exact] == [new[0]["id"]]
-        assert (await told(caller, "get_task", task_id=task_id))["task"]["status"] == "failed"
+        assert (await call_json(caller, "get_task", task_id=task_id))["task"]["status"] == "failed"
 
 
 async def test_a_promoted_call_ends_by_the_same_rules_after_a_restart_in_order(gateway: Gateway) -> None:
@@ -71,10 +71,10 @@ async def test_a_promoted_call_ends_by_the_same_rules_after_a_restart_in_order(g
     async with http_stateless(gateway, client="bob") as caller:
         events: list[dict[str, Any]] = []
         await collect(caller, "task_failed", events)
-        assert (await told(caller, "get_elicitations"))["elicitations"] == []
+        assert (await call_json(caller, "get_elicitations"))["elicitations"] == []
         ids = [event["id"] for event in events]
         assert len(ids) == len(set(ids))
-        assert (await told(caller, "get_task", task_id=task_id))["task"]["status"] == "failed"
+        assert (await call_json(caller, "get_task", task_id=task_id))["task"]["status"] == "failed"
 
 
 def facade_over(servers: dict[str, Any]) -> dict[str, Any]:
@@ -102,15 +102,15 @@ async def test_every_real_server_is_asked_for_through_the_inbox_by_callers_of_bo
 
 
 async def asked_and_answered(caller: Caller) -> None:
-    await told(caller, "list_tools")
+    await call_json(caller, "list_tools")
     promoted = read(await call(caller, "execute_tool", server="peer", tool="ask", timeout_ms=500))
     asked: list[dict[str, Any]] = []
     while not asked:
-        asked = (await told(caller, "get_elicitations"))["elicitations"]
+        asked = (await call_json(caller, "get_elicitations"))["elicitations"]
         if not asked:
-            await told(caller, "await_activity", timeout_ms=500)
+            await call_json(caller, "await_activity", timeout_ms=500)
     answer = {"request_id": asked[0]["request_id"], "action": "accept", "content": {"name": "Ann"}}
-    assert (await told(caller, "respond_to_elicitation", **answer))["success"] is True
+    assert (await call_json(caller, "respond_to_elicitation", **answer))["success"] is True
     task_id = promoted["proxy_task"]["task_id"]
     result = read(await task_result(caller, task_id))
     assert "Ann" in result["text"], result
@@ -129,18 +129,18 @@ async def test_a_question_of_a_stateless_server_survives_the_gateway_being_kille
 ) -> None:
     async with upstream.http() as url, running_gateway(facade_over({"peer": {"url": url}}), tmp_path) as gateway:
         async with http_stateless(gateway, client="ann") as caller:
-            await told(caller, "list_tools")
+            await call_json(caller, "list_tools")
             promoted = read(await call(caller, "execute_tool", server="peer", tool="ask", timeout_ms=500))
             task_id = promoted["proxy_task"]["task_id"]
-            while (await told(caller, "get_task", task_id=task_id))["task"].get("waiting_for") != "input":
-                await told(caller, "await_activity", timeout_ms=300)
-            (before,) = (await told(caller, "get_elicitations"))["elicitations"]
+            while (await call_json(caller, "get_task", task_id=task_id))["task"].get("waiting_for") != "input":
+                await call_json(caller, "await_activity", timeout_ms=300)
+            (before,) = (await call_json(caller, "get_elicitations"))["elicitations"]
         await gateway.kill()
         await gateway.start()
         async with http_stateless(gateway, client="ann") as caller:
-            (asked,) = (await told(caller, "get_elicitations"))["elicitations"]
+            (asked,) = (await call_json(caller, "get_elicitations"))["elicitations"]
             assert (asked["task_id"], asked["request_id"]) == (task_id, before["request_id"])
             answer = {"request_id": asked["request_id"], "action": "accept", "content": {"name": "Ann"}}
-            assert (await told(caller, "respond_to_elicitation", **answer))["success"] is True
+            assert (await call_json(caller, "respond_to_elicitation", **answer))["success"] is True
             result = read(await task_result(caller, task_id))
             assert "Ann" in result["text"], result

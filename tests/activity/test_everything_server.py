@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.activity.callers import Caller, call, http_session, http_stateless, read, task_result, told, tool_names
+from tests.activity.callers import Caller, call, call_json, http_session, http_stateless, read, task_result, tool_names
 from tests.harness.absent import HOME
 from tests.harness.gateway import Gateway, running_gateway
 
@@ -49,11 +49,11 @@ async def waiting_form(caller: Caller, field: str) -> dict[str, Any]:
     """The form that asks for this. The server asks for roots on its own, soon after it was started, so there may be two."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
-            for asked in (await told(caller, "get_elicitations", server="everything"))["elicitations"]:
+            for asked in (await call_json(caller, "get_elicitations", server="everything"))["elicitations"]:
                 if field in asked["params"]["requestedSchema"]["properties"]:
                     found: dict[str, Any] = asked
                     return found
-            await told(caller, "await_activity", timeout_ms=1000)
+            await call_json(caller, "await_activity", timeout_ms=1000)
 
 
 async def waiting_sample(caller: Caller) -> dict[str, Any]:
@@ -61,9 +61,9 @@ async def waiting_sample(caller: Caller) -> dict[str, Any]:
     waiting: list[dict[str, Any]] = []
     async with asyncio.timeout(DEADLINE_S):
         while not waiting:
-            waiting = (await told(caller, "get_sampling_requests"))["sampling_requests"]
+            waiting = (await call_json(caller, "get_sampling_requests"))["sampling_requests"]
             if not waiting:
-                await told(caller, "await_activity", timeout_ms=1000)
+                await call_json(caller, "await_activity", timeout_ms=1000)
     (asked,) = waiting
     return asked
 
@@ -72,7 +72,7 @@ async def until(caller: Caller, kind: str) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
     async with asyncio.timeout(DEADLINE_S):
         while kind not in [event["type"] for event in events]:
-            seen = await told(caller, "await_activity", timeout_ms=4000)
+            seen = await call_json(caller, "await_activity", timeout_ms=4000)
             events += [event for group in seen["events"] for event in group["events"]]
     return events
 
@@ -95,7 +95,7 @@ def _value(field: dict[str, Any]) -> Any:
 
 
 async def test_its_tools_are_listed_and_run(caller: Caller) -> None:
-    tools = {tool["name"] for tool in (await told(caller, "list_tools", server="everything"))["tools"]}
+    tools = {tool["name"] for tool in (await call_json(caller, "list_tools", server="everything"))["tools"]}
     assert {"echo", "get-sum", "trigger-elicitation-request", "trigger-sampling-request"} <= tools
     assert "hello" in (await run(caller, "echo", message="hello"))["content"][0]["text"]
     assert "5" in (await run(caller, "get-sum", a=2, b=3))["content"][0]["text"]
@@ -110,7 +110,7 @@ async def test_its_elicitation_is_answered_with_a_tool(caller: Caller) -> None:
     asked = await waiting_form(caller, "name")
     content = filled_in(asked["params"]["requestedSchema"])
     answer = {"request_id": asked["request_id"], "action": "accept", "content": content}
-    assert (await told(caller, "respond_to_elicitation", **answer))["success"] is True
+    assert (await call_json(caller, "respond_to_elicitation", **answer))["success"] is True
     result = await task_result(caller, promoted["proxy_task"]["task_id"])
     assert result["isError"] is False
 
@@ -128,23 +128,23 @@ async def test_its_long_operation_becomes_a_task(caller: Caller) -> None:
     events = await until(caller, "task_completed")
     task_id = promoted["proxy_task"]["task_id"]
     assert task_id in [event["data"].get("task_id") for event in events]
-    assert "completed" in (await told(caller, "get_task_result", task_id=task_id))["text"]
+    assert "completed" in (await call_json(caller, "get_task_result", task_id=task_id))["text"]
 
 
 async def test_its_resources_and_prompts_are_read(caller: Caller) -> None:
-    resources = (await told(caller, "list_resources"))["resources"]
+    resources = (await call_json(caller, "list_resources"))["resources"]
     assert resources
-    read_one = await told(caller, "read_resource", server="everything", uri=resources[0]["uri"])
+    read_one = await call_json(caller, "read_resource", server="everything", uri=resources[0]["uri"])
     assert read_one["contents"][0]["uri"] == resources[0]["uri"]
-    assert (await told(caller, "list_resource_templates"))["resource_templates"]
-    prompts = {prompt["name"]: prompt for prompt in (await told(caller, "list_prompts"))["prompts"]}
+    assert (await call_json(caller, "list_resource_templates"))["resource_templates"]
+    prompts = {prompt["name"]: prompt for prompt in (await call_json(caller, "list_prompts"))["prompts"]}
     plain = next(name for name, prompt in prompts.items() if not prompt.get("arguments"))
-    assert (await told(caller, "get_prompt", server="everything", name=plain))["messages"]
+    assert (await call_json(caller, "get_prompt", server="everything", name=plain))["messages"]
 
 
 async def test_a_followed_resource_tells_when_it_changes(caller: Caller) -> None:
-    uri = (await told(caller, "list_resources"))["resources"][0]["uri"]
-    assert (await told(caller, "subscribe_resource", server="everything", uri=uri))["success"] is True
+    uri = (await call_json(caller, "list_resources"))["resources"][0]["uri"]
+    assert (await call_json(caller, "subscribe_resource", server="everything", uri=uri))["success"] is True
     await run(caller, "toggle-subscriber-updates")
     try:
         events = await until(caller, "notification")
@@ -153,35 +153,37 @@ async def test_a_followed_resource_tells_when_it_changes(caller: Caller) -> None
         assert updates[0]["data"]["params"]["uri"] == uri
     finally:
         await run(caller, "toggle-subscriber-updates")
-    assert (await told(caller, "unsubscribe_resource", server="everything", uri=uri))["success"] is True
-    assert (await told(caller, "unsubscribe_resource", server="everything", uri=uri))["isError"] is True
+    assert (await call_json(caller, "unsubscribe_resource", server="everything", uri=uri))["success"] is True
+    assert (await call_json(caller, "unsubscribe_resource", server="everything", uri=uri))["isError"] is True
 
 
 async def test_its_question_for_roots_is_answered_with_a_tool() -> None:
     async with running_gateway(CONFIG) as running, http_session(running) as caller:
-        await told(caller, "list_tools")
+        await call_json(caller, "list_tools")
         promoted = read(await run(caller, "get-roots-list", timeout_ms=1500))
         # It asks once when it was started and once for this tool.
         answer = {"action": "accept", "content": {"roots": [{"uri": "file:///tmp/project", "name": "Project"}]}}
         result = {"text": "still working"}
         async with asyncio.timeout(DEADLINE_S):
             while "still working" in result["text"]:
-                for asked in (await told(caller, "get_elicitations"))["elicitations"]:
-                    await told(caller, "respond_to_elicitation", request_id=asked["request_id"], **answer)
-                result = await told(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
+                for asked in (await call_json(caller, "get_elicitations"))["elicitations"]:
+                    await call_json(caller, "respond_to_elicitation", request_id=asked["request_id"], **answer)
+                result = await call_json(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
         assert "file:///tmp/project" in result["text"]
 
 
 async def test_its_questions_can_be_turned_down(caller: Caller) -> None:
     asking = read(await run(caller, "trigger-elicitation-request", timeout_ms=1000))
     asked = await waiting_form(caller, "name")
-    gone = await told(caller, "cancel_elicitation_request", request_id=asked["request_id"], reason="nobody is here")
+    gone = await call_json(
+        caller, "cancel_elicitation_request", request_id=asked["request_id"], reason="nobody is here"
+    )
     assert gone["success"] is True
     result = read(await task_result(caller, asking["proxy_task"]["task_id"]))
     assert "cancel" in str(result)
     writing = read(await run(caller, "trigger-sampling-request", timeout_ms=1000, prompt="Hi", maxTokens=20))
     wanted = await waiting_sample(caller)
-    gone = await told(caller, "cancel_sampling_request", request_id=wanted["request_id"], reason="no model here")
+    gone = await call_json(caller, "cancel_sampling_request", request_id=wanted["request_id"], reason="no model here")
     assert gone["success"] is True
     result = read(await task_result(caller, writing["proxy_task"]["task_id"]))
     assert result["isError"] is True
@@ -191,30 +193,34 @@ async def test_its_questions_can_be_turned_down(caller: Caller) -> None:
 async def test_its_tasks_are_listed_looked_at_and_cancelled(caller: Caller) -> None:
     promoted = read(await run(caller, "trigger-long-running-operation", timeout_ms=300, duration=30, steps=30))
     task_id = promoted["proxy_task"]["task_id"]
-    assert task_id in [task["task_id"] for task in (await told(caller, "list_tasks", server="everything"))["tasks"]]
-    seen = await told(caller, "get_task", task_id=task_id)
+    assert task_id in [
+        task["task_id"] for task in (await call_json(caller, "list_tasks", server="everything"))["tasks"]
+    ]
+    seen = await call_json(caller, "get_task", task_id=task_id)
     assert (seen["task"]["status"], seen["task"]["tool"]) == ("working", "trigger-long-running-operation")
     assert isinstance(seen["pending_elicitations_for_server"], list)
-    (card,) = (await told(caller, "show_tasks", task_ids=[task_id]))["tasks"]
+    (card,) = (await call_json(caller, "show_tasks", task_ids=[task_id]))["tasks"]
     assert (card["status"], card["tool"]) == ("working", "trigger-long-running-operation")
-    assert (await told(caller, "cancel_task", task_id=task_id))["success"] is True
-    assert (await told(caller, "get_task", task_id=task_id))["task"]["status"] == "cancelled"
+    assert (await call_json(caller, "cancel_task", task_id=task_id))["success"] is True
+    assert (await call_json(caller, "get_task", task_id=task_id))["task"]["status"] == "cancelled"
 
 
 async def test_its_state_its_words_and_reminders(caller: Caller) -> None:
     await run(caller, "echo", message="hello")
-    (server,) = (await told(caller, "list_servers"))["servers"]
+    (server,) = (await call_json(caller, "list_servers"))["servers"]
     assert (server["name"], server["state"], server["health"]) == ("everything", "connected", "healthy")
-    assert (await told(caller, "reconnect_server", name="everything"))["success"] is True
+    assert (await call_json(caller, "reconnect_server", name="everything"))["success"] is True
     for tool in ("add_server", "remove_server"):
-        refused = await told(caller, tool, name="guest", **({"url": "https://x.test"} if tool == "add_server" else {}))
+        refused = await call_json(
+            caller, tool, name="guest", **({"url": "https://x.test"} if tool == "add_server" else {})
+        )
         assert refused["isError"] is True
-    logs = (await told(caller, "get_logs", server="everything", source="stderr"))["logs"]
+    logs = (await call_json(caller, "get_logs", server="everything", source="stderr"))["logs"]
     assert "STDIO" in str(logs)
-    assert isinstance((await told(caller, "get_notifications", server="everything"))["notifications"], list)
-    timer = (await told(caller, "set_timer", duration_ms=60_000, message="tea"))["timer"]
-    assert [row["timer_id"] for row in (await told(caller, "list_timers"))["timers"]] == [timer["timer_id"]]
-    assert (await told(caller, "delete_timer", timer_id=timer["timer_id"]))["success"] is True
+    assert isinstance((await call_json(caller, "get_notifications", server="everything"))["notifications"], list)
+    timer = (await call_json(caller, "set_timer", duration_ms=60_000, message="tea"))["timer"]
+    assert [row["timer_id"] for row in (await call_json(caller, "list_timers"))["timers"]] == [timer["timer_id"]]
+    assert (await call_json(caller, "delete_timer", timer_id=timer["timer_id"]))["success"] is True
 
 
 async def test_no_tool_of_the_facade_is_left_out_here(caller: Caller) -> None:

@@ -16,12 +16,12 @@ import pytest_asyncio
 from tests.activity.callers import (
     Caller,
     call,
+    call_json,
     http_session,
     http_stateless,
     read,
     stdio_session,
     task_result,
-    told,
     tool_names,
 )
 from tests.harness.gateway import Gateway, running_gateway
@@ -49,7 +49,7 @@ async def gateway() -> AsyncIterator[Gateway]:
     async with running_gateway(CONFIG) as running:
         # The server has come before, so that its coming is not among anybody's news.
         async with http_stateless(running, client="the first") as first:
-            await told(first, "list_tools")
+            await call_json(first, "list_tools")
         yield running
 
 
@@ -84,8 +84,8 @@ async def question_of(caller: Caller) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     async with asyncio.timeout(DEADLINE_S):
         while not found:
-            await told(caller, "await_activity", timeout_ms=3000)
-            found = (await told(caller, "get_elicitations"))["elicitations"]
+            await call_json(caller, "await_activity", timeout_ms=3000)
+            found = (await call_json(caller, "get_elicitations"))["elicitations"]
     return found[0]
 
 
@@ -98,7 +98,7 @@ async def promoted_with_its_question(caller: Caller) -> dict[str, Any]:
             if seen["pending_on_server"]["elicitations_for_server"]:
                 return promoted
             asked = await question_of(caller)
-            await told(caller, "respond_to_elicitation", request_id=asked["request_id"], action="decline")
+            await call_json(caller, "respond_to_elicitation", request_id=asked["request_id"], action="decline")
             await task_result(caller, seen["proxy_task"]["task_id"])
 
 
@@ -120,12 +120,12 @@ async def test_a_fast_call_returns_the_tools_own_blocks_and_makes_no_task(caller
     result = await call(caller, "execute_tool", server="files", tool="read_file", args={"name": "notes.txt"})
     assert result["content"][0] == {"type": "text", "text": "Buy milk."}
     assert result["isError"] is False
-    assert (await told(caller, "list_tasks", include_completed=True))["tasks"] == []
+    assert (await call_json(caller, "list_tasks", include_completed=True))["tasks"] == []
 
 
 async def test_a_call_that_times_out_is_promoted_asked_answered_and_finished(any_caller: Caller) -> None:
     """Tool call timeout behaviour: a task, its question, and completion after the timeout."""
-    await told(any_caller, "list_tools")
+    await call_json(any_caller, "list_tools")
     promoted = await promoted_with_its_question(any_caller)
     first, second = promoted["content"][:2]
     seen = read(promoted)
@@ -141,14 +141,14 @@ async def test_a_call_that_times_out_is_promoted_asked_answered_and_finished(any
     (asked,) = seen["pending_on_server"]["elicitations_for_server"]
     assert asked["params"]["message"] == "What is your name?"
     assert seen["pending_client_action"]["elicitations"][0]["request_id"] == asked["request_id"]
-    state = await told(any_caller, "get_task", task_id=task["task_id"])
+    state = await call_json(any_caller, "get_task", task_id=task["task_id"])
     assert state["task"]["status"] == "working"
     assert [row["request_id"] for row in state["pending_elicitations_for_server"]] == [asked["request_id"]]
     answer = {"request_id": asked["request_id"], "action": "accept", "content": {"name": "Ann"}}
-    assert (await told(any_caller, "respond_to_elicitation", **answer))["success"] is True
+    assert (await call_json(any_caller, "respond_to_elicitation", **answer))["success"] is True
     result = await task_result(any_caller, task["task_id"])
     assert result["content"][0] == {"type": "text", "text": "Hello, Ann!"}
-    assert (await told(any_caller, "get_task", task_id=task["task_id"]))["task"]["status"] == "completed"
+    assert (await call_json(any_caller, "get_task", task_id=task["task_id"]))["task"]["status"] == "completed"
 
 
 async def test_waiting_for_activity_wakes_for_a_question_and_for_the_end_of_a_task(any_caller: Caller) -> None:
@@ -157,7 +157,7 @@ async def test_waiting_for_activity_wakes_for_a_question_and_for_the_end_of_a_ta
     seen: dict[str, Any] = {}
     # All who wait are woken, and one reply carries the event: that of the wait, or that of the call if it is just promoted.
     while not seen or not seen["pending_client"]["elicitations"]:
-        seen = await told(any_caller, "await_activity", timeout_ms=4000)
+        seen = await call_json(any_caller, "await_activity", timeout_ms=4000)
         kinds += [event["type"] for event in events_in(seen)]
     promoted = read(await running)
     kinds += [event["type"] for event in promoted.get("events_since_last_response", [])]
@@ -167,7 +167,7 @@ async def test_waiting_for_activity_wakes_for_a_question_and_for_the_end_of_a_ta
     kinds += [event["type"] for event in read(declined).get("events_since_last_response", [])]
     seen = {}
     while "task_completed" not in kinds or not seen:
-        seen = await told(any_caller, "await_activity", timeout_ms=1000)
+        seen = await call_json(any_caller, "await_activity", timeout_ms=1000)
         kinds += [event["type"] for event in events_in(seen)]
     assert seen["pending_server"] == []
     assert seen["pending_client"] == {"elicitations": [], "sampling_requests": []}
@@ -178,8 +178,8 @@ async def test_waiting_for_activity_wakes_for_a_question_and_for_the_end_of_a_ta
 
 
 async def test_nothing_new_is_a_timeout_with_empty_lists(caller: Caller) -> None:
-    await told(caller, "await_activity", timeout_ms=1)
-    seen = await told(caller, "await_activity", timeout_ms=50)
+    await call_json(caller, "await_activity", timeout_ms=1)
+    seen = await call_json(caller, "await_activity", timeout_ms=50)
     assert seen["triggers"] == [{"type": "timeout"}]
     assert (seen["events"], seen["pending_server"]) == ([], [])
     assert seen["pending_client"] == {"elicitations": [], "sampling_requests": []}
@@ -213,12 +213,12 @@ async def test_an_answer_is_checked_and_the_first_one_wins(caller: Caller) -> No
         ({"action": "decline", "content": {"name": "x"}}, "accept only"),
         ({"action": "shout"}, "one of accept"),
     ):
-        refused = await told(caller, "respond_to_elicitation", request_id=asked, **wrong)
+        refused = await call_json(caller, "respond_to_elicitation", request_id=asked, **wrong)
         assert refused["isError"] is True
         assert says in refused["text"]
     right = {"request_id": asked, "action": "accept", "content": {"name": "C"}}
-    assert (await told(caller, "respond_to_elicitation", **right))["success"] is True
-    again = await told(caller, "respond_to_elicitation", **right)
+    assert (await call_json(caller, "respond_to_elicitation", **right))["success"] is True
+    again = await call_json(caller, "respond_to_elicitation", **right)
     assert again["isError"] is True
     assert "answered" in again["text"]
     await task_result(caller, promoted["proxy_task"]["task_id"])
@@ -226,10 +226,10 @@ async def test_an_answer_is_checked_and_the_first_one_wins(caller: Caller) -> No
 
 async def test_concurrent_waiters_all_wake_and_one_reply_carries_the_events(caller: Caller, gateway: Gateway) -> None:
     """Concurrent `await_activity` calls."""
-    await told(caller, "await_activity", timeout_ms=1)
-    waiting = [asyncio.create_task(told(caller, "await_activity", timeout_ms=4500)) for _ in range(3)]
+    await call_json(caller, "await_activity", timeout_ms=1)
+    waiting = [asyncio.create_task(call_json(caller, "await_activity", timeout_ms=4500)) for _ in range(3)]
     await until_in_flight(gateway, 3)
-    await told(caller, "set_timer", duration_ms=300, message="tea")
+    await call_json(caller, "set_timer", duration_ms=300, message="tea")
     seen = await asyncio.gather(*waiting)
     trigger = [{"type": "event", "server": "", "eventType": "timer_expired"}]
     assert [one["triggers"] for one in seen] == [trigger] * 3
@@ -240,37 +240,39 @@ async def test_concurrent_waiters_all_wake_and_one_reply_carries_the_events(call
 async def test_everything_after_an_event_can_be_asked_for_again(caller: Caller) -> None:
     events: list[dict[str, Any]] = []
     for text in ("one", "two", "three"):
-        events += (await told(caller, "set_timer", duration_ms=1, message=text)).get("events_since_last_response", [])
+        events += (await call_json(caller, "set_timer", duration_ms=1, message=text)).get(
+            "events_since_last_response", []
+        )
     while len(events) < 3:
-        events += events_in(await told(caller, "await_activity", timeout_ms=4000))
-    again = await told(caller, "await_activity", timeout_ms=1000, after=events[0]["id"])
+        events += events_in(await call_json(caller, "await_activity", timeout_ms=4000))
+    again = await call_json(caller, "await_activity", timeout_ms=1000, after=events[0]["id"])
     assert [event["id"] for event in events_in(again)] == [e["id"] for e in events[1:]]
     assert again["lastEventId"] == events[-1]["id"]
-    assert (await told(caller, "await_activity", timeout_ms=30))["events"] == []
+    assert (await call_json(caller, "await_activity", timeout_ms=30))["events"] == []
 
 
 async def test_servers_and_tools_can_be_looked_at_and_filtered(caller: Caller) -> None:
-    (server,) = (await told(caller, "list_servers"))["servers"]
+    (server,) = (await call_json(caller, "list_servers"))["servers"]
     assert (server["name"], server["transport"], server["tools"]) == ("files", "stdio", 6)
     assert (server["state"], server["health"]) == ("connected", "healthy")
-    assert len((await told(caller, "list_tools"))["tools"]) == 6
-    (found,) = (await told(caller, "list_tools", tool="^slow"))["tools"]
+    assert len((await call_json(caller, "list_tools"))["tools"]) == 6
+    (found,) = (await call_json(caller, "list_tools", tool="^slow"))["tools"]
     assert (found["server"], found["name"]) == ("files", "slow_report")
-    assert (await told(caller, "list_tools", server="nobody"))["tools"] == []
+    assert (await call_json(caller, "list_tools", server="nobody"))["tools"] == []
     for key in ("prompts", "resource_templates"):
-        assert (await told(caller, f"list_{key}"))[key] == []
+        assert (await call_json(caller, f"list_{key}"))[key] == []
 
 
 async def test_a_caller_of_tools_can_read_the_gateways_own_resources(caller: Caller) -> None:
-    listed = (await told(caller, "list_resources"))["resources"]
+    listed = (await call_json(caller, "list_resources"))["resources"]
     assert {(row["server"], row["uri"]) for row in listed} >= {
         ("taskgate", "taskgate://diagrams"),
         ("taskgate", "taskgate://status"),
     }
-    assert (await told(caller, "list_resources", server="files"))["resources"] == []
-    (drawn,) = (await told(caller, "read_resource", server="taskgate", uri="taskgate://diagrams"))["contents"]
+    assert (await call_json(caller, "list_resources", server="files"))["resources"] == []
+    (drawn,) = (await call_json(caller, "read_resource", server="taskgate", uri="taskgate://diagrams"))["contents"]
     assert "proxy_task_states" in drawn["text"]
-    (status,) = (await told(caller, "read_resource", server="taskgate", uri="taskgate://status"))["contents"]
+    (status,) = (await call_json(caller, "read_resource", server="taskgate", uri="taskgate://status"))["contents"]
     assert '"tasks":' in status["text"]
 
 
@@ -311,7 +313,7 @@ async def test_bad_input_is_answered_with_what_to_do(
 async def test_an_expression_that_explodes_elsewhere_is_answered_at_once(gateway: Gateway) -> None:
     """Bad input: regex filters that explode."""
     async with http_session(gateway) as caller, asyncio.timeout(120):
-        await told(caller, "list_tools", tool="(a+)+$" * 10)
+        await call_json(caller, "list_tools", tool="(a+)+$" * 10)
 
 
 async def test_another_callers_question_cannot_be_seen_or_answered(gateway: Gateway) -> None:
@@ -319,10 +321,10 @@ async def test_another_callers_question_cannot_be_seen_or_answered(gateway: Gate
     async with http_session(gateway) as one, http_session(gateway) as other:
         promoted = read(await call(one, "execute_tool", server="files", tool="greet", timeout_ms=200))
         asked = (await question_of(one))["request_id"]
-        assert (await told(other, "get_elicitations"))["elicitations"] == []
-        stolen = await told(other, "respond_to_elicitation", request_id=asked, action="decline")
+        assert (await call_json(other, "get_elicitations"))["elicitations"] == []
+        stolen = await call_json(other, "respond_to_elicitation", request_id=asked, action="decline")
         assert stolen["isError"] is True
-        assert (await told(one, "respond_to_elicitation", request_id=asked, action="decline"))["success"] is True
+        assert (await call_json(one, "respond_to_elicitation", request_id=asked, action="decline"))["success"] is True
         await task_result(one, promoted["proxy_task"]["task_id"])
 
 
@@ -334,7 +336,7 @@ async def test_a_direct_call_waits_in_the_inbox_and_its_task_shows_that_it_waits
         assert "get_task_result" in promoted["content"][0]["text"]
         assert "files waits for an answer from you (What is your name?)" in promoted["content"][0]["text"]
         assert len(promoted["content"]) == 1
-        (task,) = (await told(caller, "list_tasks"))["tasks"]
+        (task,) = (await call_json(caller, "list_tasks"))["tasks"]
         assert task["waiting_for"] == "input"
         answer = {"request_id": asked["request_id"], "action": "accept", "content": {"name": "D"}}
         await call(caller, "respond_to_elicitation", **answer)
@@ -347,7 +349,7 @@ async def test_a_caller_that_can_be_asked_natively_is_asked_natively(gateway: Ga
         result = await call(caller, "execute_tool", server="files", tool="greet")
         assert result["content"][0]["text"] == "Hello, E!"
         assert caller.asked[0]["params"]["message"] == "What is your name?"
-        assert (await told(caller, "get_elicitations"))["elicitations"] == []
+        assert (await call_json(caller, "get_elicitations"))["elicitations"] == []
 
 
 async def test_a_stateless_caller_that_can_be_asked_is_asked_in_rounds(gateway: Gateway) -> None:

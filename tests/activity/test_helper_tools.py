@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.activity.callers import Failed, call, http_session, http_stateless, told, tool_names
+from tests.activity.callers import Failed, call, call_json, http_session, http_stateless, tool_names
 from tests.harness.gateway import Gateway, running_gateway
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
@@ -61,28 +61,28 @@ async def test_a_slow_call_is_followed_to_its_result(gateway: Gateway) -> None:
         promoted = await call(caller, "files__slow_report", seconds=1.2)
         assert promoted["isError"] is False
         assert "get_task_result" in promoted["content"][0]["text"]
-        (task,) = (await told(caller, "list_tasks"))["tasks"]
+        (task,) = (await call_json(caller, "list_tasks"))["tasks"]
         assert (task["status"], task["server"], task["tool"]) == ("working", "files", "slow_report")
-        early = await told(caller, "get_task_result", task_id=task["task_id"], timeout_ms=50)
+        early = await call_json(caller, "get_task_result", task_id=task["task_id"], timeout_ms=50)
         assert early["task"]["status"] == "working"
         assert "again" in early["text"]
         result: dict[str, Any] = {}
         while "words in" not in result.get("text", ""):
-            result = await told(caller, "get_task_result", task_id=task["task_id"])
-        assert (await told(caller, "get_task", task_id=task["task_id"]))["task"]["status"] == "completed"
-        assert (await told(caller, "list_tasks"))["tasks"] == []
-        (ended,) = (await told(caller, "list_tasks", include_completed=True))["tasks"]
+            result = await call_json(caller, "get_task_result", task_id=task["task_id"])
+        assert (await call_json(caller, "get_task", task_id=task["task_id"]))["task"]["status"] == "completed"
+        assert (await call_json(caller, "list_tasks"))["tasks"] == []
+        (ended,) = (await call_json(caller, "list_tasks", include_completed=True))["tasks"]
         assert ended["status"] == "completed"
 
 
 async def test_a_task_is_cancelled_once(gateway: Gateway) -> None:
     async with http_stateless(gateway, client="canceller") as caller:
         await call(caller, "files__slow_report", seconds=30)
-        (task,) = (await told(caller, "list_tasks", status="working"))["tasks"]
-        assert (await told(caller, "cancel_task", task_id=task["task_id"]))["success"] is True
-        again = await told(caller, "cancel_task", task_id=task["task_id"])
+        (task,) = (await call_json(caller, "list_tasks", status="working"))["tasks"]
+        assert (await call_json(caller, "cancel_task", task_id=task["task_id"]))["success"] is True
+        again = await call_json(caller, "cancel_task", task_id=task["task_id"])
         assert (again["success"], again["isError"]) == (False, True)
-        result = await told(caller, "get_task_result", task_id=task["task_id"])
+        result = await call_json(caller, "get_task_result", task_id=task["task_id"])
         assert result["isError"] is True
         assert result["task"]["status"] == "cancelled"
 
@@ -114,12 +114,12 @@ async def test_bad_parameters_are_results_that_say_what_to_do(
 async def test_helpers_are_unknown_where_they_are_switched_off(gateway: Gateway) -> None:
     async with http_session(gateway, "quiet") as caller:
         with pytest.raises(Failed) as refusal:
-            await told(caller, "list_tasks")
+            await call_json(caller, "list_tasks")
         assert refusal.value.error["data"]["error_type"] == "unknown_tool"
 
 
 async def test_a_task_of_another_caller_is_not_listed(gateway: Gateway) -> None:
     async with http_session(gateway) as one, http_session(gateway) as other:
         await call(one, "files__slow_report", seconds=1)
-        assert len((await told(one, "list_tasks"))["tasks"]) == 1
-        assert (await told(other, "list_tasks", include_completed=True))["tasks"] == []
+        assert len((await call_json(one, "list_tasks"))["tasks"]) == 1
+        assert (await call_json(other, "list_tasks", include_completed=True))["tasks"] == []

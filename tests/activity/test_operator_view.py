@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import httpx2
 import pytest
 import pytest_asyncio
-from tests.activity.callers import Failed, call, http_session, read, task_result, told
+from tests.activity.callers import Failed, call, call_json, http_session, read, task_result
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import run_to_end
 
@@ -75,7 +75,7 @@ async def test_a_question_is_listed_and_answered_from_the_command_line(gateway: 
         assert json.loads(out)["id"] == row["request_id"]
         result = await running
         if "Hello" not in result["content"][0]["text"]:
-            (task,) = (await told(caller, "list_tasks", include_completed=True))["tasks"]
+            (task,) = (await call_json(caller, "list_tasks", include_completed=True))["tasks"]
             result = await task_result(caller, task["task_id"])
         assert result["content"][0]["text"] == "Hello, Ops!"
         assert (await cli(gateway, "list", "--json"))[1] == ""
@@ -90,7 +90,7 @@ async def test_a_question_is_listed_and_answered_from_the_command_line(gateway: 
 )
 async def test_a_bad_answer_over_the_api_is_refused(gateway: Gateway, body: dict[str, Any], status: int) -> None:
     async with http_session(gateway) as caller:
-        await told(caller, "execute_tool", server="files", tool="greet", timeout_ms=300)
+        await call_json(caller, "execute_tool", server="files", tool="greet", timeout_ms=300)
         (row,) = await waiting(gateway)
         assert (await api(gateway, f"/api/questions/{row['request_id']}", body)).status_code == status
         assert (await api(gateway, f"/api/questions/{row['request_id']}", {"action": "decline"})).status_code == 200
@@ -103,7 +103,7 @@ async def test_the_waterfall_shows_requests_with_the_calls_they_caused(gateway: 
         promoted = read(
             await call(caller, "execute_tool", server="files", tool="slow_report", args={"seconds": 1}, timeout_ms=100)
         )
-        await told(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
+        await call_json(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
     spans = (await api(gateway, "/api/waterfall")).json()
     request = next(span for span in spans if span["name"] == "files__list_files")
     (upstream,) = [span for span in spans if span["parent"] == request["id"]]

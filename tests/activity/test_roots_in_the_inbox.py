@@ -9,7 +9,16 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.activity.callers import Caller, call, http_session, http_stateless, read, stdio_session, task_result, told
+from tests.activity.callers import (
+    Caller,
+    call,
+    call_json,
+    http_session,
+    http_stateless,
+    read,
+    stdio_session,
+    task_result,
+)
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.peers import UPSTREAMS, Generation, Upstream, every_third
 from tests.harness.programs import run_to_end
@@ -37,14 +46,14 @@ def every(*transports: str) -> list[Any]:
 
 async def asked_for_roots(caller: Caller) -> tuple[str, dict[str, Any]]:
     """Call the tool that asks for roots; the task it became, and the question."""
-    await told(caller, "list_tools")
+    await call_json(caller, "list_tools")
     promoted = read(await call(caller, "execute_tool", server="peer", tool="roots", timeout_ms=500))
     seen: dict[str, Any] = {"pending_client": {"elicitations": []}}
     while not seen["pending_client"]["elicitations"]:
-        seen = await told(caller, "await_activity", timeout_ms=500)
+        seen = await call_json(caller, "await_activity", timeout_ms=500)
     (brief,) = seen["pending_client"]["elicitations"]
     assert brief["message"].startswith("peer requests the folders")
-    listed = await told(caller, "get_elicitations", server="peer")
+    listed = await call_json(caller, "get_elicitations", server="peer")
     (question,) = listed["elicitations"]
     assert question["request_id"] == brief["requestId"]
     assert listed["pending_client_action"]["elicitations"] == [question]
@@ -56,11 +65,11 @@ async def answered(caller: Caller) -> None:
     assert {"request_id", "server", "timestamp", "expires_at", "params"} <= set(question)
     assert question["params"]["requestedSchema"]["required"] == ["roots"]
     wrong = {"request_id": question["request_id"], "action": "accept", "content": {"roots": ["/tmp/project"]}}
-    assert "file://" in (await told(caller, "respond_to_elicitation", **wrong))["text"]
+    assert "file://" in (await call_json(caller, "respond_to_elicitation", **wrong))["text"]
     right = {**wrong, "content": {"roots": [ROOT]}}
-    assert (await told(caller, "respond_to_elicitation", **right))["success"] is True
+    assert (await call_json(caller, "respond_to_elicitation", **right))["success"] is True
     assert ROOT in read(await task_result(caller, task_id))["text"]
-    assert (await told(caller, "get_elicitations"))["elicitations"] == []
+    assert (await call_json(caller, "get_elicitations"))["elicitations"] == []
 
 
 @pytest.mark.parametrize(("upstream", "transport"), every("http", "stdio"))
@@ -88,8 +97,8 @@ async def test_a_caller_that_declared_roots_is_asked_itself(tmp_path: Path) -> N
     async with running_gateway(facade(UPSTREAMS[0].stdio()), tmp_path) as gateway:
         async with http_session(gateway, capabilities={"roots": {}}) as caller:
             caller.answers["roots/list"] = {"roots": [{"uri": ROOT}]}
-            await told(caller, "list_tools")
-            assert ROOT in (await told(caller, "execute_tool", server="peer", tool="roots"))["text"]
+            await call_json(caller, "list_tools")
+            assert ROOT in (await call_json(caller, "execute_tool", server="peer", tool="roots"))["text"]
             assert [question["method"] for question in caller.asked] == ["roots/list"]
 
 
@@ -99,7 +108,7 @@ async def test_a_caller_that_does_not_tell_leaves_the_server_with_an_error(tool:
     async with running_gateway(facade(UPSTREAMS[0].stdio()), tmp_path) as gateway, http_session(gateway) as caller:
         task_id, question = await asked_for_roots(caller)
         more = {"action": "decline"} if tool == "respond_to_elicitation" else {"reason": "declined to provide roots"}
-        assert (await told(caller, tool, request_id=question["request_id"], **more))["success"] is True
+        assert (await call_json(caller, tool, request_id=question["request_id"], **more))["success"] is True
         result = read(await task_result(caller, task_id))
         assert result["isError"] is True
         assert "declined to provide roots" in str(result)
@@ -142,13 +151,13 @@ async def test_it_survives_the_gateway_being_killed(upstream: Upstream, tmp_path
     async with upstream.http() as url, running_gateway(facade({"url": url}), tmp_path) as gateway:
         async with http_stateless(gateway, client="ann") as caller:
             task_id, question = await asked_for_roots(caller)
-            assert (await told(caller, "get_task", task_id=task_id))["task"]["waiting_for"] == "input"
+            assert (await call_json(caller, "get_task", task_id=task_id))["task"]["waiting_for"] == "input"
         await gateway.kill()
         await gateway.start()
         async with http_stateless(gateway, client="ann") as caller:
-            (again,) = (await told(caller, "get_elicitations"))["elicitations"]
+            (again,) = (await call_json(caller, "get_elicitations"))["elicitations"]
             assert (again["request_id"], again["params"]) == (question["request_id"], question["params"])
             answer = {"request_id": again["request_id"], "action": "accept", "content": {"roots": [ROOT]}}
-            assert (await told(caller, "respond_to_elicitation", **answer))["success"] is True
+            assert (await call_json(caller, "respond_to_elicitation", **answer))["success"] is True
             result = read(await task_result(caller, task_id))
             assert ROOT in result.get("text", ""), result

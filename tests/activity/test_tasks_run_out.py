@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.activity.callers import Caller, call, http_session, http_stateless, read, stdio_session, told
+from tests.activity.callers import Caller, call, call_json, http_session, http_stateless, read, stdio_session
 from tests.harness.gateway import Gateway, running_gateway
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
@@ -57,12 +57,12 @@ async def test_a_task_that_works_longer_than_its_ttl_is_not_forgotten(door: str,
     async with every_door(tmp_path, CONFIG, door) as caller:
         task_id = await promoted(caller, "slow_report", seconds=8)
         await asyncio.sleep(1.2)  # past the ttl
-        task = (await told(caller, "get_task", task_id=task_id))["task"]
+        task = (await call_json(caller, "get_task", task_id=task_id))["task"]
         assert (task["status"], task["ttl"]) == ("working", 1000)
         async with asyncio.timeout(120):
-            while "words in" not in (await told(caller, "get_task_result", task_id=task_id))["text"]:
+            while "words in" not in (await call_json(caller, "get_task_result", task_id=task_id))["text"]:
                 pass
-        assert (await told(caller, "get_task", task_id=task_id))["task"]["status"] == "completed"
+        assert (await call_json(caller, "get_task", task_id=task_id))["task"]["status"] == "completed"
 
 
 @pytest.mark.parametrize("door", ["http", "stdio"])
@@ -72,14 +72,14 @@ async def test_a_call_that_nobody_approved_in_time_is_expired_and_told_so(door: 
         kinds: list[str] = []
         async with asyncio.timeout(120):
             while "task_expired" not in kinds:
-                seen = await told(caller, "await_activity", timeout_ms=3000)
+                seen = await call_json(caller, "await_activity", timeout_ms=3000)
                 kinds += [event["type"] for group in seen["events"] for event in group["events"]]
         assert seen["pending_server"] == []
-        assert (await told(caller, "get_task", task_id=task_id))["task"]["status"] == "expired"
-        result = await told(caller, "get_task_result", task_id=task_id)
+        assert (await call_json(caller, "get_task", task_id=task_id))["task"]["status"] == "expired"
+        result = await call_json(caller, "get_task_result", task_id=task_id)
         assert result["isError"] is True
         assert (result["task"]["status"], bool(result["error"])) == ("expired", True)
-        rows = (await told(caller, "list_tasks", status="expired"))["tasks"]
+        rows = (await call_json(caller, "list_tasks", status="expired"))["tasks"]
         assert [row["task_id"] for row in rows] == [task_id]
 
 
@@ -88,22 +88,22 @@ async def test_what_is_no_longer_kept_is_expired_and_its_result_is_gone(tmp_path
     config = {**CONFIG, "tasks": {**CONFIG["tasks"], "keep_result_ms": 8000}}
     async with running_gateway(config, tmp_path) as gateway, http_session(gateway) as caller:
         task_id = await promoted(caller, "slow_report", seconds=1)
-        assert "words in" in (await told(caller, "get_task_result", task_id=task_id))["text"]
+        assert "words in" in (await call_json(caller, "get_task_result", task_id=task_id))["text"]
         task = {"status": "completed"}
         async with asyncio.timeout(120):
             while task["status"] == "completed":
                 await asyncio.sleep(0.2)
-                task = (await told(caller, "get_task", task_id=task_id))["task"]
+                task = (await call_json(caller, "get_task", task_id=task_id))["task"]
         assert task["status"] == "expired"
-        result = await told(caller, "get_task_result", task_id=task_id)
+        result = await call_json(caller, "get_task_result", task_id=task_id)
         assert result["isError"] is True
         assert "no longer kept" in result["error"]
         assert result["task"]["status"] == "expired"
-        refused = await told(caller, "cancel_task", task_id=task_id)
+        refused = await call_json(caller, "cancel_task", task_id=task_id)
         assert (refused["success"], "expired" in refused["message"]) == (False, True)
-        rows = await told(caller, "list_tasks", include_completed=True)
+        rows = await call_json(caller, "list_tasks", include_completed=True)
         assert rows["tasks"] == []
-        rows = await told(caller, "list_tasks", status="expired")
+        rows = await call_json(caller, "list_tasks", status="expired")
         assert [(row["task_id"], row["args"]) for row in rows["tasks"]] == [(task_id, {"seconds": 1})]
 
 
@@ -113,24 +113,24 @@ async def test_what_was_swept_away_is_unknown_and_the_caller_is_told_what_to_do(
     async with running_gateway(config, tmp_path) as gateway:
         async with http_stateless(gateway, client="ann") as caller:
             task_id = await promoted(caller, "slow_report", seconds=1)
-            assert "words in" in (await told(caller, "get_task_result", task_id=task_id))["text"]
+            assert "words in" in (await call_json(caller, "get_task_result", task_id=task_id))["text"]
         await gateway.stop()
         gateway.launcher = (TRAVELLER, "clock+3600")
         await gateway.start()
         async with http_stateless(gateway, client="ann") as caller, asyncio.timeout(120):
             kinds: list[str] = []
             while "task_expired" not in kinds:
-                seen = await told(caller, "await_activity", timeout_ms=3000)
+                seen = await call_json(caller, "await_activity", timeout_ms=3000)
                 kinds += [event["type"] for group in seen["events"] for event in group["events"]]
-            assert (await told(caller, "get_task", task_id=task_id))["task"]["status"] == "expired"
+            assert (await call_json(caller, "get_task", task_id=task_id))["task"]["status"] == "expired"
         await gateway.stop()
         gateway.launcher = (TRAVELLER, "clock+10800")
         await gateway.start()
         async with http_stateless(gateway, client="ann") as caller, asyncio.timeout(120):
-            while "task" in (shown := await told(caller, "get_task", task_id=task_id)):
+            while "task" in (shown := await call_json(caller, "get_task", task_id=task_id)):
                 assert shown["task"]["status"] == "expired"
                 await asyncio.sleep(0.1)
             for tool in ("get_task", "get_task_result", "cancel_task"):
-                gone = await told(caller, tool, task_id=task_id)
+                gone = await call_json(caller, tool, task_id=task_id)
                 assert (gone["isError"], "no longer kept" in gone["text"]) == (True, True)
-            assert (await told(caller, "list_tasks", include_completed=True))["tasks"] == []
+            assert (await call_json(caller, "list_tasks", include_completed=True))["tasks"] == []

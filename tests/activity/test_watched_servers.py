@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.activity.callers import Caller, Failed, call, http_session, http_stateless, read, stdio_session, told
+from tests.activity.callers import Caller, Failed, call, call_json, http_session, http_stateless, read, stdio_session
 from tests.harness.gateway import Gateway, running_gateway
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
@@ -55,7 +55,7 @@ async def until(caller: Caller, kind: str) -> tuple[list[dict[str, Any]], dict[s
     seen: dict[str, Any] = {}
     async with asyncio.timeout(DEADLINE_S):
         while kind not in [event["type"] for event in events]:
-            seen = await told(caller, "await_activity", timeout_ms=4000)
+            seen = await call_json(caller, "await_activity", timeout_ms=4000)
             events += [event for group in seen["events"] for event in group["events"]]
     return events, seen
 
@@ -63,10 +63,10 @@ async def until(caller: Caller, kind: str) -> tuple[list[dict[str, Any]], dict[s
 async def questions(caller: Caller, at_least: int = 1) -> list[dict[str, Any]]:
     async with asyncio.timeout(DEADLINE_S):
         while True:
-            found: list[dict[str, Any]] = (await told(caller, "get_elicitations"))["elicitations"]
+            found: list[dict[str, Any]] = (await call_json(caller, "get_elicitations"))["elicitations"]
             if len(found) >= at_least:
                 return found
-            await told(caller, "await_activity", timeout_ms=500)
+            await call_json(caller, "await_activity", timeout_ms=500)
 
 
 async def test_a_lost_server_withdraws_its_questions_and_ends_its_tasks(caller: Caller) -> None:
@@ -80,11 +80,11 @@ async def test_a_lost_server_withdraws_its_questions_and_ends_its_tasks(caller: 
         kinds += [event["type"] for event in (await until(caller, "task_failed"))[0]]
     assert "server_disconnected" in kinds
     assert "server_process_crashed" in kinds
-    assert (await told(caller, "get_elicitations"))["elicitations"] == []
-    late = await told(caller, "respond_to_elicitation", request_id=asked["request_id"], action="decline")
+    assert (await call_json(caller, "get_elicitations"))["elicitations"] == []
+    late = await call_json(caller, "respond_to_elicitation", request_id=asked["request_id"], action="decline")
     assert late["isError"] is True
     assert "withdrawn" in late["text"]
-    task = (await told(caller, "get_task", task_id=promoted["proxy_task"]["task_id"]))["task"]
+    task = (await call_json(caller, "get_task", task_id=promoted["proxy_task"]["task_id"]))["task"]
     assert task["status"] == "failed"
     assert "may or may not" in task["status_message"]
     assert (await run(caller, "echo", 5))["text"] == "echo 5"
@@ -99,7 +99,7 @@ async def test_several_questions_in_one_call_come_one_after_the_other(caller: Ca
         await call(caller, "respond_to_elicitation", request_id=asked["request_id"], action="accept", content=content)
         if word == "a":
             await until(caller, "elicitation_request")
-    assert (await told(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"]))["text"] == "a b"
+    assert (await call_json(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"]))["text"] == "a b"
 
 
 async def test_a_form_that_asks_for_a_secret_is_flagged(caller: Caller) -> None:
@@ -115,18 +115,18 @@ async def test_sampling_is_answered_by_a_tool_or_refused(caller: Caller) -> None
     if "pending_client_action" not in promoted:
         # A quick server asks before the reply is written: then the reply has told it already, and tells it once.
         await until(caller, "sampling_request")
-    (asked,) = (await told(caller, "get_sampling_requests"))["sampling_requests"]
+    (asked,) = (await call_json(caller, "get_sampling_requests"))["sampling_requests"]
     assert asked["params"]["messages"][0]["content"]["text"] == "Say something."
-    wrong = await told(caller, "respond_to_sampling", request_id=asked["request_id"], content=7, model="m")
+    wrong = await call_json(caller, "respond_to_sampling", request_id=asked["request_id"], content=7, model="m")
     assert wrong["isError"] is True
     answer = {"request_id": asked["request_id"], "content": "Hello.", "model": "m", "stop_reason": "endTurn"}
-    assert (await told(caller, "respond_to_sampling", **answer))["success"] is True
-    said = await told(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
+    assert (await call_json(caller, "respond_to_sampling", **answer))["success"] is True
+    said = await call_json(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
     assert (said["content"], said["model"]) == ({"type": "text", "text": "Hello."}, "m")
     again = await run(caller, "sample", timeout_ms=300)
     (asked,) = again["pending_client_action"]["sampling_requests"]
-    assert (await told(caller, "cancel_sampling_request", request_id=asked["request_id"], reason="no"))["success"]
-    refused = await told(caller, "get_task_result", task_id=again["proxy_task"]["task_id"])
+    assert (await call_json(caller, "cancel_sampling_request", request_id=asked["request_id"], reason="no"))["success"]
+    refused = await call_json(caller, "get_task_result", task_id=again["proxy_task"]["task_id"])
     assert refused["error"]["message"] == "no"
 
 
@@ -138,7 +138,7 @@ async def test_a_server_that_asks_ten_thousand_questions_is_limited_and_others_g
         assert len(waiting) == 100
         async with asyncio.timeout(10):
             assert (await run(other, "echo", 1))["text"] == "echo 1"
-            assert (await told(other, "get_elicitations"))["elicitations"] == []
+            assert (await call_json(other, "get_elicitations"))["elicitations"] == []
         await call(one, "cancel_task", task_id=promoted["proxy_task"]["task_id"])
 
 
@@ -148,29 +148,29 @@ async def test_a_flood_of_notifications_is_bounded_and_what_was_lost_is_counted(
         flooded = await run(one, "flood", 5_000)
         events = list(flooded.get("events_since_last_response", []))
         while len(events) < 500 or events[-1]["data"].get("params", {}).get("i") != 4_999:
-            seen = await told(one, "await_activity", timeout_ms=2000)
+            seen = await call_json(one, "await_activity", timeout_ms=2000)
             events += [event for group in seen["events"] for event in group["events"]]
         told_of = [event["data"]["params"]["i"] for event in events if event["type"] == "notification"]
         lost = sum(event["data"]["count"] for event in events if event["type"] == "events_lost")
         assert told_of == sorted(set(told_of))
         assert len(told_of) + lost >= 5_000
-        assert len((await told(one, "get_notifications", server="odd"))["notifications"]) == 1_000
-        assert (await told(one, "get_notifications"))["notifications"] == []
-        assert (await told(other, "get_notifications"))["notifications"] == []
+        assert len((await call_json(one, "get_notifications", server="odd"))["notifications"]) == 1_000
+        assert (await call_json(one, "get_notifications"))["notifications"] == []
+        assert (await call_json(other, "get_notifications"))["notifications"] == []
 
 
 async def test_logs_are_kept_apart_and_wake_nobody(caller: Caller) -> None:
     await run(caller, "echo")
-    await told(caller, "await_activity", timeout_ms=1)
-    waiting = asyncio.create_task(told(caller, "await_activity", timeout_ms=1000))
+    await call_json(caller, "await_activity", timeout_ms=1)
+    waiting = asyncio.create_task(call_json(caller, "await_activity", timeout_ms=1000))
     await run(caller, "log", 3)
     assert (await waiting)["triggers"] == [{"type": "timeout"}]
-    logs = (await told(caller, "get_logs", source="protocol"))["logs"]
+    logs = (await call_json(caller, "get_logs", source="protocol"))["logs"]
     assert [line["data"] for line in logs] == ["line 0", "line 1", "line 2"]
     assert logs[0]["level"] == "warning"
-    assert (await told(caller, "get_logs", source="protocol", limit=1))["logs"] == logs[-1:]
-    assert (await told(caller, "get_logs", source="protocol", level="error"))["logs"] == []
-    (line,) = (await told(caller, "get_logs", source="stderr", server="odd"))["logs"]
+    assert (await call_json(caller, "get_logs", source="protocol", limit=1))["logs"] == logs[-1:]
+    assert (await call_json(caller, "get_logs", source="protocol", level="error"))["logs"] == []
+    (line,) = (await call_json(caller, "get_logs", source="stderr", server="odd"))["logs"]
     assert line["data"] == "odd upstream is up"
 
 
@@ -185,35 +185,35 @@ async def test_a_program_that_keeps_dying_is_left_alone_for_a_while(gateway: Gat
         while "server_restart_failed" not in kinds:
             dying = read(await call(caller, "execute_tool", server="fragile", tool="die"))
             kinds += [event["type"] for event in dying.get("events_since_last_response", [])]
-            seen = await told(caller, "await_activity", timeout_ms=1000)
+            seen = await call_json(caller, "await_activity", timeout_ms=1000)
             kinds += [event["type"] for group in seen["events"] for event in group["events"]]
         assert "server_process_crashed" in kinds
-        (server,) = (await told(caller, "list_servers"))["servers"]
+        (server,) = (await call_json(caller, "list_servers"))["servers"]
         assert (server["state"], server["health"]) == ("reconnecting", "unreachable")
         assert server["next_retry_ms"] > 30_000
-        failed = await told(caller, "execute_tool", server="fragile", tool="echo")
+        failed = await call_json(caller, "execute_tool", server="fragile", tool="echo")
         assert failed["isError"] is True
         assert "next attempt" in failed["text"]
-        assert (await told(caller, "reconnect_server", name="fragile"))["success"] is True
-        assert (await told(caller, "execute_tool", server="fragile", tool="echo"))["text"] == "echo 1"
+        assert (await call_json(caller, "reconnect_server", name="fragile"))["success"] is True
+        assert (await call_json(caller, "execute_tool", server="fragile", tool="echo"))["text"] == "echo 1"
 
 
 async def test_a_server_that_stops_answering_is_degraded_and_well_again_when_it_answers() -> None:
     config = {**CONFIG, "servers": {"odd": ODD}, "scopes": {"default": {"default_servers": ["odd"], "mode": "facade"}}}
     async with running_gateway(config) as gateway, http_session(gateway) as caller:
         assert (await run(caller, "echo"))["text"] == "echo 1"
-        (server,) = (await told(caller, "list_servers"))["servers"]
+        (server,) = (await call_json(caller, "list_servers"))["servers"]
         assert (server["state"], server["health"]) == ("connected", "healthy")
         promoted = await run(caller, "deaf", n=42, timeout_ms=100)
         events, _ = await until(caller, "server_health_degraded")
-        (server,) = (await told(caller, "list_servers"))["servers"]
+        (server,) = (await call_json(caller, "list_servers"))["servers"]
         assert (server["name"], server["state"], server["health"]) == ("odd", "degraded", "degraded")
         more, _ = await until(caller, "server_health_restored")
-        (server,) = (await told(caller, "list_servers"))["servers"]
+        (server,) = (await call_json(caller, "list_servers"))["servers"]
         assert (server["state"], server["health"]) == ("connected", "healthy")
         told_of = [event["type"] for event in [*events, *more] if event["type"].startswith("server_health")]
         assert told_of == ["server_health_degraded", "server_health_restored"]
-        result = await told(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
+        result = await call_json(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
         assert result["text"] == "back"
 
 
@@ -221,7 +221,7 @@ async def test_a_server_that_stops_answering_is_degraded_and_well_again_when_it_
 async def test_servers_cannot_be_added_over_standard_streams_unless_the_operator_says_so(tmp_path: Path) -> None:
     Gateway(tmp_path, 0).write(CONFIG)
     async with stdio_session(tmp_path) as caller:
-        refused = await told(caller, "add_server", name="guest", command=ODD["command"], args=ODD["args"])
+        refused = await call_json(caller, "add_server", name="guest", command=ODD["command"], args=ODD["args"])
         assert refused["isError"] is True
         assert "facade.add_server" in refused["text"]
 
@@ -231,9 +231,9 @@ async def test_a_caller_over_standard_streams_may_bring_a_server_along(tmp_path:
     Gateway(tmp_path, 0).write({**CONFIG, "facade": {"add_server": "session"}})
     async with stdio_session(tmp_path) as caller:
         odd = {"name": "guest", "command": ODD["command"], "args": ODD["args"]}
-        assert (await told(caller, "add_server", **odd))["success"] is True
+        assert (await call_json(caller, "add_server", **odd))["success"] is True
         assert (await run(caller, "echo", 3, server="guest"))["text"] == "echo 3"
-        assert "guest" in [row["name"] for row in (await told(caller, "list_servers"))["servers"]]
+        assert "guest" in [row["name"] for row in (await call_json(caller, "list_servers"))["servers"]]
         for wrong, says in (
             (odd, "already"),
             ({"name": "x"}, "either url"),
@@ -242,11 +242,11 @@ async def test_a_caller_over_standard_streams_may_bring_a_server_along(tmp_path:
             ({"name": "x", "command": "y", "env": {"a": 1}}, "object of strings"),
             ({"name": "bad name!", "command": "y"}, "cannot be used"),
         ):
-            refused = await told(caller, "add_server", **wrong)
+            refused = await call_json(caller, "add_server", **wrong)
             assert refused["isError"] is True
             assert says in refused["text"]
-        assert (await told(caller, "remove_server", name="guest"))["success"] is True
-        assert (await told(caller, "remove_server", name="odd"))["isError"] is True
+        assert (await call_json(caller, "remove_server", name="guest"))["success"] is True
+        assert (await call_json(caller, "remove_server", name="odd"))["isError"] is True
         assert (await run(caller, "echo", server="guest"))["isError"] is True
 
 
@@ -255,7 +255,7 @@ async def test_servers_cannot_be_added_over_http_unless_the_operator_says_so(gat
         names = [tool["name"] for tool in (await caller.ask("tools/list"))["tools"]]
         assert "add_server" not in names
         assert "reconnect_server" in names
-        refused = await told(caller, "add_server", name="x", command=sys.executable)
+        refused = await call_json(caller, "add_server", name="x", command=sys.executable)
         assert refused["isError"] is True
         assert "facade.add_server" in refused["text"]
 

@@ -152,7 +152,7 @@ async def throughput() -> tuple[float, int]:
         nonlocal received
         while True:
             if not feed.log.has_new:
-                await feed.news(60)
+                await feed.wait_for_event(60)
             batch, events = feed.take()
             feed.handed_over(batch, True)
             received += len(events)
@@ -162,7 +162,7 @@ async def throughput() -> tuple[float, int]:
     sent, begun, busy = 0, time.perf_counter(), time.process_time()
     while sent < 50_000:
         for feed in feeds:
-            feed.tell(EventKind.NOTIFICATION, "s", {"method": "notifications/x"})
+            feed.add_event(EventKind.NOTIFICATION, "s", {"method": "notifications/x"})
             sent += 1
         await asyncio.sleep(0)
     while received < sent:

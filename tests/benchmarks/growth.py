@@ -39,7 +39,7 @@ LISTS, CALLS, RELOADS = 20, 640, 3
 QUIET_S, QUIET_CPU_S = 0.5, 0.02
 START_DEADLINE_S = 300.0
 SESSIONS_AT_ONCE = 50
-MOST_SESSIONS = 20_000
+MAX_SESSIONS = 20_000
 TABLES_OF_A_TASK = {"tasks": "id", "task_calls": "task_id", "attempts": "task_id", "task_outcomes": "task_id"}
 
 
@@ -79,7 +79,7 @@ class Case:
             "servers": {f"up{number}": {"url": url} for number in range(self.servers)},
             "governance": {"defaults": {"action": "forward"}, "rules": rules},
             "scopes": scopes,
-            "limits": dict.fromkeys(("sessions", "sessions_per_caller", "anonymous_sessions"), MOST_SESSIONS),
+            "limits": dict.fromkeys(("sessions", "sessions_per_caller", "anonymous_sessions"), MAX_SESSIONS),
             "telemetry": {"log_level": "warning"},
         }
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.client import TaskStatus
-from taskgate.client.poll_delays import GREATEST_INTERVAL, LEAST_INTERVAL, back_off, next_delay
+from taskgate.client.poll_delays import GREATEST_INTERVAL, MIN_INTERVAL, back_off, next_delay
 from taskgate.client.poller import Poller
 
 PATIENCE = 120.0
@@ -108,7 +108,7 @@ async def test_hurrying_a_thing_again_and_again_does_not_grow_the_heap() -> None
 @given(st.one_of(st.none(), st.integers(-(10**6), 10**9)), st.booleans())
 def test_a_wait_is_within_bounds_and_never_shorter_than_asked(interval: int | None, pushed: bool) -> None:
     delay = next_delay(interval, 5.0, pushed=pushed)
-    assert LEAST_INTERVAL <= delay <= GREATEST_INTERVAL * 1.1
+    assert MIN_INTERVAL <= delay <= GREATEST_INTERVAL * 1.1
     if interval is not None and 250 <= interval <= 60_000:
         assert delay >= interval / 1000
 

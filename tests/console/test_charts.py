@@ -8,7 +8,7 @@ import pytest
 
 from taskgate.dashboard.charts.axis import round_top
 from taskgate.dashboard.charts.band import latency_band
-from taskgate.dashboard.charts.bars import LEAST_HEIGHT, histogram, stacked_bars
+from taskgate.dashboard.charts.bars import MIN_HEIGHT, histogram, stacked_bars
 from taskgate.dashboard.charts.figure import HEIGHT, WIDTH, Column, Series
 from taskgate.dashboard.charts.sparkline import sparkline
 
@@ -38,7 +38,7 @@ def test_stacked_bars_are_to_scale_and_stand_on_one_another() -> None:
 def test_one_call_is_visible_beside_a_million() -> None:
     drawing = stacked_bars("Calls", KINDS, [Column("10:00", (1e6, 1.0)), Column("10:05", (0.0, 0.0))])
     (y, height) = boxes(drawing, "t-bad")[0]
-    assert height >= LEAST_HEIGHT
+    assert height >= MIN_HEIGHT
     assert y >= 0
     assert len(boxes(drawing, "t-ok")) == 1, "nothing is drawn for none"
 

@@ -31,7 +31,7 @@ def scope(mode: str) -> dict[str, Any]:
 async def test_search_finds_no_tool_that_is_for_apps_only(generation: str) -> None:
     async with Gateway(scope("search"), {"board": board()}) as gate:
         caller = await gate.caller(generation)
-        found = await caller.told("search_tools", query="show refresh reload summary", limit=20)
+        found = await caller.call_json("search_tools", query="show refresh reload summary", limit=20)
         assert {tool["name"] for tool in found["tools"]} == {"board__show", "board__summary"}
         for hidden in ("board__refresh", "board__reload"):
             for tool in ("describe_tool", "call_tool"):
@@ -46,9 +46,9 @@ async def test_the_facade_shows_and_runs_no_tool_that_is_for_apps_only(mode: str
     server = board()
     async with Gateway(scope(mode), {"board": server}) as gate:
         caller = await gate.caller("2025")
-        listed = await caller.told("list_tools")
+        listed = await caller.call_json("list_tools")
         assert {tool["name"] for tool in listed["tools"]} == {"echo", "show", "summary"}
-        (row,) = (await caller.told("list_servers"))["servers"]
+        (row,) = (await caller.call_json("list_servers"))["servers"]
         assert row["tools"] == 3
         for hidden in ("refresh", "reload"):
             refused = (await caller.call("execute_tool", {"server": "board", "tool": hidden})).result

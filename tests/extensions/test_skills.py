@@ -444,17 +444,17 @@ async def test_skills_are_found_and_read_by_tools(mode: str, generation: str) ->
     async with Gateway(scope, {"one": one, "two": two}) as gate:
         caller = await gate.caller(generation)
         assert {"list_skills", "read_skill"} <= {tool["name"] for tool in await caller.tools()}
-        found = (await caller.told("list_skills"))["skills"]
+        found = (await caller.call_json("list_skills"))["skills"]
         assert [(skill["server"], skill["name"]) for skill in found] == [
             ("one", "refunds"),
             ("two", "refunds"),
             ("two", "git-workflow"),
         ]
         assert found[0]["files"] == ["references/POLICY.md", "logo.png"]
-        (hit,) = (await caller.told("list_skills", query="commits"))["skills"]
+        (hit,) = (await caller.call_json("list_skills", query="commits"))["skills"]
         assert hit["uri"] == "skill://git-workflow/SKILL.md"
-        assert [s["server"] for s in (await caller.told("list_skills", server="one"))["skills"]] == ["one"]
-        content = await caller.told("read_skill", server="two", uri=POLICY)
+        assert [s["server"] for s in (await caller.call_json("list_skills", server="one"))["skills"]] == ["one"]
+        content = await caller.call_json("read_skill", server="two", uri=POLICY)
         assert (content["server"], content["contents"][0]["text"]) == ("two", "Thirty days.")
         two.files[POLICY] = b"Evil."
         refused = (await caller.call("read_skill", {"server": "two", "uri": POLICY})).result
@@ -467,7 +467,7 @@ async def test_scopes_without_skills_are_not_shown_the_tools_for_them() -> None:
     async with Gateway(scope, {"plain": Upstream("2025")}) as gate:
         caller = await gate.caller("2025")
         assert "list_skills" not in {tool["name"] for tool in await caller.tools()}
-        assert (await caller.told("list_skills"))["skills"] == []
+        assert (await caller.call_json("list_skills"))["skills"] == []
 
 
 @seam

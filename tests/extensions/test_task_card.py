@@ -177,7 +177,7 @@ async def test_show_tasks_tells_state_progress_and_result(generation: str) -> No
         sent = {"name": "notes__slow", "arguments": {"a": 1}, "_meta": {**meta, "progressToken": 7}}
         promoted = (await caller.request("tools/call", sent)).result
         task_id = promoted["structuredContent"]["taskgate_notice"]["task_id"]
-        (row,) = (await caller.told("show_tasks", task_ids=[task_id]))["tasks"]
+        (row,) = (await caller.call_json("show_tasks", task_ids=[task_id]))["tasks"]
         assert (row["task_id"], row["status"], row["server"], row["tool"]) == (task_id, "working", "notes", "slow")
         assert (row["progress"], row["progress_total"]) == (3, 10)
         assert row["console_url"] == f"https://gate.example/tasks/{task_id}"
@@ -203,7 +203,7 @@ async def test_show_tasks_tells_of_a_held_call_and_its_question() -> None:
         caller = await gate.caller("2025", capabilities=RENDERS_APPS)
         held = (await caller.call("notes__wipe")).result["structuredContent"]["taskgate_notice"]["task_id"]
         asking = (await caller.call("notes__ask")).result["structuredContent"]["taskgate_notice"]["task_id"]
-        waiting, asked = (await caller.told("show_tasks", task_ids=[held, asking]))["tasks"]
+        waiting, asked = (await caller.call_json("show_tasks", task_ids=[held, asking]))["tasks"]
         assert (waiting["status"], waiting["waiting_for"]) == ("working", "approval")
         assert asked["questions"] == [{"message": HOSTILE, "fields": ["size"]}]
         assert server.count("wipe") == 0
@@ -220,9 +220,9 @@ async def test_tasks_of_others_are_shown_as_unknown_ones(generation: str) -> Non
         ann = await gate.caller("2025", token="ann-token-0123456789abcdef", capabilities=RENDERS_APPS)
         bob = await gate.caller(generation, token="bob-token-0123456789abcdef", capabilities=RENDERS_APPS)
         task_id = (await ann.call("notes__slow")).result["structuredContent"]["taskgate_notice"]["task_id"]
-        (row,) = (await bob.told("show_tasks", task_ids=[task_id]))["tasks"]
+        (row,) = (await bob.call_json("show_tasks", task_ids=[task_id]))["tasks"]
         assert row == {"task_id": task_id, "status": "expired", "server": "", "tool": "", "created_at": ""}
-        assert (await bob.told("show_tasks"))["tasks"] == []
+        assert (await bob.call_json("show_tasks"))["tasks"] == []
 
 
 @seam

@@ -332,7 +332,7 @@ async def test_question_on_a_broken_stream_is_asked_on_the_next_one() -> None:
         await until(lambda: bool(caller.asked), "the question")
         await first.hang_up()
         await gate.advance(5)
-        shown = await caller.told("get_elicitations")
+        shown = await caller.call_json("get_elicitations")
         assert "Which colour?" in json.dumps(shown)
         second = caller.begin("tasks/result", {"taskId": task_id})
         await until(lambda: len(caller.asked) == 2, "the question again")

@@ -65,7 +65,7 @@ async def test_progress_of_a_task_is_paced_and_ends_with_the_task(gateway: Gatew
 
 
 async def cancelled_upstream(caller: WireClient) -> list[Any]:
-    return [seen for seen in await caller.told("seen") if seen["method"] == "notifications/cancelled"]
+    return [seen for seen in await caller.call_json("seen") if seen["method"] == "notifications/cancelled"]
 
 
 async def until_cancelled_upstream(caller: WireClient) -> None:
@@ -77,7 +77,7 @@ async def until_cancelled_upstream(caller: WireClient) -> None:
 async def in_flight(caller: WireClient, tool: str, number: int, **more: Any) -> asyncio.Task[Any]:
     """Start a call and wait until its server has it."""
     started = asyncio.create_task(caller.exchange("tools/call", {"name": tool, "arguments": {}, **more}, number))
-    await caller.told("seen")
+    await caller.call_json("seen")
     return started
 
 
@@ -88,7 +88,7 @@ async def test_a_cancel_reaches_the_server_and_late_answers_reach_nobody(gateway
         await caller.notify("notifications/cancelled", {"requestId": 901, "reason": "enough", "timestamp": 1})
         assert await asyncio.wait_for(call, PATIENCE_S) is None
         await until_cancelled_upstream(caller)
-        assert (await caller.told("echo", {"x": 1}))["arguments"] == {"x": 1}
+        assert (await caller.call_json("echo", {"x": 1}))["arguments"] == {"x": 1}
 
 
 async def test_closing_the_stream_cancels_for_a_stateless_caller(gateway: Gateway) -> None:
@@ -104,7 +104,7 @@ async def test_closing_the_stream_does_not_cancel_for_a_stateful_caller(gateway:
         call = await in_flight(caller, "wait", 903)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
-        await caller.told("echo", {})
+        await caller.call_json("echo", {})
         assert await cancelled_upstream(caller) == []
 
 
@@ -114,7 +114,7 @@ async def test_cancels_of_unknown_and_foreign_requests_change_nothing(gateway: G
         await other.notify("notifications/cancelled", {"requestId": 904})
         await caller.notify("notifications/cancelled", {"requestId": 12345})
         await caller.notify("notifications/cancelled", {})
-        await caller.told("echo", {})
+        await caller.call_json("echo", {})
         assert await cancelled_upstream(caller) == []
         assert not call.done()
         call.cancel()

@@ -74,7 +74,7 @@ async def gateway(vendors: str) -> AsyncIterator[Gateway]:
 
 
 async def sampled(caller: WireClient, **params: Any) -> Any:
-    return await caller.told("sample", {"params": params})
+    return await caller.call_json("sample", {"params": params})
 
 
 async def test_a_caller_that_can_sample_is_asked_itself(gateway: Gateway) -> None:
@@ -258,7 +258,7 @@ async def test_requests_in_a_minute_are_limited(vendors: str) -> None:
 async def test_no_model_answers_unless_the_server_is_named_for_it(vendors: str) -> None:
     settings = with_models(vendors, server={"sampling": "relay"})
     async with gateway_with(settings) as own, session(own) as caller:
-        opened = (await caller.told("seen"))[0]["params"]["capabilities"]
+        opened = (await caller.call_json("seen"))[0]["params"]["capabilities"]
         assert "sampling" not in opened
         assert (await sampled(caller))["error"]["code"] == -32600
 

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.timeout(60), pytest.mark.virtual_time]
 
 async def test_a_server_that_pings_is_answered_by_the_gateway() -> None:
     async with running_gateway(config()) as running, session(running) as caller:
-        assert (await caller.told("ping_back"))["result"] == {}
+        assert (await caller.call_json("ping_back"))["result"] == {}
         assert caller.asked == []
 
 
@@ -29,5 +29,5 @@ async def test_changed_roots_are_told_to_the_servers_of_the_session() -> None:
     async with running_gateway(config()) as running, session(running, {"roots": {"listChanged": True}}) as caller:
         await caller.call("echo", {})
         await caller.notify("notifications/roots/list_changed")
-        told = [message["method"] for message in await caller.told("seen")]
+        told = [message["method"] for message in await caller.call_json("seen")]
         assert "notifications/roots/list_changed" in told

@@ -97,7 +97,9 @@ async def test_a_call_is_two_spans_in_the_callers_trace_and_two_durations() -> N
         settings = config(telemetry={"otel": {"enabled": True, "endpoint": endpoint, "baggage": ["who"]}})
         async with running_gateway(settings) as running:
             async with session(running) as caller:
-                told = await caller.told("echo", {"x": 1}, _meta={"traceparent": PARENT, "baggage": "who=ann,key=x"})
+                told = await caller.call_json(
+                    "echo", {"x": 1}, _meta={"traceparent": PARENT, "baggage": "who=ann,key=x"}
+                )
             async with stateless(running, headers={"traceparent": PARENT}) as modern:
                 await modern.exchange("tools/call", {"name": "no such tool", "arguments": {}})
             await asyncio.to_thread(lambda: None)
@@ -155,7 +157,7 @@ async def test_latencies_refer_to_traces_in_openmetrics() -> None:
         settings = config(telemetry={"otel": {"enabled": True, "endpoint": endpoint}})
         async with running_gateway(settings) as running, httpx2.AsyncClient(verify=NO_TLS) as http:
             async with session(running) as caller:
-                await caller.told("echo", {"x": 1}, _meta={"traceparent": PARENT})
+                await caller.call_json("echo", {"x": 1}, _meta={"traceparent": PARENT})
             accepted = {"accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
             openmetrics = await http.get(f"{running.base}/metrics", headers=accepted)
             plain = await http.get(f"{running.base}/metrics")
@@ -179,7 +181,7 @@ async def test_without_sampling_latencies_refer_to_no_trace() -> None:
         settings = config(telemetry={"otel": {"enabled": True, "endpoint": endpoint, "sample_ratio": 0.0}})
         async with running_gateway(settings) as running, httpx2.AsyncClient(verify=NO_TLS) as http:
             async with session(running) as caller:
-                await caller.told("echo", {"x": 1})
+                await caller.call_json("echo", {"x": 1})
             text = (await http.get(f"{running.base}/metrics", headers={"accept": "application/openmetrics-text"})).text
     assert "trace_id" not in text
     assert text.endswith("# EOF\n")
@@ -261,7 +263,7 @@ async def test_a_run_after_a_restart_stays_in_the_trace_its_caller_began() -> No
 
 async def test_switched_off_the_context_passes_as_it_came() -> None:
     async with running_gateway(config()) as running, session(running) as caller:
-        told = await caller.told("echo", {}, _meta={"traceparent": PARENT})
+        told = await caller.call_json("echo", {}, _meta={"traceparent": PARENT})
         assert told["_meta"] == {"traceparent": PARENT}
 
 

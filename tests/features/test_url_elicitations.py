@@ -56,7 +56,7 @@ async def gateway() -> AsyncIterator[Gateway]:
 async def test_a_good_address_reaches_the_caller_as_it_came(gateway: Gateway) -> None:
     async with session(gateway, URL) as caller:
         caller.answers["elicitation/create"] = {"action": "accept"}
-        assert await caller.told("open_url", {"url": GOOD}) == {"action": "accept"}
+        assert await caller.call_json("open_url", {"url": GOOD}) == {"action": "accept"}
         assert caller.asked[0]["params"] == {
             "mode": "url",
             "message": "Please sign in",
@@ -87,7 +87,7 @@ BAD = [
 async def test_a_bad_address_is_never_shown(gateway: Gateway, url: str, why: str) -> None:
     said = f"The server sent a URL that cannot be used: {why}."
     async with session(gateway, URL) as caller:
-        error = (await caller.told("open_url", {"url": url}))["error"]
+        error = (await caller.call_json("open_url", {"url": url}))["error"]
         assert (error["code"], error["data"]["error_type"], error["message"]) == (-32602, "unsafe_url", said)
         assert caller.asked == []
 
@@ -135,7 +135,7 @@ async def test_its_end_is_told_to_the_caller_that_was_given_it_and_to_nobody_els
 async def test_a_flood_of_forms_is_stopped_with_a_reason() -> None:
     settings = config(limits={"pending_questions_per_server": 3}, scope={"helper_tools": "always"})
     async with running_gateway(settings) as running, session(running) as caller:
-        errors = await caller.told("ask_forms", {"count": 4})
+        errors = await caller.call_json("ask_forms", {"count": 4})
         assert errors == [{"code": -32603, "message": "Too many questions of odd wait for an answer already."}]
 
 
@@ -149,7 +149,7 @@ async def test_a_form_that_nobody_answers_expires_as_configured() -> None:
         async with session(running, form, listen=True) as caller:
             caller.answers["elicitation/create"] = never
             said = "The question was not answered in time."
-            assert [error["message"] for error in await caller.told("ask_forms", {"count": 1})] == [said]
+            assert [error["message"] for error in await caller.call_json("ask_forms", {"count": 1})] == [said]
             assert said_in(await run(caller, "ask_forms", {"count": 1})) == [None]
             assert len(caller.asked) == 2
 
@@ -191,7 +191,7 @@ async def test_a_flood_of_addresses_in_tasks_counts_with_those_of_plain_calls() 
     settings = config(limits={"url_elicitations_per_minute": 3})
     async with running_gateway(settings) as running, session(running, URL, listen=True) as caller:
         caller.answers["elicitation/create"] = {"action": "accept"}
-        assert await caller.told("open_url", {"url": GOOD}) == {"action": "accept"}
+        assert await caller.call_json("open_url", {"url": GOOD}) == {"action": "accept"}
         answers = [said_in(await run(caller, "open_url", {"url": GOOD})) for _ in range(3)]
         assert answers[:2] == [{"action": "accept"}] * 2
         assert answers[2]["error"]["data"]["error_type"] == "rate_limited"
@@ -269,7 +269,7 @@ async def test_an_address_in_a_task_expires_as_early_as_in_a_call() -> None:
 async def test_a_flood_of_addresses_is_stopped_and_written_down() -> None:
     async with running_gateway(config()) as running, session(running, URL) as caller:
         caller.answers["elicitation/create"] = {"action": "accept"}
-        answers = [await caller.told("open_url", {"url": GOOD}) for _ in range(12)]
+        answers = [await caller.call_json("open_url", {"url": GOOD}) for _ in range(12)]
         assert [answer for answer in answers[:10] if answer != {"action": "accept"}] == []
         for answer in answers[10:]:
             error = answer["error"]
@@ -303,8 +303,8 @@ async def test_loopback_is_allowed_where_the_operator_says_so() -> None:
     settings = config(limits={"url_elicitation_loopback": True})
     async with running_gateway(settings) as running, session(running, URL) as caller:
         caller.answers["elicitation/create"] = {"action": "accept"}
-        assert await caller.told("open_url", {"url": "http://127.0.0.1:9/x"}) == {"action": "accept"}
-        assert "error" in await caller.told("open_url", {"url": "http://192.0.2.1/x"})
+        assert await caller.call_json("open_url", {"url": "http://127.0.0.1:9/x"}) == {"action": "accept"}
+        assert "error" in await caller.call_json("open_url", {"url": "http://192.0.2.1/x"})
 
 
 async def test_an_address_that_nobody_answers_for_expires() -> None:
@@ -316,7 +316,7 @@ async def test_an_address_that_nobody_answers_for_expires() -> None:
             return None
 
         caller.answers["elicitation/create"] = never
-        error = (await caller.told("open_url", {"url": GOOD}))["error"]
+        error = (await caller.call_json("open_url", {"url": GOOD}))["error"]
         assert error["message"] == "The question was not answered in time."
         assert caller.heard_of("notifications/cancelled")
         assert not withdrawn.is_set()
@@ -404,7 +404,7 @@ async def test_logging_in_leads_nowhere_else(gateway: Gateway, wish: str) -> Non
 async def test_a_server_that_asks_in_the_list_form_gets_pages_and_hears_what_the_user_says(gateway: Gateway) -> None:
     listed = [{"type": "url", "name": "folder", "description": "Which folder?"}]
     async with session(gateway, URL, token=TOKENS["cleo"]) as caller, httpx2.AsyncClient() as http:
-        (made,) = (await caller.told("list_form", {"list": listed}))["elicitations"]
+        (made,) = (await caller.call_json("list_form", {"list": listed}))["elicitations"]
         assert caller.asked == []
         assert (made["type"], made["name"]) == ("url", "folder")
         assert made["url"].startswith(f"{gateway.base}/elicitations/")
@@ -415,9 +415,9 @@ async def test_a_server_that_asks_in_the_list_form_gets_pages_and_hears_what_the
         assert (await http.post(f"{made['url']}/answer", data=sent)).status_code == 200
         told = [{"type": "url", "name": "folder", "value": "/srv"}]
         async with asyncio.timeout(PATIENCE_S):
-            while not [m for m in await caller.told("seen") if m.get("method") == OVER]:
+            while not [m for m in await caller.call_json("seen") if m.get("method") == OVER]:
                 await asyncio.sleep(0.02)
-        (over,) = [m["params"] for m in await caller.told("seen") if m.get("method") == OVER]
+        (over,) = [m["params"] for m in await caller.call_json("seen") if m.get("method") == OVER]
         assert (over["elicitationId"], over["elicitations"]) == (made["elicitationId"], told)
 
 
@@ -430,7 +430,7 @@ async def test_a_server_that_asks_in_the_list_form_gets_pages_and_hears_what_the
 )
 async def test_a_bad_list_is_refused_with_a_reason(gateway: Gateway, listed: list[Any], said: str) -> None:
     async with session(gateway, URL, token=TOKENS["cleo"]) as caller:
-        error = (await caller.told("list_form", {"list": listed}))["error"]
+        error = (await caller.call_json("list_form", {"list": listed}))["error"]
         assert (error["code"], error["message"]) == (-32602, said)
 
 
@@ -438,7 +438,7 @@ async def test_the_list_form_is_no_form_where_vendor_methods_are_off() -> None:
     async with running_gateway(config()) as running, session(running, URL, listen=True) as caller:
         listed = [{"type": "url", "name": "folder", "description": "Which folder?"}]
         for error in (
-            (await caller.told("list_form", {"list": listed}))["error"],
+            (await caller.call_json("list_form", {"list": listed}))["error"],
             said_in(await run(caller, "list_form", {"list": listed}))["error"],
         ):
             said = "elicitation/create with a list of elicitations is not answered here."
@@ -449,7 +449,7 @@ async def test_the_list_form_is_no_form_where_vendor_methods_are_off() -> None:
 @pytest.mark.real_processes
 async def test_the_page_shows_who_asks_and_where_the_link_leads(gateway: Gateway) -> None:
     async with session(gateway, {}, token=TOKENS["ann"]) as caller:
-        call = asyncio.create_task(caller.told("open_url", {"url": "https://sign.example.test:8443/in"}))
+        call = asyncio.create_task(caller.call_json("open_url", {"url": "https://sign.example.test:8443/in"}))
         waiting: list[Any] = []
         async with asyncio.timeout(PATIENCE_S):
             while not waiting:

@@ -44,7 +44,7 @@ async def test_arguments_that_do_not_fit_are_refused_with_place_and_reason(
         assert problem.error["data"]["problems"] == [{"path": path, "reason": reason}]
         assert problem.error["data"]["gate"] == "validate"
         assert problem.error["data"]["executed"] == "no"
-        assert all(seen["method"] != "tools/call" for seen in await caller.told("seen"))
+        assert all(seen["method"] != "tools/call" for seen in await caller.call_json("seen"))
 
 
 async def test_a_stateless_caller_is_refused_alike(strict: Gateway) -> None:
@@ -133,9 +133,9 @@ async def test_a_tasks_output_is_checked_too(strict: Gateway) -> None:
 
 async def test_a_warning_lets_everything_pass_and_is_counted() -> None:
     async with running_gateway(config()) as running, session(running) as caller:
-        assert (await caller.told("weather", {"city": "Rome"}))["arguments"] == {"city": "Rome"}
+        assert (await caller.call_json("weather", {"city": "Rome"}))["arguments"] == {"city": "Rome"}
         assert (await caller.call("measure", {"how": "bad"}))["structuredContent"] == {"length": "three"}
-        assert (await caller.told("bomb", {"x": 1}))["arguments"] == {"x": 1}
+        assert (await caller.call_json("bomb", {"x": 1}))["arguments"] == {"x": 1}
         assert running.log.count("does not match the schema") == 3
         await caller.call("weather", {"city": "Rome"})
         assert running.log.count("does not match the schema") == 3
@@ -146,5 +146,5 @@ async def test_a_warning_lets_everything_pass_and_is_counted() -> None:
 
 async def test_switched_off_nothing_is_looked_at() -> None:
     async with running_gateway(config(validate="off")) as running, session(running) as caller:
-        assert (await caller.told("weather", {"city": "Rome"}))["arguments"] == {"city": "Rome"}
+        assert (await caller.call_json("weather", {"city": "Rome"}))["arguments"] == {"city": "Rome"}
         assert "does not match" not in running.log

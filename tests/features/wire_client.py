@@ -123,7 +123,7 @@ class WireClient:
     async def call(self, name: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Wire:
         return await self.ask("tools/call", {"name": name, "arguments": dict(arguments or {}), **more})
 
-    async def told(self, name: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Any:
+    async def call_json(self, name: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Any:
         """What a tool of the odd server said, as JSON."""
         return json.loads((await self.call(name, arguments, **more))["content"][0]["text"])
 

@@ -92,7 +92,7 @@ async def test_beyond_loopback_without_identity_it_does_not_start(tmp_path: Path
     assert code == 2
     assert said.count("\n") == 1
     assert "0.0.0.0 is reachable from other machines" in said
-    assert "`taskgate token new NAME`" in said
+    assert "`taskgate tokens new NAME`" in said
     assert "`auth: none`" in said
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.activity.callers import Failed, http_session, told
+from tests.activity.callers import Failed, call_json, http_session
 from tests.gateway.conftest import MIRROR
 from tests.gateway.test_lifecycle import _children, eventually, http_server, mirror
 from tests.gateway.test_upstreams_that_break import verdict
@@ -125,12 +125,12 @@ def facade(limits: dict[str, Any]) -> dict[str, Any]:
 async def news_of_timers(caller: Any, timers: int, wait_s: float) -> list[tuple[str, Any]]:
     """Set timers that fire together, say nothing for a while, then ask."""
     # The server has come before, so that its coming is not among the news.
-    await told(caller, "list_tools")
+    await call_json(caller, "list_tools")
     for _ in range(timers):
-        await told(caller, "set_timer", duration_ms=400, message="now")
+        await call_json(caller, "set_timer", duration_ms=400, message="now")
     # Nothing may be asked meanwhile: every reply would hand over what there is.
     await asyncio.sleep(wait_s)
-    events = (await told(caller, "list_timers")).get("events_since_last_response", [])
+    events = (await call_json(caller, "list_timers")).get("events_since_last_response", [])
     return [(event["type"], event["data"].get("count")) for event in events if event["type"] != "server_connected"]
 
 
@@ -154,7 +154,7 @@ async def test_a_session_has_as_many_timers_as_the_file_says(tmp_path: Path) -> 
 
         async def one_more() -> bool:
             try:
-                return not (await told(caller, "set_timer", duration_ms=60_000, message="later"))["isError"]
+                return not (await call_json(caller, "set_timer", duration_ms=60_000, message="later"))["isError"]
             except Failed:
                 return False
 

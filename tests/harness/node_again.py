@@ -24,7 +24,7 @@ from tests.harness.programs import START_DEADLINE, die_with_parent, run_to_end
 
 RUNNER: Final = Path(__file__).with_name("node_again.mjs")
 # An answer holds everything that a program wrote.
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 
 
 class Again:
@@ -64,7 +64,7 @@ class Again:
         async with asyncio.timeout(START_DEADLINE):
             while True:
                 with suppress(OSError):
-                    return await asyncio.open_unix_connection(self._place, limit=MOST_BYTES)
+                    return await asyncio.open_unix_connection(self._place, limit=MAX_BYTES)
                 if not self.alive:
                     raise RuntimeError(f"the process for Node programs ended:\n{self.wrote()}")
                 await asyncio.sleep(0.02)

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 MEMORY = Path("/dev/shm")
-LEAST_FREE = 4 << 30
+MIN_FREE = 4 << 30
 OLD_S = 3600
 _OURS = re.compile(r"tg-(\d+)")
 
@@ -39,9 +39,7 @@ def _is_good(place: Path) -> bool:
         found = os.statvfs(place)
     except OSError:
         return False
-    return (
-        os.access(place, os.W_OK) and not found.f_flag & os.ST_NOEXEC and found.f_bavail * found.f_frsize > LEAST_FREE
-    )
+    return os.access(place, os.W_OK) and not found.f_flag & os.ST_NOEXEC and found.f_bavail * found.f_frsize > MIN_FREE
 
 
 def _remove_those_of_past_runs() -> None:

@@ -25,7 +25,7 @@ TOGETHER = ("tests/house/", "tests/conformance/test_client_scenarios.py")
 """All of the first look at the same source, which is parsed once; all of the second are judged by one process of the suite."""
 BROWSER = "tests with a browser"
 """They share one, which takes seconds to start."""
-LEAST_WORKERS = 4
+MIN_WORKERS = 4
 """Where there are fewer, each of them is needed for the tests that wait."""
 _WITH_BROWSER = re.compile(r"""\bpeers\(["']browser["']""")
 _WIDER = re.compile(r"""\bscope=["'](?:module|package|session)["']""")
@@ -80,7 +80,7 @@ class GroupScheduling(LoadScopeScheduling):
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False
-        self._from_the_end = f"gw{self.numnodes - 1}" if self.numnodes >= LEAST_WORKERS else None
+        self._from_the_end = f"gw{self.numnodes - 1}" if self.numnodes >= MIN_WORKERS else None
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid, self.config.rootpath)

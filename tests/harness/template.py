@@ -36,7 +36,7 @@ CLONE_PARENT, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID = 0x8000, 0x200000, 0x100
 PR_SET_PDEATHSIG = 1
 # How far into the C library's description of a thread its number may stand.
 THREAD_BYTES = 2048
-MOST_DESCRIPTORS = 64
+MAX_DESCRIPTORS = 64
 # What a module takes from its process when it is imported, and each process must have for itself.
 RENEWED = (("taskgate.gateway.requests.request", "_STARTED", ("secrets", "token_hex"), (8,)),)
 
@@ -80,7 +80,7 @@ def fork_for_parent(thread_number: int) -> int:
 
 def receive(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """The next order and the descriptors that belong to it; None when nobody will ask any more."""
-    head, descriptors, _, _ = socket.recv_fds(channel, 8, MOST_DESCRIPTORS)
+    head, descriptors, _, _ = socket.recv_fds(channel, 8, MAX_DESCRIPTORS)
     if not head:
         return None
     left = int.from_bytes(head, "big")

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.harness.programs import run_to_end
-from tests.harness.sharing import IN_PARTS, LEAST_WORKERS, ROOT, group_of
+from tests.harness.sharing import IN_PARTS, MIN_WORKERS, ROOT, group_of
 
 CONFTEST = """
 from tests.harness.sharing import GroupScheduling
@@ -60,9 +60,9 @@ async def test_a_shared_gateway_is_started_once_and_the_last_worker_begins_at_th
     for file in files:
         file.write_text(SHARING)
     (tmp_path / "test_third.py").write_text(ALONE)
-    await run_with_workers(tmp_path, LEAST_WORKERS)
+    await run_with_workers(tmp_path, MIN_WORKERS)
     assert len((tmp_path / "started").read_text().split()) == len(files)
-    done = {f"gw{number}": tmp_path / f"gw{number}" for number in range(LEAST_WORKERS)}
+    done = {f"gw{number}": tmp_path / f"gw{number}" for number in range(MIN_WORKERS)}
     order = {worker: file.read_text().split() for worker, file in done.items() if file.exists()}
     assert sorted(number for numbers in order.values() for number in numbers) == [str(number) for number in range(8)]
     assert order["gw3"][0] == "7"

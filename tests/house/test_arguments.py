@@ -11,8 +11,8 @@ from tests.house.source import nodes_of
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
 USE_CASES = ("gateway/calls", "gateway/methods", "gateway/own_tools")
-MOST_COLLABORATORS = 10
-MOST_POSITIONAL = 5
+MAX_COLLABORATORS = 10
+MAX_POSITIONAL = 5
 PARTS = ("taskgate.gateway", "taskgate.ports", "taskgate.telemetry")
 
 
@@ -46,7 +46,7 @@ def test_use_cases_get_what_they_need_and_not_everything() -> None:
         for room in USE_CASES
         for path in sorted((SOURCE / room).glob("*.py"))
         for name, count in collaborators_in(path.read_text())
-        if count > MOST_COLLABORATORS
+        if count > MAX_COLLABORATORS
     }
     assert found == {}
 
@@ -64,7 +64,7 @@ def many_positional_in(source: str) -> Iterator[tuple[int, str]]:
     for node in nodes_of(source):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             given = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args) if arg.arg not in ("self", "cls")]
-            if len(given) > MOST_POSITIONAL:
+            if len(given) > MAX_POSITIONAL:
                 yield node.lineno, node.name
 
 

@@ -23,7 +23,7 @@ from tests.harness.absent import HOME
 from tests.harness.peers import PROGRAMS
 from tests.harness.programs import Program, free_port, listening, running
 
-MOST_STEPS: Final = 20
+MAX_STEPS: Final = 20
 
 
 def web_client(client_id: str, callbacks: Sequence[str], secret: str = "secret-of-a-client") -> dict[str, Any]:
@@ -69,7 +69,7 @@ class RealProvider:
         """Where the provider sends the browser after the login: the client's callback, with code, state and iss."""
         async with httpx2.AsyncClient(timeout=120, trust_env=False, cookies=cookies) as browser:
             reply = await browser.get(address)
-            for _ in range(MOST_STEPS):
+            for _ in range(MAX_STEPS):
                 if reply.is_redirect:
                     address = urljoin(address, reply.headers["location"])
                     if not address.startswith(f"{self.url}/"):

@@ -52,13 +52,13 @@ def times_asked(notes: Upstream) -> int:
 
 async def questions(caller: Caller) -> dict[str, str]:
     """What waits for an answer, and under which id."""
-    shown = (await caller.told("get_elicitations"))["elicitations"]
+    shown = (await caller.call_json("get_elicitations"))["elicitations"]
     return {row["params"]["message"]: row["request_id"] for row in shown}
 
 
 async def say(caller: Caller, asked: str, value: str) -> None:
     answer = {"request_id": (await questions(caller))[asked], "action": "accept", "content": {"value": value}}
-    assert (await caller.told("respond_to_elicitation", **answer))["success"] is True
+    assert (await caller.call_json("respond_to_elicitation", **answer))["success"] is True
 
 
 async def painted(gate: Gateway, caller: Caller, task_id: str) -> str:

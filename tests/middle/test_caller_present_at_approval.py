@@ -40,7 +40,7 @@ async def polled_three_intervals_ago(gate: Gateway, caller: Caller, task_id: str
 
 
 async def looked_by_tool(gate: Gateway, caller: Caller, task_id: str) -> None:
-    await caller.told("get_task", task_id=task_id)
+    await caller.call_json("get_task", task_id=task_id)
     await gate.advance(2)
 
 
@@ -74,7 +74,7 @@ async def had_stream(gate: Gateway, caller: Caller, task_id: str) -> None:
 
 
 async def waits_for_events(gate: Gateway, caller: Caller, task_id: str) -> None:
-    await caller.told("await_activity", timeout_ms=1000)
+    await caller.call_json("await_activity", timeout_ms=1000)
     caller.begin_call("await_activity", {"timeout_ms": 40_000})
     await gate.advance(20)
 

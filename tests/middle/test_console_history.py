@@ -225,13 +225,13 @@ async def test_task_is_run_again_as_the_person_who_clicks() -> None:
 
 
 LINK = re.compile(r'<a\b[^>]*?\bhref="([^"]*)"')
-MOST_PAGES = 400
+MAX_PAGES = 400
 
 
 async def dead_links(person: Person, start: str) -> tuple[list[str], int]:
     """Links of all pages that can be reached, as (address, status) where it is not 200, and the number of pages."""
     seen, waiting, dead = {start}, deque([start]), []
-    while waiting and len(seen) <= MOST_PAGES:
+    while waiting and len(seen) <= MAX_PAGES:
         path = waiting.popleft()
         reply = await person.get(path)
         if reply.status != 200:

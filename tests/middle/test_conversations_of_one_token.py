@@ -44,19 +44,19 @@ def kinds(seen: dict[str, Any]) -> list[str]:
 
 
 async def news(caller: Caller, **more: Any) -> list[str]:
-    return kinds(await caller.told("await_activity", timeout_ms=10, **more))
+    return kinds(await caller.call_json("await_activity", timeout_ms=10, **more))
 
 
 @seam
 async def test_each_window_hears_of_its_own_task_and_takes_no_event_of_the_other() -> None:
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         one, two = [await gate.caller("2025", token=TOKEN) for _ in range(2)]
-        await one.told("list_tasks"), await two.told("list_tasks")
+        await one.call_json("list_tasks"), await two.call_json("list_tasks")
         mine, others = await promoted(one), await promoted(two)
         assert mine != others
         await gate.advance(120)
         for caller, task_id in ((two, others), (one, mine)):
-            seen = await caller.told("await_activity", timeout_ms=10)
+            seen = await caller.call_json("await_activity", timeout_ms=10)
             done = [event for group in seen["events"] for event in group["events"] if event["type"] == "task_completed"]
             assert [event["data"]["task_id"] for event in done] == [task_id]
             assert await news(caller) == []
@@ -67,10 +67,10 @@ async def test_each_window_lists_its_own_tasks_and_finds_the_others_by_their_id(
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         one, two = [await gate.caller("2025", token=TOKEN) for _ in range(2)]
         task_id = await promoted(one)
-        assert (await two.told("list_tasks"))["tasks"] == []
-        assert (await two.told("await_activity", timeout_ms=10))["pending_server"] == []
-        assert [task["task_id"] for task in (await one.told("list_tasks"))["tasks"]] == [task_id]
-        assert (await two.told("get_task", task_id=task_id))["task"]["task_id"] == task_id
+        assert (await two.call_json("list_tasks"))["tasks"] == []
+        assert (await two.call_json("await_activity", timeout_ms=10))["pending_server"] == []
+        assert [task["task_id"] for task in (await one.call_json("list_tasks"))["tasks"]] == [task_id]
+        assert (await two.call_json("get_task", task_id=task_id))["task"]["task_id"] == task_id
         native = [(await caller.request("tasks/list")).result["tasks"] for caller in (one, two)]
         assert [[row["taskId"] for row in rows] for rows in native] == [[task_id], []]
 
@@ -79,11 +79,11 @@ async def test_each_window_lists_its_own_tasks_and_finds_the_others_by_their_id(
 async def test_what_a_closed_window_left_goes_to_every_other_once() -> None:
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         one, two, three = [await gate.caller("2025", token=TOKEN) for _ in range(3)]
-        await two.told("list_tasks"), await three.told("list_tasks")
+        await two.call_json("list_tasks"), await three.call_json("list_tasks")
         task_id = await promoted(one)
         await one.close()
-        assert (await two.told("await_activity", timeout_ms=10))["pending_server"][0]["working_tasks"]
-        assert [task["task_id"] for task in (await two.told("list_tasks"))["tasks"]] == [task_id]
+        assert (await two.call_json("await_activity", timeout_ms=10))["pending_server"][0]["working_tasks"]
+        assert [task["task_id"] for task in (await two.call_json("list_tasks"))["tasks"]] == [task_id]
         await gate.advance(120)
         for caller in (two, three):
             assert (await news(caller)).count("task_completed") == 1
@@ -96,7 +96,7 @@ async def test_what_a_closed_window_left_goes_to_every_other_once() -> None:
 async def test_what_was_told_before_a_window_closed_is_not_told_again_after_a_restart() -> None:
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         one, two = [await gate.caller("2025", token=TOKEN) for _ in range(2)]
-        await one.told("list_tasks"), await two.told("list_tasks")
+        await one.call_json("list_tasks"), await two.call_json("list_tasks")
         await promoted(one), await promoted(two)
         await gate.advance(120)
         assert "task_completed" in await news(one)
@@ -109,17 +109,17 @@ async def test_what_was_told_before_a_window_closed_is_not_told_again_after_a_re
 async def test_a_question_waits_for_the_window_that_caused_it_and_then_for_the_others() -> None:
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         one, two = [await gate.caller("2025", token=TOKEN) for _ in range(2)]
-        await two.told("list_tasks")
+        await two.call_json("list_tasks")
         task_id = await promoted(one, "ask")
-        assert [row["task_id"] for row in (await one.told("get_elicitations"))["elicitations"]] == [task_id]
-        assert (await two.told("get_elicitations"))["elicitations"] == []
+        assert [row["task_id"] for row in (await one.call_json("get_elicitations"))["elicitations"]] == [task_id]
+        assert (await two.call_json("get_elicitations"))["elicitations"] == []
         assert "elicitation_request" not in await news(two)
         await one.close()
-        asked = (await two.told("get_elicitations"))["elicitations"]
+        asked = (await two.call_json("get_elicitations"))["elicitations"]
         assert [row["task_id"] for row in asked] == [task_id]
         assert "elicitation_request" in await news(two)
         answer = {"request_id": asked[0]["request_id"], "action": "accept", "content": {"name": "Ann"}}
-        await two.told("respond_to_elicitation", **answer)
+        await two.call_json("respond_to_elicitation", **answer)
         assert "Ann" in (await two.call("get_task_result", {"task_id": task_id})).text
 
 
@@ -175,17 +175,19 @@ async def test_what_a_cut_connection_should_have_carried_comes_again_under_the_s
     """A client that was killed while it waited, and goes on in its session: the event is neither lost nor told twice."""
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         caller = await gate.caller("2025", token=TOKEN)
-        await caller.told("list_tools")
+        await caller.call_json("list_tools")
         await news(caller)
-        await caller.told("set_timer", duration_ms=2000, message="tea")
+        await caller.call_json("set_timer", duration_ms=2000, message="tea")
         waiting = caller.begin_call("await_activity", {"timeout_ms": 4000})
         await gate.advance(1)
         assert not waiting.is_done
         await waiting.hang_up()
         await gate.advance(2)
-        seen = await caller.told("await_activity", timeout_ms=10)
+        seen = await caller.call_json("await_activity", timeout_ms=10)
         fired = [event for group in seen["events"] for event in group["events"]]
         assert [(event["type"], event["data"]["message"]) for event in fired] == [("timer_expired", "tea")]
-        again = await caller.told("await_activity", timeout_ms=10, after=min(event["id"] for event in fired)[:-1] + "0")
+        again = await caller.call_json(
+            "await_activity", timeout_ms=10, after=min(event["id"] for event in fired)[:-1] + "0"
+        )
         assert [event["id"] for group in again["events"] for event in group["events"]] == [fired[0]["id"]]
         assert await news(caller) == []

@@ -50,16 +50,16 @@ async def test_anonymous_caller_without_a_name_follows_tasks_by_their_ids() -> N
     async with Gateway(BOTH, {"notes": server()}) as gate:
         caller = await gate.caller("2026")
         first, second = await begun(gate, caller), await begun(gate, caller)
-        started = await caller.told("await_activity", task_ids=[first, second])
+        started = await caller.call_json("await_activity", task_ids=[first, second])
         assert kinds(started) == ["task_created", "task_created"]
         waiting = caller.begin_call("await_activity", {"task_ids": [first, second]})
         await gate.advance(0.5)
         assert not waiting.is_done
         told = []
         for _ in range(40):
-            told += kinds(await caller.told("await_activity", task_ids=[first, second]))
+            told += kinds(await caller.call_json("await_activity", task_ids=[first, second]))
         assert told == ["task_completed", "task_completed"]
-        over = await caller.told("await_activity", task_ids=[first, second])
+        over = await caller.call_json("await_activity", task_ids=[first, second])
         assert kinds(over) == []
         assert [task["status"] for task in over["tasks"]] == ["completed", "completed"]
 
@@ -69,10 +69,10 @@ async def test_news_of_servers_are_not_repeated_for_each_followed_task() -> None
     async with Gateway(BOTH, {"notes": server()}) as gate:
         caller = await gate.caller("2026")
         tasks = [await begun(gate, caller), await begun(gate, caller)]
-        await caller.told("await_activity", task_ids=tasks)
+        await caller.call_json("await_activity", task_ids=tasks)
         activity = gate.life.app.gateway.console.activity
-        activity.tell_all(EventKind.SERVER_DISCONNECTED, "notes", {}, lambda _scope: True)
-        assert kinds(await caller.told("await_activity", task_ids=tasks)).count("server_disconnected") <= 1
+        activity.publish_to_scopes(EventKind.SERVER_DISCONNECTED, "notes", {}, lambda _scope: True)
+        assert kinds(await caller.call_json("await_activity", task_ids=tasks)).count("server_disconnected") <= 1
 
 
 @seam
@@ -80,12 +80,12 @@ async def test_events_of_followed_tasks_are_not_repeated_after_a_restart() -> No
     async with Gateway(BOTH, {"notes": server()}) as gate:
         caller = await gate.caller("2026")
         task_id = await begun(gate, caller)
-        assert kinds(await caller.told("await_activity", task_ids=[task_id])) == ["task_created"]
+        assert kinds(await caller.call_json("await_activity", task_ids=[task_id])) == ["task_created"]
         await gate.advance(25)
         await gate.restart()
         again = await gate.caller("2026")
-        assert kinds(await again.told("await_activity", task_ids=[task_id])) == ["task_completed"]
-        assert kinds(await again.told("await_activity", task_ids=[task_id])) == []
+        assert kinds(await again.call_json("await_activity", task_ids=[task_id])) == ["task_completed"]
+        assert kinds(await again.call_json("await_activity", task_ids=[task_id])) == []
 
 
 @seam
@@ -94,7 +94,7 @@ async def test_question_of_a_followed_task_is_shown() -> None:
         caller = await gate.caller("2026")
         task_id = await begun(gate, caller, "ask")
         await gate.advance(10)
-        reply = await caller.told("await_activity", task_ids=[task_id])
+        reply = await caller.call_json("await_activity", task_ids=[task_id])
         (asked,) = reply["pending_client"]["elicitations"]
         assert (asked["message"], asked["taskId"]) == ("Which colour?", task_id)
         answer = {
@@ -164,7 +164,7 @@ async def test_ids_open_tasks_of_the_same_principal_only() -> None:
         anonymous, identified = await gate.caller("2026"), await gate.caller("2026", token=ann)
         theirs, hers = await begun(gate, anonymous), await begun(gate, identified)
         for caller, own, foreign in ((anonymous, theirs, hers), (identified, hers, theirs)):
-            assert (await caller.told("await_activity", task_ids=[own]))["tasks"][0]["task_id"] == own
+            assert (await caller.call_json("await_activity", task_ids=[own]))["tasks"][0]["task_id"] == own
             refused = await caller.call("await_activity", {"task_ids": [own, foreign]})
             assert refused.result["isError"]
             assert "There is no task" in refused.text

@@ -54,9 +54,9 @@ async def painted(gate: Gateway, name: str) -> str:
     caller = await gate.caller("2025", token=TOKEN.format(name))
     reply = await caller.call("notes__paint", {"what": ARGUMENT})
     task_id: str = reply.last["result"]["structuredContent"]["taskgate_notice"]["task_id"]
-    (question,) = (await caller.told("get_task", task_id=task_id))["pending_elicitations_for_server"]
+    (question,) = (await caller.call_json("get_task", task_id=task_id))["pending_elicitations_for_server"]
     answer = {"request_id": question["request_id"], "action": "accept", "content": {"colour": ANSWER}}
-    assert (await caller.told("respond_to_elicitation", **answer, task_id=task_id))["success"] is True
+    assert (await caller.call_json("respond_to_elicitation", **answer, task_id=task_id))["success"] is True
     assert RESULT in (await caller.call("get_task_result", {"task_id": task_id})).text
     return task_id
 

@@ -50,12 +50,12 @@ async def answered_by_another(generation: str, config: dict[str, Any]) -> None:
     async with Gateway(config, {"notes": server()}) as gate:
         task_id, text = await asked(gate, generation)
         assert f"get_task shows the question of {task_id}" in text
-        shown = await (await gate.caller(generation)).told("get_task", task_id=task_id)
+        shown = await (await gate.caller(generation)).call_json("get_task", task_id=task_id)
         (question,) = shown["pending_elicitations_for_server"]
         assert question["params"]["message"] == "Which colour?"
         answer = {"request_id": question["request_id"], "action": "accept", "content": {"colour": "blue"}}
-        told = await (await gate.caller(generation)).told("respond_to_elicitation", **answer, task_id=task_id)
-        assert told["success"] is True
+        reply = await (await gate.caller(generation)).call_json("respond_to_elicitation", **answer, task_id=task_id)
+        assert reply["success"] is True
         result = await (await gate.caller(generation)).call("get_task_result", {"task_id": task_id})
         assert result.text == "painted blue"
 
@@ -76,13 +76,13 @@ async def test_a_question_of_no_task_goes_with_the_session_that_was_asked() -> N
         caller = await gate.caller("2025")
         call = caller.begin_call("notes__paint")
         await gate.advance(1)
-        ((question,),) = [(await caller.told("get_elicitations"))["elicitations"]]
+        ((question,),) = [(await caller.call_json("get_elicitations"))["elicitations"]]
         await call.hang_up()
         await caller.close()
-        told = await (await gate.caller("2025")).call(
+        reply = await (await gate.caller("2025")).call(
             "respond_to_elicitation", {"request_id": question["request_id"], "action": "decline"}
         )
-        assert told.last["result"]["isError"] is True
+        assert reply.last["result"]["isError"] is True
 
 
 @seam
@@ -90,12 +90,12 @@ async def test_a_question_of_somebody_elses_task_is_neither_shown_nor_answered()
     async with Gateway({**QUICK, "tokens": [token_of("ann"), token_of("eve")]}, {"notes": server()}) as gate:
         ann = await gate.caller("2025", token=TOKEN.format("ann"))
         await ann.call("notes__paint")
-        ((question,),) = [(await ann.told("get_elicitations"))["elicitations"]]
+        ((question,),) = [(await ann.call_json("get_elicitations"))["elicitations"]]
         eve = await gate.caller("2025", token=TOKEN.format("eve"))
         answer = {"request_id": question["request_id"], "action": "accept", "content": {"colour": "red"}}
         for proof in ({}, {"task_id": question["task_id"]}):
             assert (await eve.call("respond_to_elicitation", {**answer, **proof})).last["result"]["isError"] is True
-        assert (await ann.told("respond_to_elicitation", **{**answer, "content": {"colour": "blue"}}))["success"]
+        assert (await ann.call_json("respond_to_elicitation", **{**answer, "content": {"colour": "blue"}}))["success"]
 
 
 @seam

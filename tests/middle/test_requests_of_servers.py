@@ -53,7 +53,7 @@ async def test_an_older_servers_sampling_request_waits_in_the_inbox_in_the_shape
         caller = await gate.caller("2025")
         caller.begin_call("notes__sample", {})
         await gate.advance(1)
-        (waiting,) = (await caller.told("get_sampling_requests"))["sampling_requests"]
+        (waiting,) = (await caller.call_json("get_sampling_requests"))["sampling_requests"]
         assert waiting["params"] == SPEC_SHAPE
 
 

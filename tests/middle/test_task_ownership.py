@@ -34,12 +34,12 @@ async def test_anonymous_2026_callers_of_a_scope_do_not_see_each_others_tasks() 
         one, two = await gate.caller("2026"), await gate.caller("2026")
         task_id = await promoted(one)
         for caller in (one, two):
-            listed = await caller.told("list_tasks")
+            listed = await caller.call_json("list_tasks")
             assert listed["tasks"] == []
             assert "taskgate/client" in listed["note"]
-        seen = await two.told("await_activity", timeout_ms=100)
+        seen = await two.call_json("await_activity", timeout_ms=100)
         assert (seen["events"], seen["pending_server"]) == ([], [])
-        assert (await two.told("get_task", task_id=task_id))["task"]["task_id"] == task_id
+        assert (await two.call_json("get_task", task_id=task_id))["task"]["task_id"] == task_id
 
 
 @seam

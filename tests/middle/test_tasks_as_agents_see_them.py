@@ -52,7 +52,7 @@ async def test_execute_tool_answers_before_a_client_gives_up_after_a_minute() ->
         call = caller.begin_call("execute_tool", execute("slow"))
         await call.done()
         assert call.took < 60
-        (row,) = (await caller.told("list_tasks"))["tasks"]
+        (row,) = (await caller.call_json("list_tasks"))["tasks"]
         assert row["status"] == "working"
 
 
@@ -63,7 +63,7 @@ async def test_a_wait_for_people_is_said_to_be_one() -> None:
         said, task_id = await begun(caller, "slow", timeout_ms=800)
         assert "the approval of a person" in said
         assert "exceeded" not in said
-        shown = (await caller.told("get_task", task_id=task_id))["task"]
+        shown = (await caller.call_json("get_task", task_id=task_id))["task"]
         assert (shown["waiting_for"], shown["status_message"]) == ("approval", "Awaiting approval")
 
 
@@ -73,9 +73,9 @@ async def test_the_error_of_a_failed_task_is_in_every_tool_that_shows_it() -> No
         caller = await gate.caller("2025")
         _, task_id = await begun(caller, "broken", timeout_ms=1000)
         await gate.advance(10)
-        one = (await caller.told("get_task", task_id=task_id))["task"]
-        (listed,) = (await caller.told("list_tasks", include_completed=True))["tasks"]
-        result = (await caller.told("get_task_result", task_id=task_id))["task"]
+        one = (await caller.call_json("get_task", task_id=task_id))["task"]
+        (listed,) = (await caller.call_json("list_tasks", include_completed=True))["tasks"]
+        result = (await caller.call_json("get_task_result", task_id=task_id))["task"]
         for shown in (one, listed, result):
             assert (shown["status"], "on fire" in str(shown["error"])) == ("failed", True)
 
@@ -90,8 +90,8 @@ async def test_a_task_whose_result_is_no_longer_kept_is_expired_in_every_tool_th
         result = await caller.call("get_task_result", {"task_id": task_id})
         assert result.result["content"][0]["text"] == "done"
         await gate.advance(60)
-        assert (await caller.told("get_task", task_id=task_id))["task"]["status"] == "expired"
-        (row,) = (await caller.told("list_tasks", status="expired"))["tasks"]
+        assert (await caller.call_json("get_task", task_id=task_id))["task"]["status"] == "expired"
+        (row,) = (await caller.call_json("list_tasks", status="expired"))["tasks"]
         assert row["task_id"] == task_id
 
 
@@ -121,7 +121,7 @@ async def test_promoted_calls_count_against_the_limit_of_open_tasks() -> None:
         calls = [caller.begin_call("execute_tool", execute("slow", timeout_ms=1000)) for _ in range(5)]
         await gate.advance(30)
         assert sum(call.is_done for call in calls) == 3
-        assert len((await caller.told("list_tasks"))["tasks"]) == 3
+        assert len((await caller.call_json("list_tasks"))["tasks"]) == 3
 
 
 @seam
@@ -139,8 +139,8 @@ async def test_arguments_progress_and_tool_errors_look_alike_in_every_tool_that_
         _, task_id = await begun(caller, "count", args={"from": 7}, timeout_ms=2000)
         await gate.advance(2)
         running = [
-            (await caller.told("get_task", task_id=task_id))["task"],
-            *(await caller.told("list_tasks"))["tasks"],
+            (await caller.call_json("get_task", task_id=task_id))["task"],
+            *(await caller.call_json("list_tasks"))["tasks"],
         ]
         for shown in running:
             assert (shown["args"], shown["progress"], shown["status_message"]) == (
@@ -150,8 +150,8 @@ async def test_arguments_progress_and_tool_errors_look_alike_in_every_tool_that_
             )
         await gate.advance(20)
         ended = [
-            (await caller.told("get_task", task_id=task_id))["task"],
-            *(await caller.told("list_tasks", include_completed=True))["tasks"],
+            (await caller.call_json("get_task", task_id=task_id))["task"],
+            *(await caller.call_json("list_tasks", include_completed=True))["tasks"],
         ]
         assert [(shown["args"], shown["is_error"]) for shown in ended] == [({"from": 7}, True)] * 2
         assert (await caller.call("get_task_result", {"task_id": task_id})).result["isError"] is True
@@ -170,12 +170,12 @@ async def test_the_text_of_a_question_goes_away_with_its_answer() -> None:
     async with Gateway(BOTH, {"notes": notes}) as gate:
         caller = await gate.caller("2025")
         _, task_id = await begun(caller, "paint", timeout_ms=1000)
-        asking = (await caller.told("get_task", task_id=task_id))["task"]
+        asking = (await caller.call_json("get_task", task_id=task_id))["task"]
         assert (asking["waiting_for"], "Which colour?" in asking["status_message"]) == ("input", True)
-        (question,) = (await caller.told("get_elicitations"))["elicitations"]
-        await caller.told("respond_to_elicitation", request_id=question["request_id"], action="accept", content={})
+        (question,) = (await caller.call_json("get_elicitations"))["elicitations"]
+        await caller.call_json("respond_to_elicitation", request_id=question["request_id"], action="accept", content={})
         await gate.advance(1)
-        working = (await caller.told("get_task", task_id=task_id))["task"]
+        working = (await caller.call_json("get_task", task_id=task_id))["task"]
         assert "waiting_for" not in working
         assert "Which colour?" not in str(working)
 

@@ -86,12 +86,12 @@ async def test_a_question_keeps_its_id_when_its_call_becomes_a_task(mode: str) -
         else:
             call = caller.begin_call("notes__ask", {})
         await gate.advance(1)
-        (before,) = (await caller.told("get_elicitations"))["elicitations"]
+        (before,) = (await caller.call_json("get_elicitations"))["elicitations"]
         await gate.advance(60)
         assert call.is_done
-        (after,) = (await caller.told("get_elicitations"))["elicitations"]
+        (after,) = (await caller.call_json("get_elicitations"))["elicitations"]
         assert after["request_id"] == before["request_id"]
         assert after["task_id"]
         answer = {"request_id": before["request_id"], "action": "accept", "content": {"name": "Ann"}}
-        await caller.told("respond_to_elicitation", **answer)
+        await caller.call_json("respond_to_elicitation", **answer)
         assert "Ann" in (await caller.call("get_task_result", {"task_id": after["task_id"]})).text

@@ -164,7 +164,7 @@ class Caller:
         found: list[Wire] = (await self.request("tools/list")).result["tools"]
         return found
 
-    async def told(self, tool: str, **arguments: Any) -> Wire:
+    async def call_json(self, tool: str, **arguments: Any) -> Wire:
         """The structured result of one of the gateway's own tools."""
         result = (await self.call(tool, arguments)).result
         if "structuredContent" in result:

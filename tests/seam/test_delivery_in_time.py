@@ -28,7 +28,7 @@ async def test_a_caller_without_tasks_is_promoted_after_45_seconds(generation: s
         assert not call.is_done
         await gate.advance(0.2)
         assert "continues as task tg_" in call.reply.text
-        (task,) = (await caller.told("list_tasks"))["tasks"]
+        (task,) = (await caller.call_json("list_tasks"))["tasks"]
         await gate.advance(20)
         assert "slow is done" in (await caller.call("get_task_result", {"task_id": task["task_id"]})).text
         assert server.count("slow") == 1
@@ -74,6 +74,6 @@ async def test_a_caller_at_its_limit_of_tasks_goes_on_waiting_instead() -> None:
         first, second = caller.begin_call("notes__slow", {"seconds": 90}), caller.begin_call("notes__slow")
         await gate.advance(50)
         assert (first.is_done, second.is_done) == (True, False)
-        assert len((await caller.told("list_tasks"))["tasks"]) == 1
+        assert len((await caller.call_json("list_tasks"))["tasks"]) == 1
         await gate.advance(15)
         assert second.reply.text == "slow is done"

@@ -116,13 +116,13 @@ async def _conversation() -> list[Any]:
     async with Gateway({}, {"notes": server}) as gate:
         caller = await gate.caller("2025")
         seen.append((await caller.call("notes__slow")).last)
-        seen.append(await caller.told("list_tasks"))
+        seen.append(await caller.call_json("list_tasks"))
         await gate.advance(30)
-        seen.append(await caller.told("get_elicitations"))
+        seen.append(await caller.call_json("get_elicitations"))
         gate.crash()
         await gate.start()
         again = await gate.caller("2025")
-        seen += [again.headers, await again.told("list_tasks"), the_loop().time(), len(gate.log)]
+        seen += [again.headers, await again.call_json("list_tasks"), the_loop().time(), len(gate.log)]
         seen += [line.event for line in gate.log]
     return seen
 

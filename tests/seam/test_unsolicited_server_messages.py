@@ -172,13 +172,13 @@ async def test_question_beside_calls_of_two_conversations_waits_in_their_princip
         task = {"taskId": (await made.done()).result["task"]["taskId"]}
         assert "waits for an answer" in (await callers[0].request("tasks/get", task)).result["statusMessage"]
         for caller in callers:
-            (row,) = (await caller.told("get_elicitations"))["elicitations"]
+            (row,) = (await caller.call_json("get_elicitations"))["elicitations"]
             assert (row["server"], row["undecided"]) == ("shop", True)
         await gate.advance(45)
         assert "waits for an answer" in (await plain.done()).text
         promoted = {"taskId": plain.reply.result["structuredContent"]["taskgate_notice"]["task_id"]}
         assert "waits for an answer" in (await callers[1].request("tasks/get", promoted)).result["statusMessage"]
-        await callers[1].told("respond_to_elicitation", request_id=row["request_id"], **BLUE)
+        await callers[1].call_json("respond_to_elicitation", request_id=row["request_id"], **BLUE)
         assert await asking == BLUE
         for caller, one in ((callers[0], task), (callers[1], promoted)):
             assert "waits for an answer" not in (await caller.request("tasks/get", one)).result["statusMessage"]
@@ -199,7 +199,7 @@ async def test_open_calls_report_that_the_operator_was_asked_without_the_questio
             (row,) = (await caller.request("tasks/list")).result["tasks"]
             assert "operator" in row["statusMessage"]
             assert "colour" not in row["statusMessage"]
-            assert (await caller.told("get_elicitations"))["elicitations"] == []
+            assert (await caller.call_json("get_elicitations"))["elicitations"] == []
         (row,) = (await gate.operator("GET", "/api/questions")).json()
         given = BLUE if method == "elicitation/create" else {"content": SAID["content"], "model": "m"}
         await gate.operator("POST", f"/api/questions/{row['request_id']}", given)

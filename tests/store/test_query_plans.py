@@ -20,8 +20,8 @@ QUICK = Amounts(tasks=20_000, audit=60_000, events=20_000)
 FULL = Amounts(tasks=100_000, audit=1_000_000, events=100_000)
 BIG = 3_000
 """A table with fewer rows may be read whole: that is what a database does with a small one."""
-MOST_ROWS = 1_200
-MOST_STEPS = 20_000
+MAX_ROWS = 1_200
+MAX_STEPS = 20_000
 """Of SQLite's virtual machine: about a millisecond."""
 
 # Statements that may read a table from one end to the other.
@@ -118,11 +118,11 @@ def check(plans: Plans, may_read_whole: Container[str], most: int) -> None:
 
 
 def check_sqlite(plans: SqlitePlans) -> None:
-    check(plans, WHOLE_TABLE | WHOLE_TABLE_ON_SQLITE, MOST_STEPS)
+    check(plans, WHOLE_TABLE | WHOLE_TABLE_ON_SQLITE, MAX_STEPS)
 
 
 def check_postgres(plans: PostgresPlans) -> None:
-    check(plans, WHOLE_TABLE | WHOLE_TABLE_ON_POSTGRES, MOST_ROWS)
+    check(plans, WHOLE_TABLE | WHOLE_TABLE_ON_POSTGRES, MAX_ROWS)
 
 
 def test_sqlite_statements_use_indexes(sqlite_plans: SqlitePlans) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 import pytest_asyncio
-from tests.activity.callers import HttpSession, HttpStateless, http_session, http_stateless, told
+from tests.activity.callers import HttpSession, HttpStateless, call_json, http_session, http_stateless
 from tests.chaos.stage import Stage, set_stage
 from tests.harness.replies import messages
 from tests.tasks.test_task_methods import EXTENSION, TASKS, called, refused, until
@@ -178,10 +178,10 @@ class Keyed(HttpStateless):
 async def test_helper_tools_follow_a_promoted_call_to_its_end(stage: Stage) -> None:
     async with http_session(stage.gateway) as caller:
         await caller.ask("tools/call", called("read", "followed", seconds=0.9))
-        (task,) = (await told(caller, "list_tasks"))["tasks"]
+        (task,) = (await call_json(caller, "list_tasks"))["tasks"]
         result: dict[str, Any] = {}
         while "followed ran" not in result.get("text", ""):
-            result = await told(caller, "get_task_result", task_id=task["task_id"])
+            result = await call_json(caller, "get_task_result", task_id=task["task_id"])
 
 
 async def test_a_tool_that_runs_as_a_task_only_is_a_handle_at_once_or_refused(

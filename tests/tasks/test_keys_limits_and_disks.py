@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.activity.callers import Failed, HttpSession, http_session, http_stateless, told
+from tests.activity.callers import Failed, HttpSession, call_json, http_session, http_stateless
 from tests.chaos.stage import Stage, set_stage
 from tests.tasks.test_task_methods import EXTENSION, TASKS, begun, called, refused, until
 
@@ -205,4 +205,4 @@ async def test_a_client_that_knows_no_tasks_follows_its_call_after_a_crash(tmp_p
         async with http_session(stage.gateway) as caller:
             found: dict[str, Any] = {}
             while "plain and slow ran" not in found.get("text", ""):
-                found = await told(caller, "get_task_result", task_id=task_id)
+                found = await call_json(caller, "get_task_result", task_id=task_id)

@@ -63,12 +63,12 @@ class AuditKeeper:
             known = await asyncio.to_thread(self._anchor.read)
             problem = None if known is None else await self._problem(known)
         except InvalidAnchor as error:
-            known, problem = None, f"the anchor could not be believed: {error}"
+            known, problem = None, f"the anchor is damaged: {error}"
         marks = known or Marks(began=msgspec.structs.replace(here, kind="began"))
         if problem is not None:
             log.error("the audit log was changed while no gateway ran", problem=problem)
-            told = Mark("problem", number, digest, _now_ms(), problem)
-            marks = msgspec.structs.replace(marks, problems=(*marks.problems, told))
+            mark = Mark("problem", number, digest, _now_ms(), problem)
+            marks = msgspec.structs.replace(marks, problems=(*marks.problems, mark))
         # A full disk must not keep the gateway down. The head stays unnoted then, so it is tried again every second.
         self._marks = marks
         await self._attempt(_ANCHOR, self._write_anchor(msgspec.structs.replace(marks, head=here)))

@@ -50,7 +50,7 @@ def refusal(version: str, why: str, *, replaced: bool = False) -> bytes:
     return _line({**fields, "replaced": replaced})
 
 
-def goodbye(why: str) -> bytes:
+def closing_frame(why: str) -> bytes:
     return GOODBYE + why.encode("ascii") + b"\n"
 
 

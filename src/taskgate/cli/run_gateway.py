@@ -29,7 +29,7 @@ from taskgate.config.problems import ConfigError
 from taskgate.core.errors import GatewayFault
 from taskgate.inbound.local_address import ON_DEMAND, AddressTaken, claim
 from taskgate.lifecycle.lifecycle import Lifecycle
-from taskgate.local_gateway import LocalGateway, OwnStreams, meeting_of, tell_starter
+from taskgate.local_gateway import LocalGateway, OwnStreams, meeting_of, report_to_starter
 from taskgate.telemetry import logs
 
 LOOPBACK = "127.0.0.1"
@@ -48,8 +48,8 @@ def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announ
         with state_folder_errors(loaded):
             # Claim the address first: an on-demand gateway that yields to us keeps the store open until it exits.
             open_side = claim_local_address(loaded)
-            house = open_app(loaded, start=Start(f"{address}:{number}"))
-        life = Lifecycle(house, address, open_side, when_lost=exit_soon)
+            app = open_app(loaded, start=Start(f"{address}:{number}"))
+        life = Lifecycle(app, address, open_side, when_lost=exit_soon)
         await life.serve(number, lambda h, p: announce(loaded, h, p, life.login_url()))
 
     run_or_exit(run, f"{address}:{number}", print_and_exit)
@@ -67,16 +67,16 @@ def run_on_demand(config: str | None) -> None:
         with state_folder_errors(loaded):
             address = claim(meeting_of(loaded), ON_DEMAND)
     except AddressTaken:
-        tell_starter("ready")
+        report_to_starter("ready")
         return
     except GatewayFault as problem:
         _report_and_exit(logs.log.without_secrets(problem.message), ExitCode.USAGE)
 
     async def run() -> None:
         with state_folder_errors(loaded):
-            house = open_app(loaded, local=True)
-        life = Lifecycle(house, LOOPBACK, partial(LocalGateway, address), when_lost=exit_soon)
-        await life.serve(_port_or_free(loaded.root.listen.port), lambda _host, _port: tell_starter("ready"))
+            app = open_app(loaded, local=True)
+        life = Lifecycle(app, LOOPBACK, partial(LocalGateway, address), when_lost=exit_soon)
+        await life.serve(_port_or_free(loaded.root.listen.port), lambda _host, _port: report_to_starter("ready"))
 
     run_or_exit(run, LOOPBACK, _report_and_exit)
 
@@ -87,8 +87,8 @@ def run_alone(loaded: LoadedConfig, scope: str | None) -> None:
 
     async def run() -> None:
         with state_folder_errors(loaded):
-            house = open_stdio_app(loaded)
-        life = Lifecycle(house, LOOPBACK, partial(OwnStreams, scope), when_lost=exit_soon)
+            app = open_stdio_app(loaded)
+        life = Lifecycle(app, LOOPBACK, partial(OwnStreams, scope), when_lost=exit_soon)
         await life.serve(0, _announce_inbox)
 
     run_or_exit(run, LOOPBACK, print_and_exit)
@@ -102,7 +102,7 @@ def _announce_inbox(host: str, port: int) -> None:
 
 def _report_and_exit(why: str, code: ExitCode) -> NoReturn:
     """Report the error to the bridge that started this process, and log it."""
-    tell_starter(f"failed {int(code)} {why}")
+    report_to_starter(f"failed {int(code)} {why}")
     print_and_exit(why, code)
 
 

@@ -57,8 +57,8 @@ def run_worker(loaded: LoadedConfig, host: str | None, inherited: Inherited) -> 
         with state_folder_errors(loaded):
             open_side = claim_local_address(loaded)
             where = f"{address}:{listening.getsockname()[1]}"
-            house = open_app(loaded, start=Start(where, inherited.succession))
-        life = Lifecycle(house, address, open_side, Path(inherited.folder), when_lost=exit_soon)
+            app = open_app(loaded, start=Start(where, inherited.succession))
+        life = Lifecycle(app, address, open_side, Path(inherited.folder), when_lost=exit_soon)
 
         def parent_is_gone() -> None:
             asyncio.get_running_loop().remove_reader(inherited.parent)

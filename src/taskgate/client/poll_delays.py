@@ -8,7 +8,7 @@ from taskgate import clock
 from taskgate.client.errors import ClientError, HttpRefusal, InvalidReply, ServerError, ServerUnreachable, Unauthorized
 from taskgate.client.options import Options
 
-LEAST_INTERVAL, GREATEST_INTERVAL = 0.25, 60.0
+MIN_INTERVAL, GREATEST_INTERVAL = 0.25, 60.0
 
 
 def next_delay(interval_ms: int | None, default: float, *, pushed: bool = False) -> float:
@@ -18,7 +18,7 @@ def next_delay(interval_ms: int | None, default: float, *, pushed: bool = False)
     its status (`pushed`), only a slow safety poll remains.
     """
     interval = default if interval_ms is None else interval_ms / 1000
-    interval = min(max(interval, LEAST_INTERVAL), GREATEST_INTERVAL)
+    interval = min(max(interval, MIN_INTERVAL), GREATEST_INTERVAL)
     if pushed:
         interval = min(interval * 3, GREATEST_INTERVAL)
     return interval * random.uniform(1.0, 1.1)

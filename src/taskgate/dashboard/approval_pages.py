@@ -27,7 +27,7 @@ _DECIDED: Final = {
     "approve": "Approval recorded.",
     "deny": "Denied. The tool will not run; the caller receives the reason.",
 }
-MOST_DIGITS: Final = 15
+MAX_DIGITS: Final = 15
 
 
 class ApprovalPages:
@@ -159,7 +159,7 @@ class ApprovalPages:
 def _cursor(after: str | None) -> str | None:
     """The start of the next page, as our own links name it; None, the first page, for anything else."""
     number = (after or "").partition(":")[0]
-    return after if number.isascii() and number.isdigit() and len(number) <= MOST_DIGITS else None
+    return after if number.isascii() and number.isdigit() and len(number) <= MAX_DIGITS else None
 
 
 def shown_change(change: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ _GROUPS: Final = (
 """What is drawn in one colour."""
 _STEP: Final = 2**0.5
 """Neighbouring bounds of latencies differ by this factor (`core.history.counts`)."""
-MOST_STEPS: Final = 60
+MAX_STEPS: Final = 60
 BAD_SHARE: Final = 0.2
 """From this share of bad calls on, a subject needs attention."""
 Filter = Mapping[str, str | None]
@@ -70,7 +70,7 @@ def latency_histogram(series: Series, title: str) -> Markup:
     while place < len(bounds):
         upper = bounds[place]
         following = lower * _STEP if lower >= 1 else upper
-        if columns and following < upper * 0.99 and len(columns) < MOST_STEPS:
+        if columns and following < upper * 0.99 and len(columns) < MAX_STEPS:
             columns.append(Column(f"up to {units.duration(following)}", (0.0,)))
             lower = following
             continue

@@ -61,7 +61,7 @@ class ElicitationPages:
         if request.method == "POST" and action in ("answer", "decline"):
             try:
                 self._services.pages.answer(page, request.form().get("value", "") if action == "answer" else None)
-                await page.asker.told()
+                await page.asker.delivered()
             except CallerError:
                 return self._message(request, who, 409, *_GONE)
             return self._message(request, who, 200, "Answer sent", "You can close this page.")

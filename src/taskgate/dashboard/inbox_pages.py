@@ -35,9 +35,9 @@ EXCERPT: Final = 1_200
 """Characters of arguments on a card; a call with more is decided on its own page, which shows all of them."""
 CARDS: Final = 12
 """Cards on the page; the rest is in the list of approvals."""
-MOST_TOGETHER: Final = 100
+MAX_TOGETHER: Final = 100
 LONGEST_DESCRIPTION: Final = 300
-MOST_CHANGES: Final = 20
+MAX_CHANGES: Final = 20
 """Differences on a card; the page of the approval shows all of them."""
 DECISIONS_FROM: Final = 50
 """The number of last calls of a tool from which earlier decisions are counted."""
@@ -116,7 +116,7 @@ class InboxPages:
             "deceptive": bool(row["deceptive"]),
             "description": clear(row["description"])[:LONGEST_DESCRIPTION],
             "shown_risks": [(risk, RISK_LABELS[risk]) for risk in row["risks"]],
-            "diff": [shown_change(change) for change in changes[:MOST_CHANGES]],
+            "diff": [shown_change(change) for change in changes[:MAX_CHANGES]],
             "same_as_before": row["changes"] is not None and not changes,
             "soon": self._expires_soon(row),
             "decided_before": await self._decided_before(visit, row),
@@ -162,7 +162,7 @@ class InboxPages:
 
     async def _together(self, visit: Visit) -> Answer:
         form = visit.request.form()
-        ids = form.get("ids", "").split(",")[:MOST_TOGETHER]
+        ids = form.get("ids", "").split(",")[:MAX_TOGETHER]
         verdict = Verdict.APPROVE if form.get("verdict") == "approve" else Verdict.DENY
         reason, digest = form.get("reason", "").strip(), form.get("digest", "")
         refused = await self._inbox.decide_together(visit.who, ids, verdict, reason=reason, digest=digest)

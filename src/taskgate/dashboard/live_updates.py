@@ -40,7 +40,7 @@ GATHER_S: Final = 0.05
 DISTANCE_S: Final = 0.05
 """Minimum time between frames for each open page: all pages together cause at most 20 requests per second."""
 PING_S: Final = 15.0
-MOST_STREAMS: Final = 1_000
+MAX_STREAMS: Final = 1_000
 ALL_PRINCIPALS: Final = ""
 """A change that concerns all principals."""
 
@@ -79,7 +79,7 @@ class LiveUpdates:
     @property
     def is_full(self) -> bool:
         """Whether the maximum number of streams is open."""
-        return self.open_streams >= MOST_STREAMS
+        return self.open_streams >= MAX_STREAMS
 
     def changed(self, topic: Topic, principal: str = ALL_PRINCIPALS) -> None:
         """Announce a change to data of this principal. Without open streams this only increments a counter."""

@@ -28,8 +28,8 @@ OPEN_SHOWN: Final = 12
 OPEN_COUNTED: Final = 100
 SERVERS_DRAWN: Final = 12
 SPARK_BUCKETS: Final = 24
-MOST_ATTENTION: Final = 8
-LEAST_CALLS: Final = 5
+MAX_ATTENTION: Final = 8
+MIN_CALLS: Final = 5
 """A server with fewer calls in the range is not reported for its errors."""
 _DOWN: Final = frozenset({ServerState.DEGRADED, ServerState.RECONNECTING, ServerState.STOPPED})
 
@@ -145,9 +145,9 @@ class OverviewApi:
                 f"/servers/{quote(total.name, safe='')}",
             )
             for total in totals
-            if total.summary.calls >= LEAST_CALLS and is_bad(total.summary) and total.name not in down
+            if total.summary.calls >= MIN_CALLS and is_bad(total.summary) and total.name not in down
         ]
-        return found[:MOST_ATTENTION]
+        return found[:MAX_ATTENTION]
 
     async def _json(self, visit: Visit) -> Answer:
         return json_answer((await self.data(visit)).fields)

@@ -21,7 +21,7 @@ from taskgate.ports.approval_store import HeldCall, HeldPage
 from taskgate.ports.store_answers import TaskFilter, TaskPage
 from taskgate.ports.usage_store import RecordedPage
 
-MOST_PAGES: Final = 20
+MAX_PAGES: Final = 20
 """Maximum number of pages that are filtered for one page of a tenant; the next page continues from there."""
 
 
@@ -59,7 +59,7 @@ class Records:
         self, who: Approver, *, open_only: bool = True, after: str | None = None, limit: int = 50
     ) -> HeldPage:
         found: list[HeldCall] = []
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             page = await self._store.held_page(open_only=open_only, after=after, limit=limit - len(found))
             found += [held for held in page.held if who.reaches(held.approval.binding.principal)]
             after = page.after

@@ -15,10 +15,10 @@ import msgspec
 
 from taskgate.core.wire import MalformedJson
 from taskgate.dashboard.routes import Visit
-from taskgate.dashboard.web import MOST_FORM_FIELDS, read_json
+from taskgate.dashboard.web import MAX_FORM_FIELDS, read_json
 
-MOST_FIELDS: Final = 100
-MOST_OPTIONS: Final = 200
+MAX_FIELDS: Final = 100
+MAX_OPTIONS: Final = 200
 LONGEST_TEXT: Final = 2_000
 WHOLE: Final = "whole-json"
 PREFIX: Final = "f."
@@ -58,7 +58,7 @@ def form_of(schema: Any) -> Form:
         return Form((), 0)
     required = schema.get("required")
     needed = {name for name in required if type(name) is str} if type(required) is list else set()
-    shown = list(properties.items())[:MOST_FIELDS]
+    shown = list(properties.items())[:MAX_FIELDS]
     return Form(tuple(_field(name, about, name in needed) for name, about in shown), len(properties) - len(shown))
 
 
@@ -91,12 +91,12 @@ def _options(about: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         return ()
     titled = source.get("oneOf") or source.get("anyOf")
     if type(titled) is list and titled and all(type(o) is dict and type(o.get("const")) is str for o in titled):
-        return tuple((o["const"], str(o.get("title", o["const"]))[:200]) for o in titled[:MOST_OPTIONS])
+        return tuple((o["const"], str(o.get("title", o["const"]))[:200]) for o in titled[:MAX_OPTIONS])
     plain, names = source.get("enum"), source.get("enumNames")
     if type(plain) is not list or not all(type(one) is str for one in plain):
         return ()
     labels = names if type(names) is list and len(names) == len(plain) else plain
-    return tuple((one, str(label)[:200]) for one, label in zip(plain, labels, strict=True))[:MOST_OPTIONS]
+    return tuple((one, str(label)[:200]) for one, label in zip(plain, labels, strict=True))[:MAX_OPTIONS]
 
 
 def filled_in(schema: Any, sent: Mapping[str, list[str]]) -> dict[str, Any]:
@@ -150,6 +150,6 @@ def form_values(visit: Visit) -> dict[str, list[str]]:
     """All values of each field, for forms with multiple choices."""
     try:
         text = visit.request.body.decode("utf-8", "replace")
-        return parse_qs(text, keep_blank_values=True, max_num_fields=MOST_FORM_FIELDS)
+        return parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FORM_FIELDS)
     except ValueError:
         return {}

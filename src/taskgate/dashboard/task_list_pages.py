@@ -27,7 +27,7 @@ from taskgate.dashboard.web import PAGE, Answer, RequestProblem, redirect, with_
 
 OPEN_SHOWN: Final = 20
 """Open tasks above those that have ended; all of them with `?state=open`."""
-MOST_CANCELLED: Final = 100
+MAX_CANCELLED: Final = 100
 _FILTERS: Final = ("state", "server", "tool", "caller", "scope", "since", "until", "text")
 _ENDED: Final[Mapping[str, frozenset[CallOutcome]]] = {
     "bad": BAD_OUTCOMES,
@@ -160,7 +160,7 @@ class TaskListPages:
 
     async def _cancel(self, visit: Visit) -> Answer:
         """Cancel the selected tasks, each as if on its own page."""
-        ids = form_values(visit).get("id", [])[:MOST_CANCELLED]
+        ids = form_values(visit).get("id", [])[:MAX_CANCELLED]
         done = 0
         for task_id in ids:
             try:

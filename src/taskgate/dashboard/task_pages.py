@@ -34,7 +34,7 @@ EXCERPT: Final = 4_000
 """Characters of arguments and result on the page; `?full=1` shows more."""
 LONGEST_COPY: Final = 8_000
 """Characters of arguments in a command or code to copy."""
-MOST_SHOWN: Final = 1_000_000
+MAX_SHOWN: Final = 1_000_000
 _STATUS: Final = {
     TaskState.QUEUED: "Queued",
     TaskState.AWAITING_APPROVAL: "Waiting for approval",
@@ -69,7 +69,7 @@ class TaskPages:
         except RequestProblem:
             return await self._ended(visit)
         result = await self._tasks.stored_result(visit)
-        limit = MOST_SHOWN if visit.parameter("full") == "1" else EXCERPT
+        limit = MAX_SHOWN if visit.parameter("full") == "1" else EXCERPT
         return await self._frame.page(
             visit,
             "tasks",
@@ -98,7 +98,7 @@ class TaskPages:
         """A call whose task is no longer stored, or that never was one. Raises RequestProblem if there is no such row."""
         found = await self._history.detail(visit)
         row = await self._history.row(visit)
-        limit = MOST_SHOWN if visit.parameter("full") == "1" else EXCERPT
+        limit = MAX_SHOWN if visit.parameter("full") == "1" else EXCERPT
         return await self._frame.page(
             visit,
             "tasks",

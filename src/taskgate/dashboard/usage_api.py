@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     pass
 
 
-MOST_DAYS: Final = 400
+MAX_DAYS: Final = 400
 _USAGE_QUERY: Final = {
     "days": "number of days, up to 400; default 7",
     "by": "group by: day, principal, tenant, server, tool, separated by commas; default principal,server,tool",
@@ -75,6 +75,6 @@ def usage_row(row: UsageRow) -> dict[str, Any]:
 def _days(asked: str | None) -> int:
     if asked is None:
         return 7
-    if not (asked.isascii() and asked.isdigit()) or len(asked) > 4 or not 0 < int(asked) <= MOST_DAYS:
-        raise ValueError(f"days must be a whole number from 1 to {MOST_DAYS}")
+    if not (asked.isascii() and asked.isdigit()) or len(asked) > 4 or not 0 < int(asked) <= MAX_DAYS:
+        raise ValueError(f"days must be a whole number from 1 to {MAX_DAYS}")
     return int(asked)

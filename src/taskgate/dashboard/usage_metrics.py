@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     pass
 
 
-MOST_SERIES: Final = 1_000
+MAX_SERIES: Final = 1_000
 
 
 _FAMILIES: Final = (
@@ -26,7 +26,7 @@ _FAMILIES: Final = (
 )
 
 
-def as_metrics(rows: Iterable[UsageRow], by: tuple[str, ...], most: int = MOST_SERIES) -> str:
+def as_metrics(rows: Iterable[UsageRow], by: tuple[str, ...], most: int = MAX_SERIES) -> str:
     """Prometheus text with the grouping as labels. The rows with the most calls get their own labels, up to `most`; the rest is
     summed as `(others)`, so that many callers cannot flood the collector.
     """

@@ -25,7 +25,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 MAX_BODY: Final = 256 * 1024
 PAGE: Final = 50
-MOST_FORM_FIELDS: Final = 512
+MAX_FORM_FIELDS: Final = 512
 LONGEST_PAGE: Final = 1000
 _encode = msgspec.json.Encoder().encode
 
@@ -195,7 +195,7 @@ def _first(text: str) -> dict[str, str]:
     try:
         return {
             key: values[0]
-            for key, values in parse_qs(text, keep_blank_values=True, max_num_fields=MOST_FORM_FIELDS).items()
+            for key, values in parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FORM_FIELDS).items()
         }
     except ValueError:
         return {}

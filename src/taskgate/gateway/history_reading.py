@@ -29,7 +29,7 @@ from taskgate.core.ids import is_task_id
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.ports.history import HistoryPage, HistoryStore
 
-MOST_ROWS: Final = 1_000
+MAX_ROWS: Final = 1_000
 _METHOD: Final = "history"
 
 
@@ -63,7 +63,7 @@ class HistoryReading:
         before = self._position(reach, bound, cursor)
         if within is None:
             return HistoryRows((), None)
-        page = await self._found(within, before, min(max(1, limit), MOST_ROWS))
+        page = await self._found(within, before, min(max(1, limit), MAX_ROWS))
         after = None if page.after is None else self._cursor(reach, bound, page.after)
         return HistoryRows(page.rows, after)
 

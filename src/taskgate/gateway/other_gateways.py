@@ -109,10 +109,10 @@ class OtherGateways:
             self._approvals.changed_elsewhere(approval_id)
 
     async def _lists(self, names: frozenset[str] | None) -> None:
-        told: dict[str, set[EntryKind]] = {}
+        changed: dict[str, set[EntryKind]] = {}
         for server, said in map(read_list_hint, names or ()):
-            told.setdefault(server, set()).update(kind for kind in EntryKind if kind.value == said)
-        for server, kinds in told.items():
+            changed.setdefault(server, set()).update(kind for kind in EntryKind if kind.value == said)
+        for server, kinds in changed.items():
             self._list_hints.add(server, kinds)
 
     async def _missed(self, names: frozenset[str] | None) -> None:

@@ -24,20 +24,20 @@ class ScopeRecord:
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
         self._metrics = metrics
-        self._scopes_told = 0
-        self._tools_told: set[str] = set()
+        self._scopes_recorded = 0
+        self._tools_recorded: set[str] = set()
 
     def start_over(self) -> None:
         """Record every set again after a reload."""
-        self._scopes_told = 0
-        self._tools_told.clear()
+        self._scopes_recorded = 0
+        self._tools_recorded.clear()
 
     def composed(self, subset: Subset) -> None:
         """Record a set of servers, once per scope, session request and revision."""
         for line in subset.log:
             self._metrics.denied_reason.add(line.subject, line.reason.value)
-        self._scopes_told += 1
-        if self._scopes_told > MAX_SCOPES_RECORDED:
+        self._scopes_recorded += 1
+        if self._scopes_recorded > MAX_SCOPES_RECORDED:
             # Callers can vary their requests without end; no more are recorded until the next reload.
             return
         facts = facts_of(subset)
@@ -63,9 +63,9 @@ class ScopeRecord:
         body = wire.encode({"tools": _first(tools), "excluded": dict(list(excluded.items())[:MAX_TOOLS_RECORDED])})
         whole = wire.encode([subset.scope, subset.revision, tools, excluded])
         digest = hashlib.sha256(whole).hexdigest()
-        if digest in self._tools_told or len(self._tools_told) >= MAX_SCOPES_RECORDED:
+        if digest in self._tools_recorded or len(self._tools_recorded) >= MAX_SCOPES_RECORDED:
             return
-        self._tools_told.add(digest)
+        self._tools_recorded.add(digest)
         self._store.record(
             AuditEntry(
                 0,
@@ -94,8 +94,8 @@ def scope_hint(plan: Plan, asked: str) -> str:
     if asked in plan.disabled_scopes:
         return f"The scope {asked!r} is switched off."
     near = difflib.get_close_matches(asked, plan.scopes, n=1)
-    told = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(sorted(plan.scopes)) or 'none'}."
-    return f"There is no scope {asked[:80]!r} for this token. {told}"
+    suggestion = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(sorted(plan.scopes)) or 'none'}."
+    return f"There is no scope {asked[:80]!r} for this token. {suggestion}"
 
 
 def facts_of(subset: Subset) -> dict[str, Any]:

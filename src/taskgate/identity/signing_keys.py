@@ -29,7 +29,7 @@ REFRESH_AFTER_S: Final = 600.0
 LOOK_AGAIN_AFTER_S: Final = 30.0
 OLDEST_S: Final = 86_400.0
 MAX_KEYS: Final = 100
-LEAST_RSA_BITS: Final = 2048
+MIN_RSA_BITS: Final = 2048
 KEY_TYPES: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 
 
@@ -148,7 +148,7 @@ def _usable(jwk: Mapping[str, Any]) -> SigningKey | None:
         return None
     try:
         key = kinds[kind].import_key(dict(jwk))
-        if isinstance(key, RSAKey) and key.public_key.key_size < LEAST_RSA_BITS:
+        if isinstance(key, RSAKey) and key.public_key.key_size < MIN_RSA_BITS:
             return None
     except (JoseError, ValueError, TypeError, KeyError):
         return None

@@ -19,7 +19,7 @@ from typing import Any, Final
 from taskgate import __version__, clock
 from taskgate.access.authorize import AccessRefused, Authorizer
 from taskgate.access.proof import LocalProof
-from taskgate.bridge.handshake import HELLO_S, REPLACED, STOPPED, goodbye, is_older, read, refusal, welcome
+from taskgate.bridge.handshake import HELLO_S, REPLACED, STOPPED, closing_frame, is_older, read, refusal, welcome
 from taskgate.core.errors import TaskgateError
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.caller import Caller
@@ -115,7 +115,7 @@ class LocalEndpoint:
         sessions = list(self._sessions)
         await asyncio.gather(*(session.endpoint.drain(within_s, hurry) for session in sessions), return_exceptions=True)
         for session in sessions:
-            session.writer.write(goodbye(self.leaving))
+            session.writer.write(closing_frame(self.leaving))
             with contextlib.suppress(OSError, RuntimeError):
                 session.writer.write_eof()
 

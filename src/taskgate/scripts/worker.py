@@ -22,10 +22,10 @@ from typing import Any, BinaryIO, Final
 _HEADER: Final = 8
 _DEEPEST: Final = 60
 """Levels of a JSON value that a script passes or returns."""
-_MOST_PROGRESS: Final = 100
-_MOST_SUSPENSIONS: Final = 20_000
+_MAX_PROGRESS: Final = 100
+_MAX_SUSPENSIONS: Final = 20_000
 """Of one step: calls, clock readings and undefined names. A loop that only does these ends here."""
-_MOST_ENTROPY: Final = 65_536
+_MAX_ENTROPY: Final = 65_536
 _TOOL_MARK: Final = "tool:"
 """Begins the internal name of each tool function. No name in a script contains a colon, so that a script cannot imitate one."""
 _CODE_FILE: Final = "<python-input-1>"
@@ -206,11 +206,11 @@ class StepRun:
             if isinstance(snapshot, monty.MontyComplete):
                 return self._finished(snapshot), b""
             self._suspensions += 1
-            if self._suspensions > _MOST_SUSPENSIONS:
+            if self._suspensions > _MAX_SUSPENSIONS:
                 raise StepFailed(
                     "limit",
                     "suspensions",
-                    f"The script called functions more than {_MOST_SUSPENSIONS:,} times in one step.",
+                    f"The script called functions more than {_MAX_SUSPENSIONS:,} times in one step.",
                 )
             if spent() > self._limits["step_seconds"]:
                 raise StepFailed(
@@ -310,8 +310,8 @@ class StepRun:
             return snapshot.resume({"return_value": date(today.year, today.month, today.day)})
         if name == "os.urandom":
             count = positional[0]
-            if count > _MOST_ENTROPY:
-                return snapshot.resume(_raise("MemoryError", f"at most {_MOST_ENTROPY} random bytes at once"))
+            if count > _MAX_ENTROPY:
+                return snapshot.resume(_raise("MemoryError", f"at most {_MAX_ENTROPY} random bytes at once"))
             return snapshot.resume({"return_value": self._entropy(count)})
         if name == "asyncio.sleep":
             return self._call(snapshot, "sleep", "", positional[:1], {})
@@ -353,7 +353,7 @@ class StepRun:
                 _raise("TypeError", "progress(done, total=None, text='') takes finite numbers and a text")
             )
         self.progress.append([done, total, str(text)[:1000]])
-        del self.progress[:-_MOST_PROGRESS]
+        del self.progress[:-_MAX_PROGRESS]
         return snapshot.resume({"return_value": None})
 
     def now(self, snapshot: Any, _positional: list[Any], _keywords: dict[str, Any]) -> Any:
@@ -560,7 +560,7 @@ def _limits(limits: dict[str, Any]) -> dict[str, Any]:
         "max_memory": limits["memory_bytes"],
         "max_turn_duration_secs": limits["step_seconds"],
         "max_recursion_depth": limits["recursion"],
-        "max_suspensions": _MOST_SUSPENSIONS + 10,
+        "max_suspensions": _MAX_SUSPENSIONS + 10,
     }
 
 

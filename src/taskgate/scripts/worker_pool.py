@@ -16,7 +16,7 @@ from typing import Final
 from taskgate.scripts.frames import BadReply
 from taskgate.scripts.worker_process import WorkerCommand, WorkerEnded, WorkerLate, WorkerProcess
 
-_MOST_STEPS: Final = 2_000
+_MAX_STEPS: Final = 2_000
 """After this many steps a worker is replaced, and whatever it may have leaked is gone."""
 
 
@@ -102,7 +102,7 @@ class WorkerPool:
                 exchange.most_snapshot,
                 exchange.seconds,
             )
-            keep = worker.steps < _MOST_STEPS and not self._closed
+            keep = worker.steps < _MAX_STEPS and not self._closed
             return reply
         except WorkerLate:
             raise StepLost(

@@ -44,11 +44,11 @@ class SpokenGenerations:
         `timed_out`: the stateful handshake timed out. The server may only be slow, so a timeout counts as a rejection only
         the second time. For the stateless probe a timeout always counts, because many older servers do not respond to it.
         """
-        believed, self._timed_out_before = self._timed_out_before or not timed_out, self._timed_out_before or timed_out
+        certain, self._timed_out_before = self._timed_out_before or not timed_out, self._timed_out_before or timed_out
         if spoken is Generation.STATEFUL:
             self._timed_out_before = False
         self._known[spoken] = True
-        self._known.update({one: False for one in refused if believed or one is Generation.STATELESS})
+        self._known.update({one: False for one in refused if certain or one is Generation.STATELESS})
         self._choose()
 
     def forget(self) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 warnings.filterwarnings("ignore")
 ANSWER = {"colour": "blue"}
-_MOST_QUESTIONS = 100
+_MAX_QUESTIONS = 100
 
 
 class Library(Protocol):
@@ -45,7 +45,7 @@ questions: list[str] = []
 
 def asked(message: str) -> dict[str, str]:
     """What the person at the client answers."""
-    if len(questions) < _MOST_QUESTIONS:
+    if len(questions) < _MAX_QUESTIONS:
         questions.append(message)
     return dict(ANSWER)
 

@@ -179,3 +179,14 @@ def test_names_of_servers_are_found_as_whole_words(text: str) -> None:
     words = sorted((re.escape(name) for name in SERVER_NAMES if len(name) >= 3), key=len, reverse=True)
     found = re.search(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", text, re.IGNORECASE)
     assert _find_name(text, _names_by_first_word(SERVER_NAMES)) == (found[0] if found else None)
+
+
+def test_names_with_the_same_first_word_are_tried_the_longest_first() -> None:
+    names = _names_by_first_word(SERVER_NAMES)
+    assert _find_name("use my-files here", names) == "my-files"
+    assert _find_name("use MY-FILES-2 here", names) == "MY-FILES-2"
+    assert _find_name("use my-filesystem here", names) is None
+
+
+def test_a_name_that_begins_with_no_word_is_not_looked_for() -> None:
+    assert _names_by_first_word(("--mail",)) == {}

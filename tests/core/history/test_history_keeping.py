@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.history.keeping import MOST_KINDS, SUM_MS, EqualRows, Sample, always_kept, to_delete
+from taskgate.core.history.keeping import MAX_KINDS, SUM_MS, EqualRows, Sample, always_kept, to_delete
 from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind
 
 
@@ -66,14 +66,14 @@ def test_rows_of_a_caller_are_dropped_when_its_data_is_erased() -> None:
 
 def test_many_different_denials_are_summed_by_caller_and_then_together() -> None:
     sums = EqualRows()
-    written = [sums.add(denial(0, tool=f"guess-{n}")) for n in range(MOST_KINDS * 3)]
+    written = [sums.add(denial(0, tool=f"guess-{n}")) for n in range(MAX_KINDS * 3)]
     kept = [row for row in written if row is not None]
-    assert len(kept) == MOST_KINDS + 1
+    assert len(kept) == MAX_KINDS + 1
     assert (kept[-1].caller, kept[-1].tool) == ("ann", "")
-    others = [sums.add(denial(0, caller=f"caller-{n}")) for n in range(MOST_KINDS * 3)]
-    assert sum(row is not None for row in others) == MOST_KINDS
+    others = [sums.add(denial(0, caller=f"caller-{n}")) for n in range(MAX_KINDS * 3)]
+    assert sum(row is not None for row in others) == MAX_KINDS
     assert [row.caller for row in others if row is not None][-1] == ""
-    assert sum(row.count for row in sums.due(0, last=True)) + len(kept) + MOST_KINDS == MOST_KINDS * 6
+    assert sum(row.count for row in sums.due(0, last=True)) + len(kept) + MAX_KINDS == MAX_KINDS * 6
 
 
 def test_caller_with_the_most_rows_loses_first() -> None:

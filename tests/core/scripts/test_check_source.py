@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from taskgate.core.scripts.check_source import MOST_BYTES, check_source
+from taskgate.core.scripts.check_source import MAX_BYTES, check_source
 
 REFUSED = [
     ("x = 1\nclass A(Exception):\n    pass", 2, "tool_error"),
@@ -77,8 +77,8 @@ def test_accepted(code: str) -> None:
 
 
 HOSTILE = {
-    "too many bytes": "x" * (MOST_BYTES + 1),
-    "too many bytes of UTF-8": "é" * (MOST_BYTES - 1),
+    "too many bytes": "x" * (MAX_BYTES + 1),
+    "too many bytes of UTF-8": "é" * (MAX_BYTES - 1),
     "parentheses": "(" * 90_000 + ")" * 90_000,
     "unary operators": "-" * 150_000 + "1",
     "unary operators inside": "(" + "not " * 40_000 + "1)",

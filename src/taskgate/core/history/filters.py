@@ -10,7 +10,7 @@ import msgspec
 
 from taskgate.core.history.row import CallOutcome, RowKind
 
-MOST_WORDS: Final = 8
+MAX_WORDS: Final = 8
 LONGEST_WORD: Final = 40
 _WORD: Final = re.compile(r"[^\W_]+")
 
@@ -48,4 +48,4 @@ def words_of(text: str) -> tuple[str, ...]:
 
 def wanted_words(text: str) -> tuple[str, ...]:
     """The words to search for; empty if the text has none, which matches nothing."""
-    return words_of(text)[:MOST_WORDS]
+    return words_of(text)[:MAX_WORDS]

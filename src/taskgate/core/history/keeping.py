@@ -13,7 +13,7 @@ from taskgate.core.history.row import CallOutcome, HistoryRow
 
 SUM_MS: Final = 60_000
 """Equal rows within this time after the first one become one row."""
-MOST_KINDS: Final = 500
+MAX_KINDS: Final = 500
 """Different rows that are summed at the same time; others are summed by caller, and beyond that all together."""
 
 
@@ -71,8 +71,8 @@ class EqualRows:
     def add(self, row: HistoryRow) -> HistoryRow | None:
         """Return the row to write now, or None if it is summed."""
         kind = _Alike(row.outcome, row.caller, row.scope, row.server, row.tool, row.error_type, row.rule)
-        if kind not in self._sums and len(self._sums) >= MOST_KINDS:
-            kind = _Alike(row.outcome, row.caller if len(self._sums) < 2 * MOST_KINDS else "", "", "", "", "", "")
+        if kind not in self._sums and len(self._sums) >= MAX_KINDS:
+            kind = _Alike(row.outcome, row.caller if len(self._sums) < 2 * MAX_KINDS else "", "", "", "", "", "")
             if not kind.caller:
                 row = msgspec.structs.replace(row, caller="")
             row = msgspec.structs.replace(row, scope="", server="", tool="", error_type="", rule="", reason="")

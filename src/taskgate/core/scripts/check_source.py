@@ -16,17 +16,17 @@ from typing import Final
 
 from taskgate.core.scripts.names import MODULES
 
-MOST_BYTES: Final = 200_000
-_MOST_PARTS: Final = 10_000
+MAX_BYTES: Final = 200_000
+_MAX_PARTS: Final = 10_000
 """Lines, texts, brackets, commas and operators. Parsing blocks the event loop, and this many take some tens of milliseconds."""
-_MOST_NESTED: Final = 60
-_MOST_OPERATORS: Final = 400
+_MAX_NESTED: Final = 60
+_MAX_OPERATORS: Final = 400
 """Of one logical line: Python's own parser nests one level for each."""
-_MOST_INSIDE: Final = 8_000
+_MAX_INSIDE: Final = 8_000
 """The same inside brackets, where one literal may have many lines."""
-_MOST_INDENT: Final = 240
+_MAX_INDENT: Final = 240
 _SEPARATORS: Final = frozenset({"\n", "\\\n", ":", "=", ",", ";"})
-_MOST_FOUND: Final = 20
+_MAX_FOUND: Final = 20
 _OPENING, _CLOSING = "([{", ")]}"
 _ASYNC: Final = frozenset({"call_tool", "map_tool", "ask", "sleep"})
 _SYNC: Final = frozenset({"progress", "now", "random", "tool_error", "print"})
@@ -79,14 +79,14 @@ def check_source(code: str, namespaces: Iterable[str] = ()) -> tuple[SourceFault
         return (tree,)
     known = frozenset(namespaces)
     found = [fault for node in ast.walk(tree) for fault in _faults(node, known)]
-    return tuple(sorted(found, key=lambda fault: fault.line)[:_MOST_FOUND])
+    return tuple(sorted(found, key=lambda fault: fault.line)[:_MAX_FOUND])
 
 
 def parse(code: str) -> ast.Module | SourceFault:
     """Parse a source of limited size and nesting."""
-    if len(code) > MOST_BYTES or len(code.encode(errors="replace")) > MOST_BYTES:
+    if len(code) > MAX_BYTES or len(code.encode(errors="replace")) > MAX_BYTES:
         return SourceFault(
-            1, f"the script has more than {MOST_BYTES:,} bytes", "a shorter script, and pass data as inputs"
+            1, f"the script has more than {MAX_BYTES:,} bytes", "a shorter script, and pass data as inputs"
         )
     too_deep = _too_deep(code)
     if too_deep:
@@ -136,14 +136,14 @@ def _too_deep(code: str) -> int:
             operators = 0
         elif token not in _SEPARATORS and token[0] != "#" and token[-1] not in "'\"":
             operators += 1
-        if parts > _MOST_PARTS or depth > _MOST_NESTED or operators > (_MOST_INSIDE if depth > 0 else _MOST_OPERATORS):
+        if parts > _MAX_PARTS or depth > _MAX_NESTED or operators > (_MAX_INSIDE if depth > 0 else _MAX_OPERATORS):
             return line
     rows = [
         (len(row) - len(row.lstrip(" \t")), number)
         for number, row in enumerate(code.split("\n"), start=1)
         if row.strip()
     ]
-    return next((number for indent, number in rows if indent > _MOST_INDENT), 0)
+    return next((number for indent, number in rows if indent > _MAX_INDENT), 0)
 
 
 def _faults(node: ast.AST, namespaces: frozenset[str]) -> Iterator[SourceFault]:

@@ -18,8 +18,8 @@ from taskgate.core.scripts.names import PythonName
 from taskgate.core.text.plain_text import visible
 
 _DEEPEST: Final = 4
-_MOST_MEMBERS: Final = 30
-_MOST_CHOICES: Final = 8
+_MAX_MEMBERS: Final = 30
+_MAX_CHOICES: Final = 8
 _DESCRIPTION: Final = 240
 _DEFAULT: Final = 40
 _SCALARS: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
@@ -96,7 +96,7 @@ def _parameters(tool: DescribedTool, schema: _Schema) -> tuple[str, list[str]]:
             comments.append(f"{name}: {shape}")
     odd = [name for name in properties if not _is_parameter(name)]
     if odd:
-        listed = ", ".join(_text(name) for name in odd[:_MOST_MEMBERS])
+        listed = ", ".join(_text(name) for name in odd[:_MAX_MEMBERS])
         comments.append(f"also {listed}: await call_tool({_text(tool.name.tool)}, {{...}})")
     return ", ".join(shown), comments
 
@@ -156,10 +156,10 @@ class _Schema:
             return _literal(choices)
         options = found.get("anyOf") or found.get("oneOf")
         if isinstance(options, list):
-            return _union([self.type_of(option, depth + 1) for option in options[: _MOST_CHOICES + 1]])
+            return _union([self.type_of(option, depth + 1) for option in options[: _MAX_CHOICES + 1]])
         kind = found.get("type")
         if isinstance(kind, list):
-            return _union([self._simple(one, found, depth) for one in kind[: _MOST_CHOICES + 1]])
+            return _union([self._simple(one, found, depth) for one in kind[: _MAX_CHOICES + 1]])
         return self._simple(kind, found, depth)
 
     def _simple(self, kind: Any, schema: Mapping[str, Any], depth: int) -> str:
@@ -185,9 +185,9 @@ class _Schema:
         properties, required = _members(schema)
         members = [
             f"{_text(name)}{'' if name in required else '?'}: {self.shape_of(of, depth + 1) or self.type_of(of, depth + 1)}"
-            for name, of in list(properties.items())[:_MOST_MEMBERS]
+            for name, of in list(properties.items())[:_MAX_MEMBERS]
         ]
-        rest = ["..."] if len(properties) > _MOST_MEMBERS else []
+        rest = ["..."] if len(properties) > _MAX_MEMBERS else []
         return "{" + ", ".join(members + rest) + "}"
 
     def _resolved(self, schema: Any, depth: int) -> Mapping[str, Any] | None:
@@ -213,13 +213,13 @@ class _Schema:
 
 def _literal(values: Sequence[Any]) -> str:
     plain = [value for value in values if isinstance(value, str | bool | int) and len(ascii(value)) <= _DEFAULT]
-    if not values or len(plain) < len(values) or len(plain) > _MOST_CHOICES:
+    if not values or len(plain) < len(values) or len(plain) > _MAX_CHOICES:
         return "str" if all(isinstance(value, str) for value in values) and values else _ANY
     return f"Literal[{', '.join(map(ascii, plain))}]"
 
 
 def _union(types: Sequence[str]) -> str:
     distinct = list(dict.fromkeys(types))
-    if not distinct or _ANY in distinct or len(distinct) > _MOST_CHOICES:
+    if not distinct or _ANY in distinct or len(distinct) > _MAX_CHOICES:
         return _ANY
     return " | ".join(distinct)

@@ -12,7 +12,7 @@ from taskgate.dashboard.charts.axis import round_top
 from taskgate.dashboard.charts.figure import HEIGHT, WIDTH, Column, Row, Series, figure, hover
 from taskgate.dashboard.charts.markup import number
 
-LEAST_HEIGHT: Final = 1.5
+MIN_HEIGHT: Final = 1.5
 """A value above zero is visible beside one that is a thousand times as large."""
 _GAP: Final = 0.2
 
@@ -65,7 +65,7 @@ def _bars(place: int, count: int, column: Column, series: Sequence[Series], top:
     for one, value in zip(series, column.values, strict=True):
         if not value:
             continue
-        height = min(base, max(LEAST_HEIGHT, value / top * HEIGHT))
+        height = min(base, max(MIN_HEIGHT, value / top * HEIGHT))
         base -= height
         drawn.append(
             f'<rect class="{one.tone}" x="{number(x)}" y="{number(base)}" width="{number(width)}" height="{number(height)}"/>'

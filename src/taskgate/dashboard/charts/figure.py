@@ -16,7 +16,7 @@ from taskgate.dashboard.charts.markup import address, number, text
 
 WIDTH: Final = 600
 HEIGHT: Final = 120
-MOST_LABELS: Final = 5
+MAX_LABELS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +91,10 @@ def hover(place: int, count: int, column: Column, numbers: str, content: str) ->
 
 def _labelled(columns: Sequence[Column]) -> list[Column]:
     """A few columns at equal distances, the first one among them."""
-    if len(columns) <= MOST_LABELS:
+    if len(columns) <= MAX_LABELS:
         return list(columns)
-    step = len(columns) / MOST_LABELS
-    return [columns[int(place * step)] for place in range(MOST_LABELS)]
+    step = len(columns) / MAX_LABELS
+    return [columns[int(place * step)] for place in range(MAX_LABELS)]
 
 
 def _place(column: Column) -> str:

@@ -14,7 +14,7 @@ from taskgate.dashboard.task_phases import Phase, PhaseKind
 _WIDTH: Final = 1000
 _HEIGHT: Final = 20
 _TONES: Final = {PhaseKind.WAITING: "t-wait", PhaseKind.WORKING: "t-run"}
-LEAST_WIDTH: Final = 2.0
+MIN_WIDTH: Final = 2.0
 
 
 def phase_bar(phases: Sequence[Phase], moments: Sequence[tuple[int, str]]) -> Markup:
@@ -28,8 +28,8 @@ def phase_bar(phases: Sequence[Phase], moments: Sequence[tuple[int, str]]) -> Ma
 
     drawn = []
     for phase in phases:
-        x = min(place(phase.from_ms), _WIDTH - LEAST_WIDTH)
-        width = max(LEAST_WIDTH, place(phase.to_ms) - x)
+        x = min(place(phase.from_ms), _WIDTH - MIN_WIDTH)
+        width = max(MIN_WIDTH, place(phase.to_ms) - x)
         tip = f"{phase.label}: {units.duration(phase.to_ms - phase.from_ms)}"
         drawn.append(
             f'<rect class="{_TONES[phase.kind]}" x="{number(x)}" width="{number(width)}" height="{_HEIGHT}">'

@@ -34,7 +34,7 @@ from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
 COALESCE_S: Final = 0.05
-LEAST_AGE_S: Final = 5.0
+MIN_AGE_S: Final = 5.0
 """Minimum age before lists are fetched again, and minimum interval of fetches for unknown names."""
 ANNOUNCED_FACTOR: Final = 10
 """Factor on the maximum age for servers that announce changes; announcements can be lost."""
@@ -212,7 +212,7 @@ class Catalogs:
         await asyncio.gather(*(asyncio.wait({fetch}, timeout=left) for fetch, left in waits.items() if left > 0))
         for server in servers if listing else ():
             if server in self._upstreams and self.offer(server) is None:
-                self._state(server).owes()
+                self._state(server).owe_notification()
 
     def is_settled(self, servers: Iterable[str]) -> bool:
         now = clock.monotonic()
@@ -245,7 +245,7 @@ class Catalogs:
         """
         now = clock.monotonic()
         states = {server: self._state(server) for server in servers if server in self._upstreams}
-        asked = [server for server, state in states.items() if state.asked_for_a_name(now, LEAST_AGE_S)]
+        asked = [server for server, state in states.items() if state.asked_for_a_name(now, MIN_AGE_S)]
         waits = {self._fetch(server): states[server].wait_s(now, naming=True) for server in asked}
         await asyncio.gather(*(asyncio.wait({fetch}, timeout=left) for fetch, left in waits.items() if left > 0))
         return bool(asked)
@@ -255,7 +255,7 @@ class Catalogs:
 
         `elsewhere`: another gateway on the same store received the announcement.
         """
-        if server in self._upstreams and self._state(server).news(kinds, elsewhere=elsewhere):
+        if server in self._upstreams and self._state(server).changes_announced(kinds, elsewhere=elsewhere):
             self._fetch(server, COALESCE_S)
 
     def changeable(self) -> dict[str, frozenset[EntryKind]]:
@@ -276,7 +276,7 @@ class Catalogs:
     async def _fetch_now(self, server: str, state: ListState, after_s: float) -> None:
         if after_s:
             await clock.sleep(after_s)
-        state.asks()
+        state.fetch_begins()
         began = clock.monotonic()
         try:
             offer = await self._ask(server, state)
@@ -297,7 +297,7 @@ class Catalogs:
     async def _ask(self, server: str, state: ListState) -> Offer:
         upstream, limits = self._upstreams[server], self._limits
         try:
-            with state.connects():
+            with state.while_connecting():
                 async with asyncio.timeout(CONNECT_S):
                     link = await upstream.listening_link()
                     if state.fetched > float("-inf"):
@@ -333,8 +333,8 @@ class Catalogs:
             self._events.publish(ListsChanged(server, different))
         if offer.complete:
             self._events.publish(ListsFetched(server, bool(different)))
-        if self._memory is not None and (untold := state.tells()):
-            self._memory.announce(server, untold)
+        if self._memory is not None and (unpublished := state.take_unpublished()):
+            self._memory.announce(server, unpublished)
         if self._memory is not None and offer.complete and not offer.failed:
             self._memory.keep(self._upstreams[server], offer)
 
@@ -343,7 +343,7 @@ class Catalogs:
         most = self._limits.list_max_age_s * (1 - 0.1 * (zlib.crc32(server.encode()) % 100) / 100)
         if offer.announces_changes:
             return most * ANNOUNCED_FACTOR
-        return most if offer.ttl_s is None else min(most, max(LEAST_AGE_S, offer.ttl_s))
+        return most if offer.ttl_s is None else min(most, max(MIN_AGE_S, offer.ttl_s))
 
 
 def _how_lists_are_read(limits: Limits) -> tuple[int, int, float]:

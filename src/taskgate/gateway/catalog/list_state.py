@@ -40,7 +40,7 @@ class ListState:
     owed: bool = False
     """A list request was answered without these lists: when they arrive, callers must be notified."""
     announced: set[EntryKind] = field(default_factory=set)
-    untold: set[EntryKind] = field(default_factory=set)
+    unpublished: set[EntryKind] = field(default_factory=set)
     """Lists that the server announced as changed and that were not announced to other gateways yet."""
     fetch: asyncio.Task[None] | None = None
     began: float = 0.0
@@ -76,14 +76,14 @@ class ListState:
     def outdated(self) -> None:
         self.stale = True
 
-    def owes(self) -> None:
+    def owe_notification(self) -> None:
         self.owed = True
 
-    def news(self, kinds: Collection[EntryKind], *, elsewhere: bool) -> bool:
+    def changes_announced(self, kinds: Collection[EntryKind], *, elsewhere: bool) -> bool:
         """Record that lists changed, announced here or `elsewhere`, or that the server may have been replaced. Return whether to
         fetch them."""
         self.announced.update(kinds)
-        self.untold.update(() if elsewhere else kinds)
+        self.unpublished.update(() if elsewhere else kinds)
         if self.connecting or self.stale:
             return False
         self.stale, self.retry_at = True, 0.0
@@ -98,11 +98,11 @@ class ListState:
         fetch, self.fetch, self.retry_at = self.fetch, None, 0.0
         return fetch
 
-    def asks(self) -> None:
+    def fetch_begins(self) -> None:
         self.stale = False
 
     @contextmanager
-    def connects(self) -> Iterator[None]:
+    def while_connecting(self) -> Iterator[None]:
         self.connecting = True
         try:
             yield
@@ -130,8 +130,8 @@ class ListState:
         self.announced.clear()
         return announced
 
-    def tells(self) -> frozenset[EntryKind]:
+    def take_unpublished(self) -> frozenset[EntryKind]:
         """Return the announced changes to publish to other gateways."""
-        untold = frozenset(self.untold)
-        self.untold.clear()
-        return untold
+        unpublished = frozenset(self.unpublished)
+        self.unpublished.clear()
+        return unpublished

@@ -32,7 +32,7 @@ class Checks:
 
     def __init__(self, entry: CatalogEntry) -> None:
         self.entry = entry
-        self.told = 0.0
+        self.logged_at = 0.0
 
     @cached_property
     def arguments(self) -> SchemaCheck | UnusableSchema | None:
@@ -171,8 +171,8 @@ class Validation:
     def _found(self, checks: Checks, shown: str, problem: TaskgateError) -> None:
         self._count(problem.error_type)
         now = clock.monotonic()
-        if now - checks.told >= QUIET_S or not checks.told:
-            checks.told = now
+        if now - checks.logged_at >= QUIET_S or not checks.logged_at:
+            checks.logged_at = now
             log.warning("does not match the schema", tool=shown, error_type=problem.error_type, why=problem.message)
 
 

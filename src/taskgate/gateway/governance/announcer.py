@@ -65,8 +65,8 @@ class Announcer:
                 if kept.approval_id not in found and await self._is_elsewhere(kept.approval_id):
                     continue
                 found.add(kept.approval_id)
-                told = self._delivered.setdefault(kept.approval_id, _Deliveries(kept.workflow))
-                told.receipts[kept.place] = kept.receipt
+                deliveries = self._delivered.setdefault(kept.approval_id, _Deliveries(kept.workflow))
+                deliveries.receipts[kept.place] = kept.receipt
         for approval_id in found:
             self._run(self._resume(approval_id))
 
@@ -78,17 +78,17 @@ class Announcer:
 
     def announce(self, approval_id: str, workflow: str) -> None:
         """Announce an approval in the background, at each place where it was not announced yet."""
-        told = self._delivered.get(approval_id)
+        deliveries = self._delivered.get(approval_id)
         for place, channel in self._placed(workflow):
-            if told is None:
-                told = self._delivered[approval_id] = _Deliveries(workflow)
-            if place not in told.receipts:
+            if deliveries is None:
+                deliveries = self._delivered[approval_id] = _Deliveries(workflow)
+            if place not in deliveries.receipts:
                 self._run(self._deliver(approval_id, place, channel))
 
     def changed(self, approval_id: str) -> None:
         """State changed; update the announcements."""
-        told = self._delivered.get(approval_id)
-        for place, channel in self._placed(told.workflow) if told is not None else ():
+        deliveries = self._delivered.get(approval_id)
+        for place, channel in self._placed(deliveries.workflow) if deliveries is not None else ():
             self._run(self._deliver(approval_id, place, channel))
 
     async def refresh(self) -> None:
@@ -134,9 +134,9 @@ class Announcer:
 
     async def _resume(self, approval_id: str) -> None:
         """Resume an announcement after a restart or reload, or show how the approval ended meanwhile."""
-        told, card = self._delivered[approval_id], await self._card_of(approval_id)
-        for place, channel in self._placed(told.workflow):
-            receipt = told.receipts.get(place)
+        deliveries, card = self._delivered[approval_id], await self._card_of(approval_id)
+        for place, channel in self._placed(deliveries.workflow):
+            receipt = deliveries.receipts.get(place)
             if receipt is None:
                 continue
             if card is None or card.state is not State.OPEN:
@@ -146,46 +146,48 @@ class Announcer:
 
     async def _deliver(self, approval_id: str, place: str, channel: ApprovalChannel) -> None:
         """Show the approval at one place, and repeat this if it changed during the delivery."""
-        told = self._delivered.get(approval_id)
-        if told is None:
+        deliveries = self._delivered.get(approval_id)
+        if deliveries is None:
             return
-        async with told.turns.setdefault(place, asyncio.Lock()):
+        async with deliveries.turns.setdefault(place, asyncio.Lock()):
             shown: Card | None = None
             while True:
-                card, receipt = await self._card_of(approval_id), told.receipts.get(place)
+                card, receipt = await self._card_of(approval_id), deliveries.receipts.get(place)
                 if card is None or (receipt is None and card.state is not State.OPEN):
-                    await self._forget(approval_id, told, place)
+                    await self._forget(approval_id, deliveries, place)
                     return
                 if shown is not None and (shown.state, shown.votes) == (card.state, card.votes):
                     return
                 sent = await self._guarded(
                     channel, approval_id, channel.announce(card) if receipt is None else channel.update(card, receipt)
                 )
-                if not await self._store_outcome(approval_id, told, place, card, sent):
+                if not await self._store_outcome(approval_id, deliveries, place, card, sent):
                     return
                 shown = card
 
     async def _store_outcome(
-        self, approval_id: str, told: _Deliveries, place: str, card: Card, sent: Delivery | None
+        self, approval_id: str, deliveries: _Deliveries, place: str, card: Card, sent: Delivery | None
     ) -> bool:
         """Store the outcome of a delivery. Return False if nothing remains to be shown at this place."""
         if not isinstance(sent, Delivered):
             if sent is not None and sent.lasting and card.state is not State.OPEN:
-                await self._forget(approval_id, told, place)
+                await self._forget(approval_id, deliveries, place)
             return False
         if card.state is not State.OPEN:
-            await self._forget(approval_id, told, place)
+            await self._forget(approval_id, deliveries, place)
             return False
-        if told.receipts.get(place) != sent.receipt:
-            told.receipts[place] = sent.receipt
-            await self._stored(self._store.put_receipt(StoredReceipt(approval_id, place, told.workflow, sent.receipt)))
+        if deliveries.receipts.get(place) != sent.receipt:
+            deliveries.receipts[place] = sent.receipt
+            await self._stored(
+                self._store.put_receipt(StoredReceipt(approval_id, place, deliveries.workflow, sent.receipt))
+            )
         return True
 
-    async def _forget(self, approval_id: str, told: _Deliveries, place: str) -> None:
+    async def _forget(self, approval_id: str, deliveries: _Deliveries, place: str) -> None:
         """Remove the receipt: the approval is closed, and this place shows it or cannot."""
-        if told.receipts.pop(place, None) is not None:
+        if deliveries.receipts.pop(place, None) is not None:
             await self._stored(self._store.drop_receipt(approval_id, place))
-        if not told.receipts and self._delivered.get(approval_id) is told:
+        if not deliveries.receipts and self._delivered.get(approval_id) is deliveries:
             del self._delivered[approval_id]
 
     async def _stored(self, write: Awaitable[None]) -> None:

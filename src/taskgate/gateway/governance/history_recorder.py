@@ -30,7 +30,7 @@ from taskgate.telemetry.logs import log
 
 ROWS_A_ROUND: Final = 500
 """Rows that are kept one by one until the next flush; further ones are summed like denials."""
-MOST_CONTENT: Final = 16 * 1024
+MAX_CONTENT: Final = 16 * 1024
 """Maximum size of arguments and of a result that `history.content` keeps."""
 CLOCK_SET_MS: Final = 60_000
 """A clock that differs this much from the elapsed time was set."""
@@ -217,7 +217,7 @@ def _content(plan: Plan, task: Task, body: bytes | None) -> bytes:
 
 
 def _redacted(plan: Plan, raw: bytes | None) -> Any:
-    if raw is None or len(raw) > MOST_CONTENT:
+    if raw is None or len(raw) > MAX_CONTENT:
         return None
     try:
         value: Any = wire.parse_strictly(raw)

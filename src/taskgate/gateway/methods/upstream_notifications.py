@@ -86,7 +86,7 @@ class UpstreamNotifications:
             for session in self._untied.sessions_on(link):
                 feed = self._activity.of_session(session)
                 if feed is not None:
-                    self._activity.heard(feed, link.server, method, raw)
+                    self._activity.add_server_message(feed, link.server, method, raw)
                 if level is None or session.wants_log(level):
                     session.notify(method, raw)
 
@@ -135,9 +135,9 @@ class UpstreamNotifications:
         if own is not None:
             feed = self._activity.of_session(own)
             if feed is not None:
-                feed.tell(kind, server, details)
+                feed.add_event(kind, server, details)
         elif key is None or key.session in ("", LISTENER):
-            self._activity.tell_all(kind, server, details, lambda scope: self._in_scope(server, scope))
+            self._activity.publish_to_scopes(kind, server, details, lambda scope: self._in_scope(server, scope))
 
     def _in_scope(self, server: str, scope: str) -> bool:
         plan = self._plan.value
@@ -160,7 +160,7 @@ class UpstreamNotifications:
         for method in {LIST_CHANGED[kind][1] for kind in kinds}:
             for feed in self._activity.feeds():
                 if self._in_scope(server, feed.scope):
-                    self._activity.heard(feed, server, method, None)
+                    self._activity.add_server_message(feed, server, method, None)
 
 
 def _level(params: Raw | None) -> str:

@@ -28,7 +28,7 @@ from taskgate.core.questions.question import SAMPLE
 from taskgate.core.tasks.projections_tools import shown_status, shown_task
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.own_tools.follow_tasks import find, without_conversation
-from taskgate.gateway.own_tools.reply_news import MAX_SHOWN, hand_over
+from taskgate.gateway.own_tools.reply_events import MAX_SHOWN, hand_over
 from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, patience_s, text_reply
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.questions.inbox import FORMS
@@ -51,7 +51,7 @@ class Followed:
     elsewhere: tuple[Task, ...]
 
     @property
-    def has_news(self) -> bool:
+    def has_events(self) -> bool:
         return any(feed.log.has_new for feed in self.feeds)
 
     @property
@@ -63,8 +63,8 @@ class Followed:
     def knows_the_end(self) -> bool:
         """Whether the events are there by which the tasks ended: the store shows the end of a task a moment before."""
         events = [event for feed in self.feeds for event in feed.log.since(0) if event.kind in ENDED]
-        told = {event.data.get("task_id") for event in events}
-        return all(task.id in told for task in self.tasks if task not in self.elsewhere)
+        reported = {event.data.get("task_id") for event in events}
+        return all(task.id in reported for task in self.tasks if task not in self.elsewhere)
 
 
 async def await_activity(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
@@ -74,7 +74,7 @@ async def await_activity(parts: TaskParts, request: Request, given: dict[str, An
     followed = await _followed(parts, request, given.get("task_ids") or [])
     own, lost_on_us = followed.feeds[0], without_conversation(request) and not followed.tasks
     why = [IMMEDIATE]
-    if not followed.has_news and not (after is not None and own.log.has_after(after)):
+    if not followed.has_events and not (after is not None and own.log.has_after(after)):
         if lost_on_us:
             # A request without a conversation never receives events, so it does not wait.
             why = [TIMEOUT]
@@ -144,7 +144,7 @@ async def _wait(parts: TaskParts, request: Request, followed: Followed, timeout_
     positions = [(feed, feed.log.count) for feed in followed.feeds]
     patience = patience_s(parts.tasks.promotions, request, timeout_ms)
     loop = asyncio.get_running_loop()
-    waiting = [loop.create_task(feed.news(patience)) for feed in followed.feeds]
+    waiting = [loop.create_task(feed.wait_for_event(patience)) for feed in followed.feeds]
     waiting += [
         loop.create_task(_changed(parts, request, task, patience))
         for task in followed.elsewhere

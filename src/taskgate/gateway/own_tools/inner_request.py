@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from taskgate.core import wire
 from taskgate.core.meta import META
 from taskgate.core.wire import Kind, Members, Message, Raw
-from taskgate.gateway.own_tools.reply_news import with_news
+from taskgate.gateway.own_tools.reply_events import with_events
 from taskgate.gateway.own_tools.tool import relayed
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.feed import Feed
@@ -32,7 +32,7 @@ class InnerDelivery(ReplyDelivery, eq=False, kw_only=True):
     async def answer_early(self, result: bytes) -> None:
         """The call continues as a task: send the tool's reply, with its events, now."""
         self.answered = True
-        reply = await with_news(self.activity.inbox, self.outer, self.feed, relayed(result))
+        reply = await with_events(self.activity.inbox, self.outer, self.feed, relayed(result))
         await self.outer.delivery.answer_early(reply.encoded(self.outer.generation))
 
     def notify(self, method: str, params: bytes | Raw | None) -> None:
@@ -41,7 +41,7 @@ class InnerDelivery(ReplyDelivery, eq=False, kw_only=True):
         if method == "notifications/progress":
             caller.notify(method, raw)
             return
-        self.activity.heard(self.feed, self.server, method, raw)
+        self.activity.add_server_message(self.feed, self.server, method, raw)
         if method != "notifications/message" or caller.wants_log(log_level(raw)):
             caller.notify(method, raw)
 

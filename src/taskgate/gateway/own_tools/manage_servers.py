@@ -62,7 +62,7 @@ async def add_server(parts: ManagingParts, request: Request, given: dict[str, An
     await parts.dynamic_servers.add(parts.lookup.plan.value, request.caller.scope, new)
     parts.servers_changed(new.name)
     _record(parts, request, "add_server", new.name)
-    _tell(parts, request, EventKind.SERVER_ADDED, new.name)
+    _publish(parts, request, EventKind.SERVER_ADDED, new.name)
     return text_reply({"success": True, "message": f"{new.name} is connected. list_tools shows its tools."})
 
 
@@ -79,7 +79,7 @@ async def remove_server(parts: ManagingParts, request: Request, given: dict[str,
     await parts.dynamic_servers.remove(parts.lookup.plan.value, given["name"])
     parts.servers_changed(given["name"])
     _record(parts, request, "remove_server", given["name"])
-    _tell(parts, request, EventKind.SERVER_REMOVED, given["name"])
+    _publish(parts, request, EventKind.SERVER_REMOVED, given["name"])
     return text_reply({"success": True, "message": f"{given['name']} is gone."})
 
 
@@ -137,9 +137,9 @@ def _record(parts: ManagingParts, request: Request, tool: str, server: str) -> N
     )
 
 
-def _tell(parts: ManagingParts, request: Request, kind: EventKind, server: str) -> None:
+def _publish(parts: ManagingParts, request: Request, kind: EventKind, server: str) -> None:
     scope = request.caller.scope
-    parts.activity.tell_all(kind, server, {}, lambda of: of == scope)
+    parts.activity.publish_to_scopes(kind, server, {}, lambda of: of == scope)
 
 
 MANAGING_TOOLS: Final = (

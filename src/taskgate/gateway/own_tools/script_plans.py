@@ -22,9 +22,9 @@ async def refuse_faults(code: str, names: Sequence[PythonName]) -> None:
     """Raise CallerError if the script uses what there is not."""
     faults = await _faults(code, names)
     if faults:
-        told = "\n".join(map(str, faults))
+        listed = "\n".join(map(str, faults))
         raise CallerError(
-            "invalid_params", f"The script was not run:\n{told}", data={"faults": [_fault(each) for each in faults]}
+            "invalid_params", f"The script was not run:\n{listed}", data={"faults": [_fault(each) for each in faults]}
         )
 
 

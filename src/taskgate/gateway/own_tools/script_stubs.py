@@ -18,7 +18,7 @@ from taskgate.gateway.requests.request import Request
 from taskgate.gateway.scripts.script_tools import names_of
 from taskgate.late_imports import FUZZY, load
 
-MOST_BYTES: Final = 60_000
+MAX_BYTES: Final = 60_000
 
 
 async def describe_tools(parts: ScriptToolParts, request: Request, given: dict[str, Any]) -> ToolReply:
@@ -31,7 +31,7 @@ async def describe_tools(parts: ScriptToolParts, request: Request, given: dict[s
         await load(*FUZZY)
         hits = (await index_of(view)).search(given["search"][:MAX_QUERY], MAX_RESULTS)
         found = [name for name in found if name.tool in {hit.key for hit in hits}]
-    stubs = stubs_of([_described(view, name) for name in found], MOST_BYTES)
+    stubs = stubs_of([_described(view, name) for name in found], MAX_BYTES)
     facts: dict[str, Any] = {
         "tools": stubs.tools,
         "bytes": stubs.size,

@@ -37,7 +37,7 @@ from taskgate.gateway.own_tools import (
     use_skills,
 )
 from taskgate.gateway.own_tools.own_resources import ResourceParts, own_content
-from taskgate.gateway.own_tools.reply_news import with_news
+from taskgate.gateway.own_tools.reply_events import with_events
 from taskgate.gateway.own_tools.tool import BoundTool, OwnTool, ToolReply, refused
 from taskgate.gateway.requests.replies import executed_stated
 from taskgate.gateway.requests.request import Request
@@ -206,7 +206,7 @@ class OwnTools:
         if request.delivery.answered or isinstance(reply, bytes):
             return reply if isinstance(reply, bytes) else b"{}"
         if not tool.bare:
-            reply = await with_news(self.resources.activity.inbox, request, feed, reply)
+            reply = await with_events(self.resources.activity.inbox, request, feed, reply)
         return reply.encoded(request.generation)
 
     async def read_resource(self, request: Request) -> bytes | None:

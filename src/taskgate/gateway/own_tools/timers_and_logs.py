@@ -22,7 +22,7 @@ from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import LOG_LEVELS
 from taskgate.ports.upstream import Upstream
 
-LEAST_INTERVAL_MS: Final = 1000
+MIN_INTERVAL_MS: Final = 1000
 SOURCES: Final = ("protocol", "stderr")
 
 
@@ -57,8 +57,8 @@ async def set_timer(parts: SessionParts, request: Request, given: dict[str, Any]
     most = parts.lookup.plan.value.limits.timers_per_session
     if len(feed.timers) >= most:
         raise CallerError("invalid_params", f"You have {most} timers already; delete some with delete_timer.")
-    if given["interval"] and given["duration_ms"] < LEAST_INTERVAL_MS:
-        raise CallerError("invalid_params", f"A timer that repeats needs at least {LEAST_INTERVAL_MS} ms.")
+    if given["interval"] and given["duration_ms"] < MIN_INTERVAL_MS:
+        raise CallerError("invalid_params", f"A timer that repeats needs at least {MIN_INTERVAL_MS} ms.")
     now = clock.wall_ms()
     timer_id = new_ulid(now)
     handle = asyncio.get_running_loop().call_later(given["duration_ms"] / 1000, _fire, feed, timer_id)
@@ -78,7 +78,7 @@ def _fire(feed: Feed, timer_id: str) -> None:
         timer.handle = asyncio.get_running_loop().call_later(timer.duration_ms / 1000, _fire, feed, timer_id)
     else:
         del feed.timers[timer_id]
-    feed.tell(EventKind.TIMER_EXPIRED, "", {"timer_id": timer.id, "message": timer.message})
+    feed.add_event(EventKind.TIMER_EXPIRED, "", {"timer_id": timer.id, "message": timer.message})
 
 
 async def list_timers(parts: SessionParts, request: Request, _given: dict[str, Any]) -> ToolReply:
@@ -99,8 +99,8 @@ async def get_notifications(parts: SessionParts, request: Request, given: dict[s
     """Reading clears what was read."""
     feed = await parts.activity.feed(request)
     server = given.get("server")
-    wanted = [heard for heard in feed.notifications if server is None or heard["server"] == server]
-    kept = [heard for heard in feed.notifications if server is not None and heard["server"] != server]
+    wanted = [entry for entry in feed.notifications if server is None or entry["server"] == server]
+    kept = [entry for entry in feed.notifications if server is not None and entry["server"] != server]
     feed.notifications.clear()
     feed.notifications.extend(kept)
     return text_reply({"notifications": wanted})

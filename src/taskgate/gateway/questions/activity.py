@@ -52,7 +52,7 @@ class Activity:
         *,
         events: EventHub,
     ) -> None:
-        self.inbox = Inbox(self.tell, plan, address, conversations, events)
+        self.inbox = Inbox(self.publish, plan, address, conversations, events)
         self.conversations = conversations
         self._store = store
         self._upstreams = upstreams
@@ -79,7 +79,7 @@ class Activity:
 
     async def feed(self, request: Request) -> Feed:
         """Return the feed of the caller's conversation, including its stored events."""
-        self._heard(request.conversation_key)
+        self._client_present(request.conversation_key)
         return await self.feed_of(request.conversation_key, request.caller.scope)
 
     async def feed_of(self, key: ConversationKey, scope: str) -> Feed:
@@ -91,7 +91,7 @@ class Activity:
         feed.touch(clock.monotonic())
         return feed
 
-    def _heard(self, key: ConversationKey) -> None:
+    def _client_present(self, key: ConversationKey) -> None:
         """A stateless client is present: its events belong to its own conversation again."""
         if self.conversations.seen(key):
             for feed in self._of_caller.get(key.caller, {}).values():
@@ -125,7 +125,7 @@ class Activity:
             raise GatewayFault("overloaded", "Too many callers wait for events; try again later.", retry_after_s=30)
         self._drop(min(idle, key=lambda feed: feed.last_used).key)
 
-    def hearing(self, key: ConversationKey) -> list[Feed]:
+    def receiving_feeds(self, key: ConversationKey) -> list[Feed]:
         """Return the open feeds that receive the events of this conversation."""
         feeds = self._of_caller.get(key.caller)
         if not feeds:
@@ -134,25 +134,25 @@ class Activity:
 
     def is_awaited_by(self, key: ConversationKey) -> bool:
         """Return whether an open request waits for events of this conversation."""
-        return any(feed.has_waiters for feed in self.hearing(key))
+        return any(feed.has_waiters for feed in self.receiving_feeds(key))
 
     def of_session(self, session: Session) -> Feed | None:
         return self._feeds.get(session.conversation)
 
-    def tell(self, key: ConversationKey, kind: EventKind, server: str, data: dict[str, Any]) -> None:
+    def publish(self, key: ConversationKey, kind: EventKind, server: str, data: dict[str, Any]) -> None:
         """Store events of tasks, which survive a restart; add all others to the open feeds."""
         if "task_id" in data and key.name != ALL_CONVERSATIONS:
-            self.spawn(self._tell_durably(key, kind, server, data))
+            self.spawn(self._publish_durably(key, kind, server, data))
             return
-        for feed in self.hearing(key):
-            feed.tell(kind, server, data)
+        for feed in self.receiving_feeds(key):
+            feed.add_event(kind, server, data)
 
-    async def _tell_durably(self, key: ConversationKey, kind: EventKind, server: str, data: dict[str, Any]) -> None:
+    async def _publish_durably(self, key: ConversationKey, kind: EventKind, server: str, data: dict[str, Any]) -> None:
         await self._store.append_event(key.stream, kind.value, server, data)
         self._sync(key)
 
     def _sync(self, key: ConversationKey) -> None:
-        for feed in self.hearing(key):
+        for feed in self.receiving_feeds(key):
             feed.follow(key.stream)
             feed.sync_soon(key.stream)
 
@@ -162,35 +162,37 @@ class Activity:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    def tell_all(self, kind: EventKind, server: str, data: dict[str, Any], concerns: Callable[[str], bool]) -> None:
+    def publish_to_scopes(
+        self, kind: EventKind, server: str, data: dict[str, Any], concerns: Callable[[str], bool]
+    ) -> None:
         """Notify every conversation whose scope has this server. A request without a conversation has a feed for its task only:
         a caller that follows several tasks would get the same event from each.
         """
         for feed in self._feeds.values():
             if has_conversation(feed.key.stream) and concerns(feed.scope):
-                feed.tell(kind, server, data)
+                feed.add_event(kind, server, data)
 
-    def heard(self, feed: Feed, server: str, method: str, params: bytes | None) -> None:
+    def add_server_message(self, feed: Feed, server: str, method: str, params: bytes | None) -> None:
         """Add a server's message to the caller's feed: logs to the log buffer, everything else as an event."""
-        told = wire.parse_strictly(params) if params is not None else {}
+        message = wire.parse_strictly(params) if params is not None else {}
         now = iso(clock.wall_ms())
         if method == LOG:
-            level = told.get("level") if type(told) is dict else None
+            level = message.get("level") if type(message) is dict else None
             line = {"server": server, "source": "protocol", "level": level or "info", "timestamp": now}
-            feed.logs.append({**line, **{key: told[key] for key in ("logger", "data") if key in told}})
+            feed.logs.append({**line, **{key: message[key] for key in ("logger", "data") if key in message}})
             return
         if method == PROGRESS:
             return
-        feed.notifications.append({"server": server, "method": method, "params": told, "timestamp": now})
-        feed.tell(EventKind.NOTIFICATION, server, {"method": method, "params": told})
+        feed.notifications.append({"server": server, "method": method, "params": message, "timestamp": now})
+        feed.add_event(EventKind.NOTIFICATION, server, {"method": method, "params": message})
 
     def resource_updated(self, server: str, params: Raw | None) -> None:
         """Notify the feeds that follow the resource with own tools."""
-        told = wire.parse_strictly(bytes(params)) if params is not None else {}
-        uri = told.get("uri") if type(told) is dict else None
+        message = wire.parse_strictly(bytes(params)) if params is not None else {}
+        uri = message.get("uri") if type(message) is dict else None
         for feed in self._feeds.values():
             if type(uri) is str and feed.watched.get(uri) == server:
-                self.heard(feed, server, "notifications/resources/updated", bytes(params or b"{}"))
+                self.add_server_message(feed, server, "notifications/resources/updated", bytes(params or b"{}"))
 
     def _task_expired(self, event: TaskExpired) -> None:
         self._sync(event.task.conversation_key)
@@ -198,8 +200,8 @@ class Activity:
     def _task_changed(self, event: TaskChanged) -> None:
         key, age_ms = event.task.conversation_key, self._store.now_ms() - event.task.created_ms
         if age_ms < MADE_JUST_NOW_MS:
-            self._heard(key)
-        for feed in self.hearing(key):
+            self._client_present(key)
+        for feed in self.receiving_feeds(key):
             feed.follow(key.stream)
             feed.task_changed(event.task)
 
@@ -216,9 +218,9 @@ class Activity:
             self._ended(key)
 
     def _ended(self, key: ConversationKey) -> None:
-        for feed in self.hearing(key):
+        for feed in self.receiving_feeds(key):
             feed.follow(key.stream)
-        self.inbox.tell_again(key)
+        self.inbox.announce_again(key)
 
     def _drop(self, key: ConversationKey) -> None:
         feed = self._feeds.pop(key, None)

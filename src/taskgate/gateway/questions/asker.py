@@ -92,7 +92,7 @@ class Asker:
 
     def attended(self, whose: ConversationKey) -> bool:
         """Return whether the caller reads its inbox. A caller that never requested events does not."""
-        return bool(self._activity.hearing(whose))
+        return bool(self._activity.receiving_feeds(whose))
 
     def timeout_s(self, question: Question) -> float:
         """Return the timeout. A URL expires sooner than a form."""

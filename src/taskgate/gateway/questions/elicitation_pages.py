@@ -28,9 +28,9 @@ class AnswerReceiver(Protocol):
     @property
     def gone(self) -> bool: ...
 
-    def tell(self, method: str, params: bytes) -> None: ...
+    def send(self, method: str, params: bytes) -> None: ...
 
-    async def told(self) -> None:
+    async def delivered(self) -> None:
         """Return when the receiver has the answer, as far as that can be known. Raises CallerError if it is too late."""
         ...
 
@@ -43,10 +43,10 @@ class CallerReceiver:
     def gone(self) -> bool:
         return self._session.closed
 
-    def tell(self, method: str, params: bytes) -> None:
+    def send(self, method: str, params: bytes) -> None:
         self._session.notify(method, params)
 
-    async def told(self) -> None:
+    async def delivered(self) -> None:
         return
 
 
@@ -111,10 +111,10 @@ class ElicitationPages:
 
     def answer(self, page: ElicitationPage, value: str | None) -> None:
         """Record the user's answer (None: declined) and send it to the receiver. A second answer is refused."""
-        told = {"type": "url", "name": page.name}
+        entry = {"type": "url", "name": page.name}
         if value is not None:
-            told["value"] = value[:MAX_VALUE]
-        self.settle(page.id, wire.encode({"elicitationId": page.id, "elicitations": [told]}))
+            entry["value"] = value[:MAX_VALUE]
+        self.settle(page.id, wire.encode({"elicitationId": page.id, "elicitations": [entry]}))
 
     def settle(self, page_id: str, params: bytes) -> None:
         """Send the answer to the receiver. Raises CallerError if it no longer waits."""
@@ -122,4 +122,4 @@ class ElicitationPages:
         if page is None:
             raise CallerError("unknown_elicitation", "This page was answered already, or its time is over.")
         self._events.publish(QuestionsChanged(page.principal))
-        page.asker.tell(COMPLETE, params)
+        page.asker.send(COMPLETE, params)

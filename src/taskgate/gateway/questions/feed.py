@@ -105,8 +105,8 @@ class Feed:
         if stored.kind in ENDED:
             self._forget_task(str(stored.data.get("task_id")))
         if stored.kind in SHOWN:
-            told = (stored.id, stored.kind, stored.server, stored.at_ms, stored.data, stored.number, stored.caller)
-            self.log.add(Event(*told), handed_over=handed_over)
+            fields = (stored.id, stored.kind, stored.server, stored.at_ms, stored.data, stored.number, stored.caller)
+            self.log.add(Event(*fields), handed_over=handed_over)
 
     def follow(self, stream: str) -> None:
         """Also follow an ended conversation of the same caller: its remaining events, and those of its tasks."""
@@ -122,7 +122,7 @@ class Feed:
             for task_id in gone:
                 del self.open_tasks[task_id]
 
-    def tell(self, kind: EventKind, server: str, data: dict[str, Any]) -> None:
+    def add_event(self, kind: EventKind, server: str, data: dict[str, Any]) -> None:
         """Add an event that need not survive a restart."""
         now = clock.wall_ms()
         self.log.add(Event(new_ulid(now), kind.value, server, now, data))
@@ -182,7 +182,7 @@ class Feed:
         if self._syncing is not None and not self._syncing.done():
             await asyncio.shield(self._syncing)
 
-    async def news(self, timeout_s: float) -> bool:
+    async def wait_for_event(self, timeout_s: float) -> bool:
         """Wait for a new event. Return False on timeout. Adding an event wakes the waiter; there is no polling."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)

@@ -46,13 +46,13 @@ Tell = Callable[[ConversationKey, EventKind, str, dict[str, Any]], None]
 class Inbox:
     def __init__(
         self,
-        tell: Tell,
+        publish: Tell,
         plan: Live[Plan],
         address: PublicAddress,
         conversations: OpenConversations,
         events: EventHub,
     ) -> None:
-        self._tell = tell
+        self._publish = publish
         self._events = events
         self._plan = plan
         self._address = address
@@ -146,19 +146,19 @@ class Inbox:
             request.delivery.set_open_question(waiting.sentence)
         waiting.ends_by(asyncio.get_running_loop().call_later(expiry_s, self._expire, waiting))
         if not question.restored:
-            self._tell_of(waiting)
+            self._announce(waiting)
         return waiting
 
-    def _tell_of(self, waiting: Waiting) -> None:
+    def _announce(self, waiting: Waiting) -> None:
         kind = EventKind.ELICITATION_REQUEST if waiting.method in FORMS else EventKind.SAMPLING_REQUEST
-        waiting.is_told()
-        self._tell(waiting.whose, kind, waiting.server, inbox_event(waiting))
+        waiting.mark_announced()
+        self._publish(waiting.whose, kind, waiting.server, inbox_event(waiting))
 
-    def tell_again(self, ended: ConversationKey) -> None:
+    def announce_again(self, ended: ConversationKey) -> None:
         """Announce an ended conversation's open questions to the caller's others. Stored events reach them anyway."""
         for waiting in self._waiting.get(ended.caller, {}).values():
             if waiting.whose == ended and not waiting.told_durably:
-                self._tell_of(waiting)
+                self._announce(waiting)
 
     def withdraw(self, waiting: Waiting, how: Ending = Ending.REJECTED) -> None:
         """Remove a question and its timer. Does nothing if it was settled already."""
@@ -182,7 +182,7 @@ class Inbox:
     def _expire(self, waiting: Waiting) -> None:
         self.withdraw(waiting, Ending.EXPIRED)
         kind = EventKind.ELICITATION_EXPIRED if waiting.method in FORMS else EventKind.SAMPLING_EXPIRED
-        self._tell(waiting.whose, kind, waiting.server, inbox_event(waiting))
+        self._publish(waiting.whose, kind, waiting.server, inbox_event(waiting))
         waiting.answered(_EXPIRED)
 
     def of(
@@ -214,7 +214,7 @@ class Inbox:
                 own[question_id] = waiting
                 self._events.publish(QuestionsChanged(waiting.caller))
                 if not waiting.told_durably:
-                    self._tell_of(waiting)
+                    self._announce(waiting)
 
     def settle_given(self, question_id: str, answer: Answer, how: Ending) -> Waiting | None:
         """Accept an answer that another gateway received. None if the question no longer waits."""

@@ -71,10 +71,10 @@ class ServerElicitations:
 
     async def close(self) -> None:
         """Cancel answers that are not delivered yet; the conversations end anyway."""
-        telling = list(self._background)
-        for task in telling:
+        sending = list(self._background)
+        for task in sending:
             task.cancel()
-        await asyncio.gather(*telling, return_exceptions=True)
+        await asyncio.gather(*sending, return_exceptions=True)
 
 
 class ServerReceiver:
@@ -88,15 +88,15 @@ class ServerReceiver:
     def gone(self) -> bool:
         return not self._link.alive
 
-    def tell(self, method: str, params: bytes) -> None:
-        telling = asyncio.get_running_loop().create_task(self._tell(method, params))
-        self._background.add(telling)
-        telling.add_done_callback(self._background.discard)
+    def send(self, method: str, params: bytes) -> None:
+        sending = asyncio.get_running_loop().create_task(self._send(method, params))
+        self._background.add(sending)
+        sending.add_done_callback(self._background.discard)
 
-    async def told(self) -> None:
+    async def delivered(self) -> None:
         return
 
-    async def _tell(self, method: str, params: bytes) -> None:
+    async def _send(self, method: str, params: bytes) -> None:
         try:
             await self._link.notify(method, params)
         except TaskgateError as problem:

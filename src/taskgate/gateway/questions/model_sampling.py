@@ -81,7 +81,7 @@ class Models:
         except (SamplingError, SamplingRefused) as problem:
             executed = problem.executed
             outcome = problem.error_type
-            return Answer(error=self._told(problem))
+            return Answer(error=self._error_reply(problem))
         finally:
             self._record(
                 AuditEntry(
@@ -103,10 +103,10 @@ class Models:
         try:
             read_preferences(question.decoded().get("modelPreferences"))
         except SamplingError as problem:
-            return Answer(error=self._told(problem))
+            return Answer(error=self._error_reply(problem))
         return None
 
-    def _told(self, problem: TaskgateError) -> bytes:
+    def _error_reply(self, problem: TaskgateError) -> bytes:
         if problem.retry_after_s is not None:
             problem.data.setdefault("retry_after_s", round(problem.retry_after_s, 1))
         legacy = self._plan.value.features.legacy_numbers

@@ -199,10 +199,10 @@ class _RemoteReceiver:
         self._bring = bring
         self._bringing: Coroutine[Any, Any, None] | None = None
 
-    def tell(self, method: str, params: bytes) -> None:
+    def send(self, method: str, params: bytes) -> None:
         self._bringing = self._bring(params)
 
-    async def told(self) -> None:
+    async def delivered(self) -> None:
         if self._bringing is not None:
             bringing, self._bringing = self._bringing, None
             await bringing

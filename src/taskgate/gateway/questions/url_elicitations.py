@@ -153,8 +153,8 @@ class UrlElicitations:
         value = wire.parse_strictly(bytes(params)) if params is not None else None
         name = value.get("elicitationId") if type(value) is dict else None
         given, now = (server, name if type(name) is str else ""), clock.monotonic()
-        told = self._given_to.get(given, ())
-        session = next((one for one in told if one is own), told[0] if told else None)
+        sessions = self._given_to.get(given, ())
+        session = next((one for one in sessions if one is own), sessions[0] if sessions else None)
         return session if session is not None and now <= self._forget(session, given) else None
 
     def _forget(self, session: Session, given: tuple[str, str]) -> float:

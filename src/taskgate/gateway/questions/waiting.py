@@ -126,7 +126,7 @@ class Waiting:
     def ends_by(self, timer: asyncio.TimerHandle) -> None:
         self.timer = timer
 
-    def is_told(self) -> None:
+    def mark_announced(self) -> None:
         """Note that its event was published; that of a task's question is stored."""
         self.told_durably = self.shown_task is not None
 
@@ -156,14 +156,14 @@ class Waiting:
 
 def inbox_event(waiting: Waiting) -> dict[str, Any]:
     """Return the event of a question. The form itself is returned by `get_elicitations`."""
-    told: dict[str, Any] = {"request_id": waiting.id}
+    event: dict[str, Any] = {"request_id": waiting.id}
     if waiting.message:
-        told["message"] = waiting.message[:500]
+        event["message"] = waiting.message[:500]
     if waiting.page is not None:
-        told["page"] = waiting.page
+        event["page"] = waiting.page
     if waiting.shown_task is not None:
-        told["task_id"] = waiting.shown_task
-    return told
+        event["task_id"] = waiting.shown_task
+    return event
 
 
 def kept_question(waiting: Waiting) -> KeptQuestion:

@@ -2,7 +2,7 @@
 
 There are two limits. The number of open calls limits memory. Calls that repeatedly wait long before they are handled show that
 the gateway is overloaded (`core.lateness`), and accepting more would delay all of them. A refused call was not executed and its
-caller is told when to retry; accepted calls continue. A call that has become a task no longer counts: tasks have their own
+reply states when to retry; accepted calls continue. A call that has become a task no longer counts: tasks have their own
 limits.
 """
 

@@ -22,7 +22,7 @@ ROWS_PER_PORTION: Final = 64
 COUNTS_PER_PORTION: Final = 200
 COUNTS_PER_WRITE: Final = 200
 EVERY_NUMBER: Final = (1 << 63) - 1
-MOST_APPROVERS: Final = 3
+MAX_APPROVERS: Final = 3
 _CONTENT_PER_PORTION: Final = 100
 
 
@@ -153,7 +153,7 @@ def _approvers(tx: Transaction, approval_id: str) -> str:
         return ""
     votes = held_from(tx.sealing, found).approval.votes
     names = dict.fromkeys(as_key(vote.approver) for vote in votes if vote.verdict is Verdict.APPROVE)
-    return ", ".join(list(names)[:MOST_APPROVERS])
+    return ", ".join(list(names)[:MAX_APPROVERS])
 
 
 def counts_by_period(at_ms: int, counts: Sequence[Counted]) -> list[str]:

@@ -17,7 +17,7 @@ from taskgate.gateway.requests.request import Request
 MAX_SHOWN: Final = 50
 
 
-async def with_news(inbox: Inbox, request: Request, feed: Feed, reply: ToolReply) -> ToolReply:
+async def with_events(inbox: Inbox, request: Request, feed: Feed, reply: ToolReply) -> ToolReply:
     await feed.settled()
     batch, events = feed.take()
     blocks = []
