@@ -247,6 +247,35 @@ assert not any(name.startswith("pydantic_monty") for name in sys.modules)
     subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_S)
 
 
+GATEWAY_WITH_ENDLESS_SCRIPT = """
+import asyncio, sys
+from taskgate.ports.script_interpreter import *
+from taskgate.scripts.monty_interpreter import MontyInterpreter
+async def main():
+    run = MontyInterpreter(most_workers=1)
+    await run.start(ScriptProgram("1"), ScriptLimits(), StepFacts(0.0, bytes(32)))
+    print(*run.pool.worker_pids, flush=True)
+    if sys.argv[1] == "computing":
+        await run.start(ScriptProgram("while True: pass"), ScriptLimits(step_seconds=1000), StepFacts(0.0, bytes(32)))
+    await asyncio.sleep(1000)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("state", ["idle", "computing"])
+async def test_workers_of_a_killed_gateway_end(state: str) -> None:
+    command = [sys.executable, "-c", GATEWAY_WITH_ENDLESS_SCRIPT, state]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as gateway:
+        assert gateway.stdout is not None
+        worker = int(await asyncio.to_thread(gateway.stdout.readline))
+        [inner] = children(worker)
+        if state == "computing":
+            before = cpu_ticks(inner)
+            await until(lambda: cpu_ticks(inner) > before + 10)
+        gateway.kill()
+    await until(lambda: not exists(worker) and not exists(inner))
+
+
 async def test_without_the_extra_it_reports_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib import metadata
 

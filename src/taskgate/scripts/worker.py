@@ -14,6 +14,7 @@ import os
 import sys
 import time
 import zlib
+from _thread import start_new_thread  # `threading` takes longer to import
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from types import ModuleType
@@ -644,6 +645,17 @@ def import_interpreter(packages: str) -> ModuleType:
         return importlib.import_module("pydantic_monty")
 
 
+def end_with_the_gateway(descriptor: int) -> None:
+    """End this process and the interpreter when the gateway's end of the pipe is closed, also in the middle of a step. Run in a thread."""
+    import select
+    import signal
+
+    waiting = select.poll()
+    waiting.register(descriptor, 0)  # no event but the end of the pipe
+    waiting.poll()
+    os.killpg(0, signal.SIGKILL)
+
+
 def read_exactly(stream: BinaryIO, count: int) -> bytes | None:
     """None at the end of the stream."""
     data = stream.read(count)
@@ -673,6 +685,7 @@ def main() -> None:
     packages, binary, memory, cpu = sys.argv[1:]
     limit_this_process(int(memory), int(cpu))
     requests, replies = sys.stdin.buffer, sys.stdout.buffer
+    start_new_thread(end_with_the_gateway, (requests.fileno(),))
     monty = import_interpreter(packages)
     with Worker(binary) as worker:
         serve(worker, requests, replies)
