@@ -87,6 +87,13 @@ async def test_ended_script_makes_no_calls(store: Store) -> None:
     assert (await store.script(script.id), await store.get(child.draft.id)) == (None, None)
 
 
+async def test_script_is_not_handed_over_to_a_gateway_that_does_not_exist(store: Store) -> None:
+    script = await started(store)
+    assert not await store.hand_over(script.id, "nobody")
+    child = call_of(script, 1)
+    assert isinstance(await store.step_script(script.id, waiting_for(1, child), (child,)), Stepped)
+
+
 async def test_former_owner_makes_no_calls(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     script = await started(store)

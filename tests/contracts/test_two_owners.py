@@ -428,3 +428,12 @@ async def test_a_task_of_which_nothing_was_sent_can_be_taken(a: PostgresStore, b
     taken = await b.take(waits.id)
     assert taken is not None
     assert taken.owner == b.ownership.owner
+
+
+async def test_task_is_handed_over_to_a_living_gateway(a: PostgresStore, b: PostgresStore) -> None:
+    task = await dispatched(a)
+    assert await a.hand_over(task.id, "b")
+    assert [claimed.id for claimed in await b.claimed()] == [task.id]
+    assert isinstance(await a.advance(task.id, h.ResultReceived(RESULT)), StaleOwner)
+    assert isinstance(await b.advance(task.id, h.ResultReceived(RESULT)), Change)
+    assert not await b.hand_over(task.id, "a")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from taskgate.access.authorize import Authorizer
 from taskgate.access.open_responses import OpenResponses
-from taskgate.assembly import shared_store
+from taskgate.assembly import scripts, shared_store
 from taskgate.assembly.audit_keeper import AuditKeeper
 from taskgate.assembly.channels import Outbound, build_channels
 from taskgate.assembly.identity import build_credentials, build_verifier, close_verifiers
@@ -123,7 +123,7 @@ class App:
         self.gateway.configuration.adopt(plan, fresh, frozenset(changed))
         self.authorizer.adopt(credentials, arrivals_by(loaded.root), guard(loaded.root))
         self.responses.recheck()
-        self.store.reconfigured(shared_store.configuration_digest(loaded))
+        self.store.reconfigured(shared_store.configuration_digest(loaded), scripts.version_for(loaded.root))
         if channels is not None:
             self.gateway.configuration.announcer.adopt(channels)
 

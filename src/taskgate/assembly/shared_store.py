@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from taskgate import __version__
+from taskgate.assembly import scripts
 from taskgate.assembly.stores import check_store, store_path
 from taskgate.config.load import LoadedConfig
 from taskgate.config.model.store import keys_of
@@ -96,6 +97,7 @@ def open_shared(loaded: LoadedConfig, url: str, internal: InternalSocket | None,
         version=__version__,
         configuration=configuration_digest(loaded),
         internal=internal.address if internal is not None else "",
+        interpreter=scripts.version_for(loaded.root),
         keys=keys_of(loaded.root.store),
     )
     log.info("store opened", store=check_shared(url))

@@ -26,6 +26,7 @@ from taskgate.ports.outlet import CancelNote
 from taskgate.ports.topics import APPROVALS, DEAD, LISTS, MISSED, POLL_S, TASKS, Wakeups, read_list_hint
 from taskgate.telemetry.logs import log
 
+_CONTINUED: Final = (TaskState.RUNNING, TaskState.INPUT_REQUIRED)
 _PAUSE_S: Final = 0.5
 _POLL_SHARE: Final = 10
 """A full check takes at most this fraction (1/n) of the time."""
@@ -95,6 +96,9 @@ class OtherGateways:
             return
         if task.state is TaskState.CANCELLED and (self._runs.is_running(task_id) or task.cancel_owed):
             await self._runs.cancel(task, CancelNote())
+        elif task.script and task.state in _CONTINUED:
+            # Another gateway could not load its snapshot and left it to this one. A script that runs here is not disturbed.
+            await self._recovery.continue_handed_over(task_id)
         else:
             await self._approvals.task_changed_elsewhere(task)
 
@@ -132,7 +136,7 @@ class OtherGateways:
         after = ""
         while tasks := await self._records.store.claimed(after):
             for task in tasks:
-                if task.state in (TaskState.APPROVED, TaskState.CANCELLED):
+                if task.state in (TaskState.APPROVED, TaskState.CANCELLED) or task.script:
                     await self._check_task(task.id, announced=False)
             after = tasks[-1].id
 

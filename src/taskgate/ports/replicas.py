@@ -16,3 +16,5 @@ class Replica(msgspec.Struct, frozen=True):
     seen_ms: int
     internal: str = ""
     """The address at which other gateways reach it (`listen.internal`); empty if there is none."""
+    interpreter: str = ""
+    """The version of its interpreter of scripts; empty if it runs none."""

@@ -60,6 +60,11 @@ class SessionStore(Protocol):
         """The name of this gateway."""
         ...
 
+    @property
+    def may_judge(self) -> bool:
+        """Whether the leases of others have been read long enough to know which of them are alive."""
+        ...
+
     def is_alive(self, owner: str) -> bool:
         """Return whether another gateway's lease is valid. A gateway that cannot be judged counts as alive."""
         ...

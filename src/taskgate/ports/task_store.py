@@ -206,6 +206,12 @@ class TaskStore(Protocol):
         """Take ownership of another gateway's task of which nothing was sent yet; return None if that is not possible."""
         ...
 
+    async def hand_over(self, task_id: str, owner: str) -> bool:
+        """Make another gateway the owner of an open task of this one, and announce it. False if that gateway was declared dead, or
+        the task is not open or not ours.
+        """
+        ...
+
     async def claimed(self, after: str = "", limit: int = 500) -> tuple[Task, ...]:
         """Return this gateway's tasks that are open, or whose upstream must still be notified of a cancellation, in order of id."""
         ...
@@ -239,8 +245,9 @@ class TaskStore(Protocol):
         """A gateway whose lease is older than this is dead; 0 for a store that one gateway has to itself."""
         ...
 
-    def reconfigured(self, digest: str) -> None:
-        """Publish the digest of new settings to the other gateways, with the next renewal of the lease."""
+    def reconfigured(self, digest: str, interpreter: str) -> None:
+        """Publish the digest of new settings, and the interpreter of scripts if they use one, to the other gateways, with the next
+        renewal of the lease."""
         ...
 
     @property

@@ -646,7 +646,7 @@ def import_interpreter(packages: str) -> ModuleType:
 
 
 def end_with_the_gateway(descriptor: int) -> None:
-    """End this process and the interpreter when the gateway's end of the pipe is closed, also in the middle of a step. Run in a thread."""
+    """End this process and the interpreter when the gateway has closed its end of the pipe, also in the middle of a step."""
     import select
     import signal
 

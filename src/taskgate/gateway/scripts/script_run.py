@@ -31,6 +31,7 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.governance.pre_send_recheck import OWN_SERVER
 from taskgate.gateway.scripts.call_outcomes import decode_outcome, outcome_of
 from taskgate.gateway.scripts.earlier_calls import EarlierCalls, earlier_calls
+from taskgate.gateway.scripts.other_interpreters import ScriptOver, leave_to_another
 from taskgate.gateway.scripts.script_calls import PreparedStepCall, ScriptCalls
 from taskgate.gateway.scripts.script_parts import ScriptParts
 from taskgate.gateway.scripts.script_result import calls_by_execution, executed_by, failed, finished
@@ -64,10 +65,6 @@ _ANSWER: Final = {"type": "string", "title": "Answer"}
 _GONE: Final = Raised("overloaded", "The call was refused before it was stored. It was not executed.", "no")
 
 
-class _Over(Exception):
-    """The script has ended, or belongs to another gateway."""
-
-
 class ScriptRun:
     def __init__(self, parts: ScriptParts, task: Task) -> None:
         self.wake = asyncio.Event()
@@ -87,7 +84,7 @@ class ScriptRun:
         """Run the script to its end, from its newest step. Returns early if it has ended or belongs to another gateway."""
         try:
             await self._run()
-        except _Over:
+        except ScriptOver:
             pass
         finally:
             for asking in self._asks.values():
@@ -99,6 +96,8 @@ class ScriptRun:
         stored = await self._read(lambda: self._records.store.script(self._task.id))
         if stored is not None:
             self._load(stored)
+            await self._check_seal(stored)
+        await self._check_interpreter(stored)
         given: dict[str, Any] = msgspec.json.decode(self._task.arguments)
         try:
             self._earlier = await self._read(
@@ -109,42 +108,49 @@ class ScriptRun:
         if stored is None:
             program = await script_program(self._parts.lookup, self._task, given)
             await self._handle(await self._step(partial(self._start, program)), {})
-        else:
-            await self._check_snapshot(stored)
         while True:
             outcomes = await self._outcomes()
             step = await self._step(partial(self._resume, outcomes))
             await self._handle(step, outcomes)
 
     async def _begin(self) -> None:
-        """Store that the script runs, after the last check of rules and approval. Raises _Over."""
+        """Store that the script runs, after the last check of rules and approval. Raises ScriptOver."""
         task, store = self._task, self._records.store
         if task.owner != store.ownership.owner:
             taken = await store.take(task.id)
             if taken is None:
-                raise _Over
+                raise ScriptOver
             task = taken
         intent = TaskSends(self._records, self._parts.recheck, task, None)
         try:
             await intent.sends_again()
         except NotSent:
-            raise _Over from None
+            raise ScriptOver from None
         self._task = intent.task
 
     def _load(self, stored: StoredScript) -> None:
         self._record, self._snapshot = stored.record, stored.snapshot[SEAL_BYTES:]
         self._spent_s = stored.record.spent_ms / 1000
 
-    async def _check_snapshot(self, stored: StoredScript) -> None:
-        """End the script unless its snapshot is as it was stored and this interpreter can load it."""
-        record, version = stored.record, self._parts.interpreter.version
-        place = SnapshotPlace(self._task.id, record.step, record.interpreter)
+    async def _check_seal(self, stored: StoredScript) -> None:
+        """End the script unless its snapshot is as it was stored."""
+        place = SnapshotPlace(self._task.id, stored.record.step, stored.record.interpreter)
         if not verify(self._parts.key, self._snapshot, place, stored.snapshot[:SEAL_BYTES]):
             await self._end_unresumable("Its snapshot was changed in the store.")
-        if record.interpreter != version:
+
+    async def _check_interpreter(self, stored: StoredScript | None) -> None:
+        """Unless this interpreter can load the snapshot, leave the script to a living gateway that can, or end it."""
+        version = self._parts.interpreter.version
+        if stored is not None and stored.record.interpreter != version:
+            needed = stored.record.interpreter
+            await leave_to_another(self._records, self._task, lambda other: other == needed)
             await self._end_unresumable(
-                f"Its snapshot needs version {record.interpreter} of the interpreter, and this gateway has {version or 'none'}."
+                f"Its snapshot needs version {needed} of the interpreter. This gateway has {version or 'none'}, and no other "
+                "living gateway has that version."
             )
+        if not version:
+            await leave_to_another(self._records, self._task, bool)
+            await self._end_unresumable("No living gateway has an interpreter of scripts.")
 
     async def _end_unresumable(self, why: str) -> None:
         await self._cancel_pending("the script cannot be continued")
@@ -217,7 +223,7 @@ class ScriptRun:
         children = [call.child for call in prepared if call.child is not None]
         stepped = await self._records.step_script(self._task.id, ScriptStep(record, sealed, tuple(outcomes)), children)
         if not isinstance(stepped, Stepped):
-            raise _Over
+            raise ScriptOver
         self._record, self._snapshot = record, step.snapshot
         accepted = iter(stepped.accepted)
         for call in prepared:
@@ -327,7 +333,7 @@ class ScriptRun:
 
     async def _end(self, event: TransitionEvent) -> None:
         await self._records.conclude(self._task.id, event)
-        raise _Over
+        raise ScriptOver
 
     async def _cancel_pending(self, why: str) -> None:
         for child in self._record.pending_children:

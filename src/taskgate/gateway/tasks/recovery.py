@@ -106,6 +106,10 @@ class Recovery:
             log.warning("tasks of a gateway that died were taken over", count=count)
         return count
 
+    async def continue_handed_over(self, task_id: str) -> None:
+        """While running: continue a task of which another gateway has made this one the owner."""
+        await self._continue_all([task_id])
+
     async def _continue_all(self, ids: Sequence[str]) -> None:
         """Continue tasks in batches. Tasks that cannot be read or written now are left to `resume_interrupted`: no other
         gateway looks for them.

@@ -45,6 +45,7 @@ from taskgate.ports.store_answers import (
     TaskQuestion,
 )
 from taskgate.ports.task_store import AcceptLimits, FinalRecheck
+from taskgate.ports.topics import TASKS
 from taskgate.store.operations import approvals
 from taskgate.store.operations.task_changes import (
     load_any_task,
@@ -215,6 +216,19 @@ def take(tx: Transaction, task_id: str) -> Task | None:
     ours = tx.ownership
     tx.run("own_task", id=task_id, owner=ours.owner, fence=ours.fence)
     return replace(task, owner=ours.owner, fence=ours.fence)
+
+
+def hand_over(tx: Transaction, task_id: str, owner: str) -> bool:
+    """Make another gateway the owner of a task of this one. The shared lock on the row of that gateway keeps it from being declared
+    dead before the commit.
+    """
+    task = load_our_task(tx, task_id)
+    found = tx.run("find_owner", owner=owner).fetchone()
+    if not isinstance(task, Task) or task.state.is_terminal or found is None or found[1]:
+        return False
+    tx.run("own_task", id=task_id, owner=owner, fence=found[0])
+    tx.announce(TASKS, task_id)
+    return True
 
 
 def cancel_delivered(tx: Transaction, task_id: str) -> None:

@@ -42,11 +42,12 @@ class Presence:
         self,
         url: str,
         ownership: Ownership,
-        about: tuple[str, str, str, str],
+        about: tuple[str, str, str, str, str],
         announce: Callable[[str, list[str]], None],
         clock: Callable[[], int] | None,
     ) -> None:
-        """`about`: address, version, digest of the configuration, internal address. `clock` replaces the database's in tests."""
+        """`about`: address, version, digest of the configuration, internal address, version of the interpreter of scripts. `clock`
+        replaces the database's in tests."""
         self._url = url
         self.ownership = ownership
         """The ownership of all writes. A gateway that was declared dead continues with a new fence."""
@@ -114,9 +115,9 @@ class Presence:
             return self._clock()
         return int(clock.monotonic() * 1000 + self._offset_ms)
 
-    def reconfigured(self, digest: str) -> None:
-        """Publish the digest of new settings with the next renewal."""
-        self._about = (*self._about[:2], digest, *self._about[3:])
+    def reconfigured(self, digest: str, interpreter: str) -> None:
+        """Publish the digest of new settings, and the interpreter of scripts if they use one, with the next renewal."""
+        self._about = (*self._about[:2], digest, self._about[3], interpreter)
 
     def stop_renewing(self) -> None:
         """Stop the thread; the lease expires."""
@@ -133,8 +134,9 @@ class Presence:
             return  # the lease expires
 
     def _put(self, connection: Connection) -> None:
-        address, version, configuration, internal = self._about
+        address, version, configuration, internal, interpreter = self._about
         values = {"owner": self.ownership.owner, "address": address, "version": version, "internal": internal}
+        values["interpreter"] = interpreter
         now = self._database_now(connection)
         connection.execute(SQL["put_lease"], {**values, "configuration": configuration, "now_ms": now})
         # In this order: a reader between the two must not combine the old start with the new renewal.
@@ -172,7 +174,7 @@ class Presence:
         before = clock.monotonic()
         now = self._database_now(connection)
         values: dict[str, Any] = {"owner": self.ownership.owner, "now_ms": now, "dead_ms": now - LEASE_MS}
-        values["configuration"] = self._about[2]
+        values |= {"configuration": self._about[2], "interpreter": self._about[4]}
         if connection.execute(SQL["renew_lease"], values).rowcount != 1:
             self._put(connection)
         self._rejoin(connection, now)
@@ -181,7 +183,7 @@ class Presence:
         self._renewed = before
         self._trouble = None
         self._read_ms = now
-        self.replicas = tuple(Replica(*row) for row in connection.execute(SQL["seen_replicas"]))
+        self.replicas = tuple(Replica(*row) for row in connection.execute(SQL["leases"]))
         self._read_revisions(connection)
         if self.may_judge:
             connection.execute(SQL["forget_replicas"], {"before_ms": now - _FORGOTTEN_MS})

@@ -24,6 +24,10 @@ class SessionRows(GatewayRows):
         return self._postgres.presence.is_fresh
 
     @property
+    def may_judge(self) -> bool:
+        return self._postgres.presence.may_judge
+
+    @property
     def unbroken_since(self) -> float:
         return self._postgres.presence.gapless_since
 

@@ -89,8 +89,8 @@ class PostgresStore(
     def lease_ms(self) -> int:
         return LEASE_MS
 
-    def reconfigured(self, digest: str) -> None:
-        self.engine.presence.reconfigured(digest)
+    def reconfigured(self, digest: str, interpreter: str) -> None:
+        self.engine.presence.reconfigured(digest, interpreter)
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
@@ -137,6 +137,7 @@ def open_store(
     version: str = "",
     configuration: str = "",
     internal: str = "",
+    interpreter: str = "",
     clock: Callable[[], int] | None = None,
     keys: Sequence[str] = (),
 ) -> PostgresStore:
@@ -162,7 +163,8 @@ def open_store(
             ownership = Ownership(name, row[0])
             connection.execute(SQL["end_lease"], {"owner": replaces})
             wakeups = Wakeups()
-            presence = Presence(url, ownership, (address, version, configuration, internal), wakeups.announce, clock)
+            about = (address, version, configuration, internal, interpreter)
+            presence = Presence(url, ownership, about, wakeups.announce, clock)
             presence.begin(connection)
             head = connection.execute(SQL["last_audit"], {"chain": name}).fetchone()
     except psycopg.Error as error:

@@ -108,7 +108,7 @@ class SqliteStore(
     def lease_ms(self) -> int:
         return 0
 
-    def reconfigured(self, digest: str) -> None:
+    def reconfigured(self, digest: str, interpreter: str) -> None:
         """Nothing to do: no other gateway would read it."""
 
     @property

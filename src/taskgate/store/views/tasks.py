@@ -223,6 +223,9 @@ class TaskView(StoreView):
         taken = await self._write(lambda tx: tasks.take(tx, task_id), _task_locks(task_id))
         return taken if isinstance(taken, Task) else None
 
+    async def hand_over(self, task_id: str, owner: str) -> bool:
+        return bool(await self._write(lambda tx: tasks.hand_over(tx, task_id, owner), _task_locks(task_id)))
+
 
 def _task_locks(task_id: str) -> Locks:
     return Locks(tasks=(task_id,), reads=(task_id,))

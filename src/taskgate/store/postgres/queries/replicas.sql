@@ -1,11 +1,12 @@
 -- name: put_lease
-INSERT INTO replicas (owner, address, version, configuration, internal, started_ms, seen_ms)
-VALUES (:owner, :address, :version, :configuration, :internal, :now_ms, :now_ms)
+INSERT INTO replicas (owner, address, version, configuration, internal, interpreter, started_ms, seen_ms)
+VALUES (:owner, :address, :version, :configuration, :internal, :interpreter, :now_ms, :now_ms)
 ON CONFLICT (owner) DO UPDATE SET address = excluded.address, version = excluded.version,
-    configuration = excluded.configuration, internal = excluded.internal, started_ms = excluded.started_ms, seen_ms = excluded.seen_ms;
+    configuration = excluded.configuration, internal = excluded.internal, interpreter = excluded.interpreter,
+    started_ms = excluded.started_ms, seen_ms = excluded.seen_ms;
 
 -- name: renew_lease
-UPDATE replicas SET seen_ms = :now_ms, configuration = :configuration WHERE owner = :owner;
+UPDATE replicas SET seen_ms = :now_ms, configuration = :configuration, interpreter = :interpreter WHERE owner = :owner;
 
 -- name: end_lease
 DELETE FROM replicas WHERE owner = :owner;
@@ -20,6 +21,10 @@ WHERE id = :id AND task_id IS NULL
 
 -- name: seen_replicas
 SELECT owner, address, version, configuration, started_ms, seen_ms, internal FROM replicas ORDER BY started_ms, owner;
+
+-- name: leases
+-- As seen_replicas, which older schemas have too.
+SELECT owner, address, version, configuration, started_ms, seen_ms, internal, interpreter FROM replicas ORDER BY started_ms, owner;
 
 -- name: dead_seen
 SELECT count(*) FROM owners o LEFT JOIN replicas r ON r.owner = o.owner

@@ -1,0 +1,146 @@
+"""Scripts on gateways that share a PostgreSQL store: another one continues a script, if its interpreter can load the snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from tests.replicas.in_process import TASKS, HeldGateway, Stage, gateways, until
+
+from taskgate.assembly import scripts
+from taskgate.gateway.tasks.recovery import Recovery
+from taskgate.scripts.monty_interpreter import MontyInterpreter
+
+pytest.importorskip("pydantic_monty")
+CODE = (
+    "first = await books.read(call='before')\nlast = await books.once(call='after')\n['ended', first != '', last != '']"
+)
+CONFIG: dict[str, Any] = {
+    "scopes": {"default": {"default_servers": ["*"], "scripts": "on"}},
+    "governance": {"rules": [{"match": "once", "action": "approve"}]},
+}
+
+
+class Upgraded(MontyInterpreter):
+    @property
+    def version(self) -> str:
+        return f"{super().version}-upgraded"
+
+
+class Absent(MontyInterpreter):
+    @property
+    def version(self) -> str:
+        return ""
+
+
+@asynccontextmanager
+async def stage_of(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *interpreters: type[MontyInterpreter]
+) -> AsyncIterator[Stage]:
+    """Gateways with these interpreters. A script of the first waits for an approval."""
+    start = HeldGateway.start
+
+    async def start_with_interpreter(self: HeldGateway) -> None:
+        with patch.object(scripts, "interpreter", interpreters[int(self.folder.name[1:])]):
+            await start(self)
+
+    monkeypatch.setattr(HeldGateway, "start", start_with_interpreter)
+    async with gateways(folder, number=len(interpreters), **CONFIG) as stage:
+        yield stage
+
+
+async def waiting_script(stage: Stage) -> str:
+    async with stage.a.caller(stateless=False) as caller:
+        begun = await caller.call("run_script", {"code": CODE}, task={"ttl": 600_000})
+        task: str = begun.result["task"]["taskId"]
+    await until(lambda: approvals_at(stage.a))
+    return task
+
+
+async def approvals_at(gateway: HeldGateway) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await gateway.operator("GET", "/api/approvals")).json()
+    return found
+
+
+async def owner_of(gateway: HeldGateway, task: str) -> str:
+    found = await gateway.store.get(task)
+    assert found is not None
+    return found.owner
+
+
+def leave_claims_to(monkeypatch: pytest.MonkeyPatch, gateway: HeldGateway) -> None:
+    """No other gateway takes over the tasks of one that has ended."""
+    claim = Recovery.take_over_dead
+
+    async def claim_if_chosen(self: Recovery) -> int:
+        return await claim(self) if self._records.store is gateway.store else 0
+
+    monkeypatch.setattr(Recovery, "take_over_dead", claim_if_chosen)
+
+
+async def approved_result(stage: Stage, gateway: HeldGateway, task: str) -> Any:
+    [waiting] = await approvals_at(gateway)
+    assert (await gateway.operator("POST", f"/api/approvals/{waiting['id']}/approve", {})).status_code == 200
+    ended = await stage.ended(gateway, task)
+    assert ended["status"] == "completed", ended
+    return ended["result"]["structuredContent"]["result"]
+
+
+@pytest.mark.timeout(300)
+async def test_another_gateway_continues_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage_of(tmp_path, monkeypatch, MontyInterpreter, MontyInterpreter) as stage:
+        task = await waiting_script(stage)
+        await stage.a.stop()
+        assert await approved_result(stage, stage.b, task) == ["ended", True, True]
+        assert (stage.ledger.count("before"), stage.ledger.count("after")) == (1, 1)
+
+
+@pytest.mark.timeout(300)
+async def test_script_is_left_to_a_gateway_that_can_load_its_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage_of(tmp_path, monkeypatch, MontyInterpreter, Upgraded, MontyInterpreter) as stage:
+        task = await waiting_script(stage)
+        upgraded, able = stage.gateways[1:]
+        leave_claims_to(monkeypatch, upgraded)
+        await stage.a.stop()
+
+        async def handed_over() -> bool:
+            return await owner_of(able, task) == able.store.ownership.owner
+
+        await until(handed_over)
+        assert await approved_result(stage, able, task) == ["ended", True, True]
+        assert (stage.ledger.count("before"), stage.ledger.count("after")) == (1, 1)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("other", [Upgraded, Absent])
+async def test_script_fails_when_no_living_gateway_can_load_its_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: type[MontyInterpreter]
+) -> None:
+    async with stage_of(tmp_path, monkeypatch, MontyInterpreter, other) as stage:
+        task = await waiting_script(stage)
+        await stage.a.stop()
+        ended = await stage.ended(stage.b, task)
+        assert ended["status"] == "failed"
+        data = ended["error"]["data"]
+        assert (data["error_type"], data["executed"]) == ("script_not_resumable", "yes")
+        assert [call["tool"] for call in data["calls"]["executed"]] == ["books__read"]
+        assert await approvals_at(stage.b) == []
+        assert (stage.ledger.count("before"), stage.ledger.count("after")) == (1, 0)
+
+
+@pytest.mark.timeout(300)
+async def test_gateway_without_an_interpreter_leaves_a_new_script_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage_of(tmp_path, monkeypatch, Absent, MontyInterpreter) as stage:
+        task = await waiting_script(stage)
+        assert await owner_of(stage.b, task) == stage.b.store.ownership.owner
+        async with stage.b.caller(capabilities=TASKS) as caller:
+            assert (await caller.request("tasks/get", {"taskId": task})).result["status"] == "working"
+        assert await approved_result(stage, stage.b, task) == ["ended", True, True]
