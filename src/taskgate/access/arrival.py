@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from taskgate import clock
 from taskgate.access.client_certificates import expiry_of, names_in_certificate, names_in_header
+from taskgate.lazy_dataclass import dataclass
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -9,7 +9,7 @@ credential.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from taskgate.access.arrival import Arrivals
@@ -24,6 +24,7 @@ from taskgate.core.identity.caller import Caller
 from taskgate.core.identity.identity import NO_REQUIREMENT, Identity
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.services.access import AccessServices
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.caller_credentials import Credential, IssuerUnavailable
 from taskgate.telemetry.logs import log
 

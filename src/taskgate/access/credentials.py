@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from taskgate import clock
@@ -17,6 +16,7 @@ from taskgate.core.identity.caller import OPERATOR
 from taskgate.core.identity.claims import TokenExpired, TokenRefused
 from taskgate.core.identity.identity import ANONYMOUS_IDENTITY, NO_REQUIREMENT, Identity, Requirement, principal_name
 from taskgate.core.identity.roles import OWNER_ROLES
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.caller_credentials import Credential, CredentialRecords, CredentialVerifier
 
 NEVER: Final = float("inf")

@@ -13,7 +13,6 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -24,6 +23,7 @@ from taskgate.access.authorize import AccessRefused, Authorized, Authorizer
 from taskgate.access.credentials import NotVerifiedYet
 from taskgate.access.proof import NeedsLookup, SessionProof
 from taskgate.core.identity.access import AccessRefusal
+from taskgate.lazy_dataclass import dataclass
 from taskgate.telemetry.logs import log
 from taskgate.turns import let_others_run
 

@@ -6,7 +6,6 @@ Each resolves to a credential. The proof of an open response is kept, so that it
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from taskgate.access.arrival import LOCAL, Arrival, Arrivals
@@ -14,6 +13,7 @@ from taskgate.access.credentials import CredentialRefused, Credentials
 from taskgate.core.identity.access import AccessRefusal
 from taskgate.core.identity.caller import ANONYMOUS, Caller
 from taskgate.core.identity.identity import Identity, tenant_of
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.caller_credentials import Credential, LoginRefused
 
 Headers = Sequence[tuple[bytes, bytes]]

@@ -7,10 +7,11 @@ credential. The access class has no default, so a route cannot be declared witho
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from taskgate.core.identity.access import Access
+from taskgate.lazy_dataclass import dataclass
 
 
 class RouteKind(StrEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from taskgate.access.authorize import Authorizer
@@ -25,6 +25,7 @@ from taskgate.held_folder import HeldFolder
 from taskgate.identity.verifier import Verifier
 from taskgate.inbound.http.hop import hop_key
 from taskgate.inbound.http.internal_listener import InternalSocket
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.approval_channel import ApprovalChannel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import yaml
@@ -15,6 +15,7 @@ from taskgate.config.model.governance import Governance
 from taskgate.config.problems import ConfigError
 from taskgate.dashboard.configuration import ShownConfiguration
 from taskgate.gateway.plan import Plan
+from taskgate.lazy_dataclass import dataclass
 
 MAX_TEXT: Final = 200_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from taskgate.assembly.listing import listed_servers
 from taskgate.assembly.plan import build_plan
@@ -20,6 +20,7 @@ from taskgate.core.scoping.scope import ScopePolicy, ScopeProblem, check
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.scoping.subset import Exclusion, Reason, Subset, compose
 from taskgate.gateway.plan import Plan
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

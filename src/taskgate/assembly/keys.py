@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taskgate import clock
 from taskgate.atomic_files import remove_abandoned
 from taskgate.inbound.gateway_secrets import gateway_secret, operator_token, stored_passphrase
+from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     pass

@@ -14,12 +14,13 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.stdio.process import safe_env
 from taskgate.telemetry.logs import log
 from taskgate.upstreams.failures import unreachable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from taskgate.assembly.places import Places
@@ -19,6 +19,7 @@ from taskgate.core.redaction.sent_secrets import configured_secrets
 from taskgate.core.wire import MessageReader, Raw
 from taskgate.gateway.dynamic_servers import NewServer
 from taskgate.gateway.limits import Limits
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.link import Link, LinkKey, Listener

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from taskgate.assembly.explain_scope import scope_named
 from taskgate.assembly.listing import listed_servers
@@ -34,6 +33,7 @@ from taskgate.gateway.governance.evaluate import evaluate
 from taskgate.gateway.governance.gated_call import GatedCall, gated_reading, gated_tool_call
 from taskgate.gateway.governance.pre_send_recheck import OWN_SERVER
 from taskgate.gateway.plan import Live, Plan
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

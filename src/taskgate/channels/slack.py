@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from slack_sdk.errors import SlackApiError
@@ -25,6 +25,7 @@ from taskgate.channels.slack_api import Pause, SlackApi, SlackError
 from taskgate.channels.slack_reactions import ReactionWatch, WatchedCard
 from taskgate.core.governance.approval import State, Verdict
 from taskgate.core.governance.card import Card
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_channel import Decide, Delivered, Delivery, NotDelivered, VoteRequest
 from taskgate.telemetry.logs import log
 

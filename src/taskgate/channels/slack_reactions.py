@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from taskgate import clock
 from taskgate.channels.slack_api import SlackApi, SlackError
 from taskgate.core.governance.approval import Verdict
+from taskgate.lazy_dataclass import dataclass
 from taskgate.telemetry.logs import log
 
 APPROVE_REACTIONS = frozenset({"white_check_mark", "heavy_check_mark", "+1", "thumbsup"})

@@ -11,7 +11,7 @@ import hashlib
 import json
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import httpx2
 import msgspec
@@ -23,6 +23,7 @@ from taskgate.core import wire
 from taskgate.core.governance.approval import Refusal, Verdict
 from taskgate.core.governance.card import Card
 from taskgate.core.identity.caller import OPERATOR
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_channel import (
     OTHER_ARGUMENTS,
     UNKNOWN_APPROVAL,

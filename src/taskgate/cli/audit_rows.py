@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,6 +12,7 @@ from taskgate.cli import printing
 from taskgate.cli.command_line import Exit
 from taskgate.cli.configuration import loaded_or_exit
 from taskgate.cli.exit_codes import ExitCode
+from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.core.audit.chain import Head as NoteOfRow

@@ -6,7 +6,6 @@ import asyncio
 import difflib
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +17,7 @@ from taskgate.cli.follow import answerer, follow_task, interrupts, show_approval
 from taskgate.cli.operator_tasks import is_operator, questions_api
 from taskgate.cli.server_questions import Answer, ServerQuestions
 from taskgate.cli.target import TakesCommand, Target, Timeout, aimed
+from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.client import Progress, Question, ServerError, Session

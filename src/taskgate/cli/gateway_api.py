@@ -9,7 +9,6 @@ import http.client
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +16,7 @@ from taskgate.cli import printing
 from taskgate.cli.command_line import Exit
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.local_gateways import SeveralGateways, default_gateway, operator_token
+from taskgate.lazy_dataclass import dataclass
 
 TIMEOUT_S = 30
 

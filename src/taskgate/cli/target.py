@@ -9,13 +9,13 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from taskgate.cli.browser_login import browser_auth
 from taskgate.cli.command_line import BadParameter, Context, Option, SimpleCommand
 from taskgate.cli.local_gateways import DEFAULT_GATEWAY, SeveralGateways, default_gateway, operator_token
+from taskgate.lazy_dataclass import dataclass
 
 _COMMAND = "taskgate.command"
 Gateway = Annotated[

@@ -8,9 +8,9 @@ the program.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.failures import REFUSALS, Executed
 
 

@@ -6,7 +6,7 @@ Reads only; `streamable_http` decides what to do about it.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from taskgate.client.errors import (
     CannotConnect,
@@ -22,6 +22,7 @@ from taskgate.client.errors import (
 )
 from taskgate.client.messages import Message, decode_messages, is_reply_to
 from taskgate.client.transport import Deliver
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.reader import HttpHead, HttpReply
 from taskgate.mcp.http.target import Target

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
 from taskgate import __version__
 from taskgate.client.errors import Question
 from taskgate.client.results import Progress, TaskUpdate
+from taskgate.lazy_dataclass import dataclass
 
 Answer = Mapping[str, Any] | Awaitable[Mapping[str, Any]]
 Answerer = Callable[[Question], Answer]

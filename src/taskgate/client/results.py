@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from taskgate.client.errors import InvalidReply, Question
+from taskgate.lazy_dataclass import dataclass
 
 IMMEDIATE_RESPONSE = "io.modelcontextprotocol/model-immediate-response"
 RELATED_TASK = "io.modelcontextprotocol/related-task"

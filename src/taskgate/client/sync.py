@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
 from taskgate.client import connect as asynchronous
@@ -22,6 +21,7 @@ from taskgate.client.options import Answerer, OnProgress
 from taskgate.client.results import Listed, Task, TaskStatus, TaskUpdate, Tool, ToolResult
 from taskgate.client.session import Session as AsyncSession
 from taskgate.client.task_handle import TaskHandle as AsyncTaskHandle
+from taskgate.lazy_dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from taskgate.client.errors import ClientError, Question, Refused, ServerError
 from taskgate.client.follower import Follower
 from taskgate.client.questions import ELICITATION
 from taskgate.client.results import Task
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True, eq=False)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from taskgate.config.problems import Mark, Problem, did_you_mean, one_of, problem_at
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, text_of
 from taskgate.core.globs import Glob, PatternError
 from taskgate.core.governance.rules import unreachable
 from taskgate.core.patterns import Pattern
+from taskgate.lazy_dataclass import dataclass
 
 _NOT_SERVERS = ("resource", "prompt", "tool")
 # Server name of the gateway's own tools in patterns.

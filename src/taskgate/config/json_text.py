@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from taskgate.config.problems import ConfigError, Mark, problem_at
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence
+from taskgate.lazy_dataclass import dataclass
 
 MAX_DEPTH = 64
 MAX_NODES = 100_000

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Mapping as Environment
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from taskgate.config.cross_references import check_references
@@ -33,6 +33,7 @@ from taskgate.config.validation import validated
 from taskgate.config.variables import Unset, expand
 from taskgate.core.redaction.secret_values import SecretValues
 from taskgate.folders import find_config, state_folder
+from taskgate.lazy_dataclass import dataclass
 
 MAX_FILE_BYTES = 4 << 20
 # A demo has one user, who makes the calls and approves them: hence self_approval.

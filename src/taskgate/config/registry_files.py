@@ -7,7 +7,7 @@ An invalid file is reported and skipped; the others load. A record without `allo
 from __future__ import annotations
 
 from collections.abc import Mapping as Environment
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from taskgate.config.server_forms import normalize_server
 from taskgate.config.tree import Entry, Mapping, Sequence
 from taskgate.config.validation import validated
 from taskgate.config.variables import Unset, expand
+from taskgate.lazy_dataclass import dataclass
 
 MAX_RECORD_BYTES = 256 << 10
 MAX_RECORDS = 10_000

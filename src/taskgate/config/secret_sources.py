@@ -10,13 +10,14 @@ import stat
 import subprocess
 import threading
 from collections.abc import Mapping as Environment
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO, Final
 
 from taskgate import clock
 from taskgate.config.files import absolute, decode, read_bytes
 from taskgate.config.problems import ConfigError, Mark, Problem, ReferenceFailed, problem_at
+from taskgate.lazy_dataclass import dataclass
 from taskgate.operating_system import kill_group
 
 MAX_SECRET_BYTES: Final = 64 << 10

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from taskgate.config.introspection import keys_of
 from taskgate.config.model.servers import Server
@@ -17,6 +17,7 @@ from taskgate.config.model.values import MAX_ID, server_id_fault
 from taskgate.config.problems import Problem, problem_at
 from taskgate.config.spear_records import normalize_record
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, is_nothing, text_of
+from taskgate.lazy_dataclass import dataclass
 
 _TRANSPORTS = {"streamable-http": "http", "streamablehttp": "http", "streamable_http": "http", "local": "stdio"}
 _RENAMED = {

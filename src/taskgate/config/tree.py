@@ -8,10 +8,11 @@ boolean. Moving a branch (pasted server blocks, overlays) keeps its positions. B
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from taskgate.config.problems import Mark
+from taskgate.lazy_dataclass import dataclass
 
 _NOWHERE = Mark("configuration")
 

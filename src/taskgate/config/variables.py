@@ -10,11 +10,12 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from taskgate.config.problems import Mark, ReferenceFailed
 from taskgate.config.tree import Entry, KeyPath, Mapping, Node, Scalar, Sequence, key_name
+from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.config.secret_sources import ValueSources

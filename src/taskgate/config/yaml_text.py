@@ -7,13 +7,14 @@ events, so nesting costs no stack. Duplicate keys are refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import yaml
 
 from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence
+from taskgate.lazy_dataclass import dataclass
 
 MAX_DEPTH = 64
 MAX_NODES = 100_000

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
 from taskgate.core.generations.generation import Generation
 from taskgate.core.globs import Glob
+from taskgate.lazy_dataclass import dataclass
 
 KNOWN_TO_RESET: Final = ("claude-code*", "mcp-inspector*", "inspector-*", "goose*")
 """Clients that restart their timeout with every progress notification."""

@@ -6,12 +6,13 @@ import heapq
 import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final
 
 from taskgate.core.errors import CallerError
 from taskgate.core.identity.identity import tenant_of
+from taskgate.lazy_dataclass import dataclass
 
 _STALE_ENTRIES: Final = 64
 """A ranking is compacted when it has this many entries more than twice the number of its names."""

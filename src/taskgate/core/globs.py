@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from functools import lru_cache
 
 from taskgate.core.errors import CallerError
 from taskgate.core.resource_uri import normal_form
 from taskgate.core.text.lookalikes import skeleton
+from taskgate.lazy_dataclass import dataclass
 
 MAX_PATTERN = 512
 

@@ -6,10 +6,11 @@ The only list: `config.model.limits` has a key for each field and takes its defa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from taskgate.core.sampling.spending import SpendLimits
+from taskgate.lazy_dataclass import dataclass
 
 MIB: Final = 1024 * 1024
 

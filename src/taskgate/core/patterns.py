@@ -10,13 +10,14 @@ Lookalike patterns match the skeletons of names, for names that no server listed
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import lru_cache
 
 from taskgate.core.globs import MAX_PATTERN, AnyOf, Glob, PatternError
 from taskgate.core.resource_uri import normal_form, normal_glob
 from taskgate.core.text.lookalikes import skeleton
+from taskgate.lazy_dataclass import dataclass
 
 
 class PatternKind(StrEnum):

@@ -7,10 +7,11 @@ held one. The last update before the end is always sent. The object has no clock
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from taskgate.core.token_bucket import BucketLevel, TokenBucket, take
+from taskgate.lazy_dataclass import dataclass
 
 PROGRESS_RATE = TokenBucket(per_second=10.0, burst=20.0)
 

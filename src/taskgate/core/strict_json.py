@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 from typing import Any, Final, NoReturn, TypeAlias
 
 from taskgate.core.text.confusables import first_confusable
+from taskgate.lazy_dataclass import dataclass
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from taskgate.core.resource_uri import MAX_URI
+from taskgate.lazy_dataclass import dataclass
 
 MAX_TEMPLATE: Final = 4096
 MAX_EFFORT: Final = 100_000

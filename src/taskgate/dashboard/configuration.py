@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from taskgate.gateway.plan import Plan
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from taskgate.dashboard.web import PAGE, with_query
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest
+from taskgate.lazy_dataclass import dataclass
 
 Schema = Mapping[str, Any]
 

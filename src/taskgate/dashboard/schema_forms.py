@@ -7,7 +7,7 @@ fields is limited. The whole object can always be entered as JSON instead.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -16,6 +16,7 @@ import msgspec
 from taskgate.core.wire import MalformedJson
 from taskgate.dashboard.routes import Visit
 from taskgate.dashboard.web import MAX_FORM_FIELDS, read_json
+from taskgate.lazy_dataclass import dataclass
 
 MAX_FIELDS: Final = 100
 MAX_OPTIONS: Final = 200

@@ -6,10 +6,10 @@ Sorting needs no script, and the address of a sorted table can be shared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from taskgate.dashboard.web import with_query
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

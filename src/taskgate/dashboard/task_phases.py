@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -10,6 +9,7 @@ from taskgate.core.governance.approval import State
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.timestamps import iso
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_store import HeldCall
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
@@ -18,6 +18,7 @@ import msgspec
 from taskgate.access.open_stream import CONNECTION, OpenStream
 from taskgate.access.proof import HttpProof
 from taskgate.core import wire
+from taskgate.lazy_dataclass import dataclass
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

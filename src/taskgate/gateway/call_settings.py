@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from taskgate.core.delivery import DeliverySettings
 from taskgate.core.governance.task_annotation import AnnotationMode
 from taskgate.core.tool_class import ToolClass
+from taskgate.lazy_dataclass import dataclass
 
 
 class ExecuteOn(StrEnum):

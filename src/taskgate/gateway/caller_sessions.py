@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from taskgate import clock
 from taskgate.core import wire
@@ -27,6 +26,7 @@ from taskgate.gateway.requests.session import Session
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.scope_record import facts_of
 from taskgate.gateway.status import GatewayStatus
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +38,7 @@ from taskgate.gateway.requests.request import Request
 from taskgate.gateway.shared_caches import SharedCaches
 from taskgate.gateway.status import GatewayStatus
 from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_replies import RelayedError
 from taskgate.telemetry.metrics import Metrics
 

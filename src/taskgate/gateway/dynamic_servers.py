@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 import msgspec
@@ -19,6 +19,7 @@ from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.registry import Registry, RegistryRecord, TransportKind
 from taskgate.core.text.peer_url import check_peer_url
 from taskgate.gateway.plan import Plan
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.addresses import is_public_address
 from taskgate.ports.server_store import KeptServer, ServerStore
 from taskgate.ports.upstream import Upstream

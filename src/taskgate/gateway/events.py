@@ -8,7 +8,6 @@ required collaborator.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from taskgate.core.catalog.entry import EntryKind
@@ -17,6 +16,7 @@ from taskgate.core.tasks.transition import Noted
 from taskgate.core.wire import Raw
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.telemetry.logs import log
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from taskgate.core.catalog.task_card import TaskCard
 from taskgate.core.sampling.spending import SpendLimits
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.model_provider import ModelProvider
 
 

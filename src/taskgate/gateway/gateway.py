@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from taskgate.gateway.services.access import AccessServices
 from taskgate.gateway.services.configuration import ConfigurationServices
 from taskgate.gateway.services.console import ConsoleServices
 from taskgate.gateway.services.lifecycle import GatewayLifecycle
 from taskgate.gateway.services.transports import TransportServices
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

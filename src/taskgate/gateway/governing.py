@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 
 from taskgate.core.catalog.pin import PinMode
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
 from taskgate.core.redaction.fields import NOTHING_HIDDEN, Redaction
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.policy_engine import PolicyEngine
 
 

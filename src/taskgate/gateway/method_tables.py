@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 from taskgate.core.errors import CallerError
@@ -25,6 +24,7 @@ from taskgate.gateway.own_tools.table import OwnTools
 from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.methods import TaskMethods
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream import Upstream
 
 UseCase = Callable[[Request], Awaitable[bytes]]

@@ -5,7 +5,7 @@ A part that needs the plan in force holds the `Live` value and reads `value` eac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, TypeVar
 
 from taskgate.core.governance.pipeline import Gates, open_gates
@@ -18,6 +18,7 @@ from taskgate.gateway.call_settings import CallSettings, ToolTrait
 from taskgate.gateway.features import Features
 from taskgate.gateway.governing import Governing
 from taskgate.gateway.limits import Limits
+from taskgate.lazy_dataclass import dataclass
 
 T = TypeVar("T")
 

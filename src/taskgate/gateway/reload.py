@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 from taskgate.gateway.catalog.catalogs import Catalogs
@@ -21,6 +21,7 @@ from taskgate.gateway.questions.separated import SeparatedServers
 from taskgate.gateway.requests.admission import Admission
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.scope_record import ScopeRecord
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.identity_store import IdentityRecord
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Upstream

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True, eq=False)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from taskgate import clock
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.caller_credentials import IssuerUnavailable
 from taskgate.ports.upstream_credentials import HeaderPairs
 

@@ -14,7 +14,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -25,6 +25,7 @@ from taskgate.identity.documents import Documents, IssuerRefused
 from taskgate.identity.login_store import Login, LoginStore, client_proof
 from taskgate.identity.server_tokens import FetcherFactory
 from taskgate.identity.token_settings import StoredLogin
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.oauth_challenge import Challenge
 from taskgate.mcp.oauth_discovery import AuthorizationServer
 from taskgate.ports.account_connector import AccountLoginRefused, ConnectRequest

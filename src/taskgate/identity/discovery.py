@@ -6,10 +6,10 @@ The documents and checks are those of `mcp/oauth_discovery.py`; here they are fe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from taskgate.identity.documents import Documents
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp import oauth_discovery
 from taskgate.mcp.oauth_challenge import Challenge
 from taskgate.mcp.oauth_discovery import (

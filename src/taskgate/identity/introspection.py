@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from taskgate import clock
 from taskgate.core.identity.claims import ClaimRules, TokenRefused, identity_in
 from taskgate.identity.documents import Documents
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.caller_credentials import Credential
 
 MAX_OPAQUE_BYTES: Final = 4096

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgate import clock
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.account_connector import AccountRows
 from taskgate.telemetry.logs import log
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Protocol
 
 from taskgate import clock
@@ -20,6 +20,7 @@ from taskgate.identity.discovery import joined_scopes, protected_resource, token
 from taskgate.identity.documents import Documents, IssuerRefused
 from taskgate.identity.login_store import Login, LoginStore
 from taskgate.identity.token_settings import ClientCredentials, ForwardedIdentity, Settings, StoredLogin, TokenExchange
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.oauth_challenge import Challenge
 from taskgate.mcp.oauth_discovery import origin_of
 from taskgate.ports.caller_credentials import IssuerUnavailable

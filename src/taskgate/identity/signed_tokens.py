@@ -9,12 +9,12 @@ from __future__ import annotations
 import base64
 import binascii
 import warnings
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core.identity.claims import ClaimRules, TokenRefused
 from taskgate.identity.signing_keys import SigningKeys
 from taskgate.identity.strict_json import NotStrict, strict_object
+from taskgate.lazy_dataclass import dataclass
 from taskgate.turns import let_others_run
 
 MAX_SIGNED_BYTES: Final = 16_384

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgate import clock
 from taskgate.identity.discovery import issuer_metadata
 from taskgate.identity.documents import Documents
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.caller_credentials import IssuerUnavailable
 from taskgate.telemetry.logs import log
 

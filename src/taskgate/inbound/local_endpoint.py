@@ -13,7 +13,6 @@ import hmac
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate import __version__, clock
@@ -28,6 +27,7 @@ from taskgate.core.wire import MessageReader
 from taskgate.gateway.services.transports import TransportServices
 from taskgate.inbound.peer_user import local_principal
 from taskgate.inbound.stdio import LineOutlet, StdioEndpoint
+from taskgate.lazy_dataclass import dataclass
 from taskgate.operating_system import own_user, peer_user
 from taskgate.telemetry.logs import log
 

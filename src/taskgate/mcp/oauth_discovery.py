@@ -7,10 +7,10 @@ supplies the function that fetches a document, with its own limits and trust; me
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.oauth_challenge import Challenge
 
 Fetch = Callable[[str], Awaitable[dict[str, Any] | None]]

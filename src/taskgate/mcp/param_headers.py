@@ -14,10 +14,11 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from typing import Any, assert_never
+
+from taskgate.lazy_dataclass import dataclass
 
 ANNOTATION = "x-mcp-header"
 PREFIX = "mcp-param-"

@@ -8,8 +8,9 @@ Attributes of `context.arguments` depend on the tool; if one contradicts the too
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from taskgate.lazy_dataclass import dataclass
 
 CALLER, ROLE, ACTION = "Taskgate::Caller", "Taskgate::Role", "Taskgate::Action"
 TOOL, RESOURCE, PROMPT = "Taskgate::Tool", "Taskgate::Resource", "Taskgate::Prompt"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from taskgate.lazy_dataclass import dataclass
 
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|;|\s+|[^";/\s]+|.', re.DOTALL)
 

@@ -8,11 +8,11 @@ runs concurrently with the call. A channel that fails never stops an approval: t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from taskgate.core.governance.approval import Verdict
 from taskgate.core.governance.card import Card
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -11,6 +10,7 @@ import msgspec
 from taskgate import clock
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.identity import Identity
+from taskgate.lazy_dataclass import dataclass
 
 
 class IssuerUnavailable(Exception):

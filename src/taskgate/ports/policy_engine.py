@@ -8,12 +8,12 @@ rejected.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from taskgate.core.governance.pipeline import PolicyAnswer
 from taskgate.core.identity.caller import CredentialFacts
 from taskgate.core.patterns import PatternKind
+from taskgate.lazy_dataclass import dataclass
 
 _DAY_S = 86_400
 _THURSDAY = 4

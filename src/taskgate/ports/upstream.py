@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Protocol
 
 from taskgate.core.generations.generation import Generation
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.client_profile import ClientProfile
 from taskgate.ports.link import Link, LinkKey
 from taskgate.ports.upstream_call import SendLog

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import httpx2
 
 from taskgate.core.sampling.choose_model import Model
 from taskgate.core.sampling.request import SamplingRequest
 from taskgate.core.sampling.spending import Estimate, estimate
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

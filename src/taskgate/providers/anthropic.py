@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, assert_never
 
 from taskgate.core.sampling.answer import END_TURN, MAX_TOKENS, STOP_SEQUENCE, TOOL_USE, SamplingAnswer
 from taskgate.core.sampling.choose_model import Model
 from taskgate.core.sampling.errors import SamplingError, SamplingProblem
 from taskgate.core.sampling.request import Audio, Block, Image, SamplingRequest, Text, ToolResult, ToolUse
+from taskgate.lazy_dataclass import dataclass
 from taskgate.providers.account import Account
 from taskgate.providers.json_exchange import invalid_reply, post_json
 

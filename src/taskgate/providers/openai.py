@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, assert_never
 
 from taskgate.core.sampling.answer import END_TURN, MAX_TOKENS, TOOL_USE, SamplingAnswer
@@ -23,6 +22,7 @@ from taskgate.core.sampling.request import (
     ToolResult,
     ToolUse,
 )
+from taskgate.lazy_dataclass import dataclass
 from taskgate.providers.account import Account
 from taskgate.providers.json_exchange import invalid_reply, post_json
 

@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final
 
+from taskgate.lazy_dataclass import dataclass
 from taskgate.scripts.frames import BadReply
 from taskgate.scripts.worker_process import WorkerCommand, WorkerEnded, WorkerLate, WorkerProcess
 

@@ -12,10 +12,10 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from taskgate.lazy_dataclass import dataclass
 from taskgate.scripts.frames import HEADER_BYTES, BadReply, lengths
 
 _REAP_S: Final = 10.0

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 
 from taskgate.core.generations.generation import Generation
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_credentials import FIXED_HEADERS, ServerCredentials
 
 

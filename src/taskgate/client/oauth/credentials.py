@@ -6,13 +6,13 @@ Credentials belong to the issuer that assigned them and are never sent to anothe
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from taskgate.client.errors import LoginFailed
 from taskgate.client.oauth.discovery import Authority
 from taskgate.client.oauth.fetcher import Fetcher, read_object
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ then the authorization server, with fixed endpoints.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from taskgate.client.errors import LoginFailed
 from taskgate.client.oauth.fetcher import Fetcher
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.oauth_challenge import Challenge
 from taskgate.mcp.oauth_discovery import (
     DiscoveryFailed,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from taskgate.client.errors import InvalidReply, LoginFailed
 from taskgate.client.http_replies import read_failure
 from taskgate.client.messages import decode, encode
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.failures import HttpFailure
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.reader import HttpReply

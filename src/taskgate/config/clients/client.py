@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from taskgate.lazy_dataclass import dataclass
 
 GATEWAY_NAME = "taskgate"
 Pointer = tuple[str, ...]

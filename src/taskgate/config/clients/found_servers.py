@@ -6,7 +6,7 @@ The gateway's own entry is skipped, so that importing twice cannot create a loop
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from taskgate.config.clients.client import Client, Entry, Host, Reach, SettingsPlace, places_of
@@ -20,6 +20,7 @@ from taskgate.config.clients.server_entry import (
 from taskgate.config.clients.settings_text import SettingsError, servers_in
 from taskgate.config.files import read_bytes
 from taskgate.config.problems import ConfigError
+from taskgate.lazy_dataclass import dataclass
 
 MAX_SETTINGS_BYTES = 32 << 20
 

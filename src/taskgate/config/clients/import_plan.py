@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -20,6 +19,7 @@ from taskgate.config.document import read_document
 from taskgate.config.problems import ConfigError
 from taskgate.config.server_forms import normalize_servers, slug
 from taskgate.config.tree import plain
+from taskgate.lazy_dataclass import dataclass
 
 _HEADER = "schema: 1\n"
 _SECRET_KEYS = ("env", "headers")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from taskgate.config.clients.client import GATEWAY_NAME, Client, Gateway, Host, Reach, SettingsPlace, places_of
 from taskgate.config.clients.found_servers import read_settings
 from taskgate.config.clients.server_entry import is_gateway, why_client_only
 from taskgate.config.clients.settings_text import SettingsError, servers_in, with_servers
+from taskgate.lazy_dataclass import dataclass
 
 
 class AlreadyInFront(Exception):

@@ -8,7 +8,7 @@ file meanwhile, those changes are kept: only the servers are restored.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO
 
@@ -24,6 +24,7 @@ from taskgate.config.clients.change_records import (
 )
 from taskgate.config.clients.install_plan import FileChange
 from taskgate.config.clients.settings_text import SettingsError
+from taskgate.lazy_dataclass import dataclass
 
 
 class AlreadyWrapped(Exception):

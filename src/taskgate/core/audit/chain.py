@@ -8,13 +8,13 @@ arguments only as a digest and, if the operator enabled it, redacted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from taskgate.core.digest import digest_of_bytes
 from taskgate.core.strict_json import canonical
+from taskgate.lazy_dataclass import dataclass
 
 GENESIS = "sha256:" + "0" * 64
 FORMAT = 1

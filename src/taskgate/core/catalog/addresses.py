@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from taskgate.lazy_dataclass import dataclass
 
 SUFFIX: Final = ".taskgate"
 OWN_PREFIX: Final = "ui://taskgate/"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from taskgate.core.catalog.pin import definition_digest
 from taskgate.core.catalog.skills import InvalidSkill, Skill, read_skill
 from taskgate.core.catalog.task_support import TaskSupport, upstream_support
 from taskgate.core.wire import Raw
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.param_headers import InvalidParamHeader, ParamHeader, param_headers_of
 
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode

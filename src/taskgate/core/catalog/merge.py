@@ -8,12 +8,12 @@ before merging.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.names import NameStyle, NameTable
 from taskgate.core.catalog.own_tool_names import RESERVED_NAMES
+from taskgate.lazy_dataclass import dataclass
 
 MAX_PER_SERVER = 10_000
 

@@ -14,13 +14,14 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import assert_never
 
 from taskgate.core.catalog.own_tool_names import RESERVED_NAMES
 from taskgate.core.text.confusables import limit_combining_marks
+from taskgate.lazy_dataclass import dataclass
 
 Pair = tuple[str, str]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, assert_never
 
@@ -19,6 +18,7 @@ from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.rendering import Audience
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import Generation
+from taskgate.lazy_dataclass import dataclass
 
 LONGEST_WAIT_MS: Final = 24 * 3600 * 1000
 MAX_TEXT: Final = 10_000

@@ -10,10 +10,10 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from taskgate.core.errors import CallerError
+from taskgate.lazy_dataclass import dataclass
 
 MAX_CURSOR = 256
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -17,6 +16,7 @@ from taskgate.core.catalog.suspicions import Flag, suspicions
 from taskgate.core.digest import digest, digest_of_bytes
 from taskgate.core.redaction.difference import Difference, difference
 from taskgate.core.strict_json import AmbiguousJson
+from taskgate.lazy_dataclass import dataclass
 
 
 class PinMode(StrEnum):

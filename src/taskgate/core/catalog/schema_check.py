@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core.catalog.schema_fault import UNKNOWN_PLACE, Explainer, FaultFinder
@@ -26,6 +25,7 @@ from taskgate.core.catalog.schema_work import (
     parts_of,
 )
 from taskgate.core.errors import CallerError, Executed, UpstreamError
+from taskgate.lazy_dataclass import dataclass
 
 MAX_SCHEMA_BYTES: Final = 256 * 1024
 MAX_PARTS: Final = 1500

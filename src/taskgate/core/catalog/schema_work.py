@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from taskgate.lazy_dataclass import dataclass
 
 MAX_TOGETHER: Final = 10_000
 MAX_COUNTING: Final = 30_000

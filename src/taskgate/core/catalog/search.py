@@ -13,9 +13,11 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from itertools import islice
+
+from taskgate.lazy_dataclass import dataclass
 
 MAX_QUERY = 512
 MAX_WORDS = 16

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from taskgate.core import wire
@@ -18,6 +17,7 @@ from taskgate.core.catalog.apps import extension_settings
 from taskgate.core.catalog.pinned_content import sha256_of
 from taskgate.core.meta import META
 from taskgate.core.wire import Members, Raw
+from taskgate.lazy_dataclass import dataclass
 
 SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
 SKILL_FILE: Final = "/SKILL.md"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.strict_json import AmbiguousJson, check
+from taskgate.lazy_dataclass import dataclass
 
 MAX_DESCRIPTION = 8_192
 MAX_NAME = 128

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from taskgate.core.redaction.looks_secret import looks_secret
+from taskgate.lazy_dataclass import dataclass
 
 MAX_LEARNED = 256
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate
 
 from taskgate.core.completion.memory import Usage
+from taskgate.lazy_dataclass import dataclass
 
 MAX_VALUES = 100
 MAX_TYPED = 256

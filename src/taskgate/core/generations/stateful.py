@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import NEWEST_STATEFUL, OLD_STDIO_REVISION, STATEFUL_REVISIONS
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ denied, one denial outweighs any number of approvals, and an approval is used up
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TypeAlias, assert_never
 
@@ -18,6 +18,7 @@ from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.workflow import OnTimeout, Workflow
 from taskgate.core.identity.roles import Permission, groups_in
 from taskgate.core.patterns import PatternKind
+from taskgate.lazy_dataclass import dataclass
 
 ROLE_PREFIX = "role:"
 GROUP_PREFIX = "group:"

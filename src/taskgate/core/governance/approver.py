@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
 from taskgate.core.identity.identity import tenant_of
 from taskgate.core.identity.roles import Permission, Role, allows
+from taskgate.lazy_dataclass import dataclass
 
 APPROVER_ROLE = Role.APPROVER.value
 CLOCK_SKEW_MS = 60_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from taskgate.core.catalog.suspicions import character_flag, deceptive_characters, kinds_of, slices_of
@@ -17,6 +17,7 @@ from taskgate.core.governance.approval import Approval, State, Verdict, Vote
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.redaction.difference import Difference, difference
 from taskgate.core.redaction.fields import Redaction
+from taskgate.lazy_dataclass import dataclass
 
 LONGEST_CHANGE: Final = 4_000
 """Maximum number of characters of one changed value."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import TypeAlias, assert_never
+
+from taskgate.lazy_dataclass import dataclass
 
 
 class Gate(StrEnum):

@@ -8,7 +8,7 @@ approval under another workflow is still required.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from taskgate.core.governance.approval import (
     Approval,
@@ -20,6 +20,7 @@ from taskgate.core.governance.approval import (
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.identity.identity import tenant_of
+from taskgate.lazy_dataclass import dataclass
 
 MAX_GRANT_MS = 24 * 3_600_000
 DEFAULT_GRANT_MS = 3_600_000

@@ -8,7 +8,7 @@ with the actual arguments, and `conclude` combines both into the final decision.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import assert_never
 
@@ -33,6 +33,7 @@ from taskgate.core.patterns import PatternKind, judged_skeleton
 from taskgate.core.resource_uri import is_ambiguous, on_this_host
 from taskgate.core.scoping.registry import ApprovalDemand, ApprovalPolicy
 from taskgate.core.text.lookalikes import skeletons
+from taskgate.lazy_dataclass import dataclass
 
 UNKNOWN = "unknown_tool"
 REFUSED = "policy_denied"

@@ -7,7 +7,6 @@ state. A policy that was reloaded since is evaluated again, and votes of people 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from taskgate.core.governance.approval import (
@@ -20,6 +19,7 @@ from taskgate.core.governance.approval import (
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.decision import Denied, NeedsApproval, Settled
 from taskgate.core.governance.workflow import OnTimeout, Workflow
+from taskgate.lazy_dataclass import dataclass
 
 POLICY_DRIFT = "policy_drift"
 REQUEST_DRIFT = "request_drift"

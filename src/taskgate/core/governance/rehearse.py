@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +22,7 @@ from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.session_request import NO_REQUEST, SessionRequest
 from taskgate.core.scoping.subset import Subset, compose
+from taskgate.lazy_dataclass import dataclass
 
 CANNOT_TELL: Final = "cannot tell"
 NOT_RECORDED: Final = "not recorded"

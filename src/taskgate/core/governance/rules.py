@@ -7,13 +7,13 @@ name. What follows from a rule, and whether a later stage restricts it, is decid
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from taskgate.core.globs import Glob, PatternError
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.glob_index import NO_MATCH, RuleIndex
 from taskgate.core.patterns import Pattern, PatternKind, PatternSet, judged_skeleton
 from taskgate.core.resource_uri import normal_form
+from taskgate.lazy_dataclass import dataclass
 
 # A caller may invent names if unlisted tools are allowed, so the cache is bounded.
 MAX_REMEMBERED = 50_000

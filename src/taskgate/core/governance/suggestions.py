@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+
+from taskgate.lazy_dataclass import dataclass
 
 ALWAYS_APPROVED: Final = 5
 """Number of approvals without a denial after which fewer approvals are suggested."""

@@ -8,12 +8,12 @@ resources.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, assert_never
 
 from taskgate.core.globs import PatternError
 from taskgate.core.patterns import NO_PATTERNS, PatternKind, PatternSet
+from taskgate.lazy_dataclass import dataclass
 
 
 class Layer(Protocol):

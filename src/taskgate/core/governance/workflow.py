@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from taskgate.lazy_dataclass import dataclass
 
 DEFAULT_WORKFLOW = "default"
 

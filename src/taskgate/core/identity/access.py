@@ -6,12 +6,12 @@ may do then is decided here, by one pure function for MCP, the API, the console,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from taskgate.core.identity.identity import NO_REQUIREMENT, Identity, Requirement, tenant_of
 from taskgate.core.identity.roles import Permission, allows
+from taskgate.lazy_dataclass import dataclass
 
 
 class Access(StrEnum):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from taskgate.lazy_dataclass import dataclass
 
 ANONYMOUS: Final = "anonymous"
 OPERATOR: Final = "operator"

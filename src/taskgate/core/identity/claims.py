@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core.identity.identity import Identity, claim_at, principal_name
 from taskgate.core.identity.roles import GATEWAY_ROLES
+from taskgate.lazy_dataclass import dataclass
 
 MAX_SUBJECT: Final = 255
 MAX_STRINGS: Final = 500

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from taskgate.core.identity.caller import ANONYMOUS, CredentialFacts
 from taskgate.core.identity.roles import Permission, allows
+from taskgate.lazy_dataclass import dataclass
 
 TENANT_MARK: Final = "/"
 

@@ -5,12 +5,12 @@ Stateful servers send them as requests; stateless servers return them inside res
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.meta import META, with_meta
 from taskgate.core.wire import Raw
+from taskgate.lazy_dataclass import dataclass
 
 ELICIT: Final = "elicitation/create"
 SAMPLE: Final = "sampling/createMessage"

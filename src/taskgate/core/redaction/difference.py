@@ -7,11 +7,11 @@ sees that a hidden value changed, not what it is. Rendering is up to the caller.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from taskgate.core.redaction.fields import NOTHING_HIDDEN, Redaction
+from taskgate.lazy_dataclass import dataclass
 
 MAX_CHANGES = 500
 MAX_DEPTH = 100

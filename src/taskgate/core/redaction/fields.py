@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from taskgate.core.globs import Glob, PatternError
 from taskgate.core.text.confusables import fold
+from taskgate.lazy_dataclass import dataclass
 
 HIDDEN = "[hidden]"
 _ANY_DEPTH = None

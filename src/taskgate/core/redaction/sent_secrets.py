@@ -13,7 +13,6 @@ import html
 import json
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
 
@@ -22,6 +21,7 @@ import msgspec
 from taskgate.core.redaction.fields import HIDDEN
 from taskgate.core.redaction.looks_secret import looks_secret
 from taskgate.core.redaction.secret_values import has_secret_name
+from taskgate.lazy_dataclass import dataclass
 
 SHORTEST: Final = 12
 """Shorter values are kept: inside a text they cannot be distinguished from ordinary words."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from taskgate.core.sampling.choose_model import Model
 from taskgate.core.sampling.request import Text, ToolUse
+from taskgate.lazy_dataclass import dataclass
 
 END_TURN, MAX_TOKENS, STOP_SEQUENCE, TOOL_USE = "endTurn", "maxTokens", "stopSequence", "toolUse"
 

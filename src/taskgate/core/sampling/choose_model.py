@@ -7,10 +7,10 @@ not: a conversation with images never goes to a model that does not accept image
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from taskgate.core.sampling.errors import SamplingError, SamplingProblem
 from taskgate.core.sampling.request import Audio, Image, Preferences, SamplingRequest
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from taskgate.lazy_dataclass import dataclass
 
 Role = Literal["user", "assistant"]
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, assert_never
 
 from taskgate.core.sampling.answer import price
 from taskgate.core.sampling.choose_model import Model
 from taskgate.core.sampling.errors import SamplingError, SamplingProblem
 from taskgate.core.sampling.request import Audio, Block, Image, SamplingRequest, Text, ToolResult, ToolUse
+from taskgate.lazy_dataclass import dataclass
 
 _MINUTE_S, _HOUR_S = 60.0, 3600.0
 _TOKENS_PER_MEDIUM = 1600

@@ -6,9 +6,9 @@ For `taskgate scopes explain` and the console, never for callers: the rows name 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from taskgate.core.scoping.subset import Exclusion, Subset
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

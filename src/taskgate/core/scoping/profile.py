@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from taskgate.core.errors import CallerError
 from taskgate.core.globs import Glob
 from taskgate.core.patterns import NO_PATTERNS, PatternSet
+from taskgate.lazy_dataclass import dataclass
 
 MAX_PROFILE_DEPTH = 16
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from taskgate.core.patterns import ALL_TOOLS, NO_PATTERNS, PatternSet
+from taskgate.lazy_dataclass import dataclass
 
 MAX_SERVER_ID = 64
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -18,6 +17,7 @@ from taskgate.core.globs import Glob
 from taskgate.core.patterns import NO_PATTERNS, PatternSet
 from taskgate.core.scoping.profile import ResolvedProfile
 from taskgate.core.scoping.registry import Registry
+from taskgate.lazy_dataclass import dataclass
 
 
 class ScopeMode(StrEnum):

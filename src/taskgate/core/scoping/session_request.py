@@ -8,7 +8,6 @@ together. What a request may not do is decided in `subset.compose`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
 from typing import Any, Final
@@ -17,6 +16,7 @@ from urllib.parse import parse_qsl
 from taskgate.core.errors import CallerError
 from taskgate.core.globs import Glob
 from taskgate.core.patterns import NO_PATTERNS, PatternSet
+from taskgate.lazy_dataclass import dataclass
 
 MAX_ENTRIES = 200
 MAX_TEXT = 8192

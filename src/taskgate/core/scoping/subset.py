@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 
 from taskgate.core.errors import CallerError
@@ -18,6 +18,7 @@ from taskgate.core.patterns import ALL_TOOLS, NO_PATTERNS, PatternKind, PatternS
 from taskgate.core.scoping.registry import Registry, RegistryRecord
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.session_request import SessionRequest
+from taskgate.lazy_dataclass import dataclass
 
 # A caller may guess names without limit; beyond this number results are not cached.
 MAX_REMEMBERED = 5_000  # of one server

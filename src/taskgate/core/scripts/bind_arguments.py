@@ -7,8 +7,9 @@ call, unless the tool itself has a parameter of that name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from taskgate.lazy_dataclass import dataclass
 
 _TIMEOUT: Final = "timeout"
 

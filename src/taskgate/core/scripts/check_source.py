@@ -11,10 +11,10 @@ import builtins
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from taskgate.core.scripts.names import MODULES
+from taskgate.lazy_dataclass import dataclass
 
 MAX_BYTES: Final = 200_000
 _MAX_PARTS: Final = 10_000

@@ -10,8 +10,9 @@ import builtins
 import keyword
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from taskgate.lazy_dataclass import dataclass
 
 FUNCTIONS: Final = ("call_tool", "map_tool", "ask", "sleep", "progress", "now", "random", "tool_error")
 """What every script can call besides its tools."""

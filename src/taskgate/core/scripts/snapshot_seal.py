@@ -8,8 +8,9 @@ preceded by its length, so that no two different sets of parts have the same inp
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass
 from typing import Final
+
+from taskgate.lazy_dataclass import dataclass
 
 _DOMAIN: Final = b"taskgate script snapshot 1"
 """Separates these codes from every other use of the same key."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import keyword
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
 from taskgate.core.scripts.names import PythonName
 from taskgate.core.text.plain_text import visible
+from taskgate.lazy_dataclass import dataclass
 
 _DEEPEST: Final = 4
 _MAX_MEMBERS: Final = 30

@@ -12,10 +12,10 @@ from __future__ import annotations
 import ipaddress
 import re
 import unicodedata
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from taskgate.core.errors import UpstreamError
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.addresses import is_public
 
 MAX_URL = 2048

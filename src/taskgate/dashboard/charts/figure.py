@@ -7,12 +7,12 @@ phone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from markupsafe import Markup
 
 from taskgate.dashboard.charts.markup import address, number, text
+from taskgate.lazy_dataclass import dataclass
 
 WIDTH: Final = 600
 HEIGHT: Final = 120

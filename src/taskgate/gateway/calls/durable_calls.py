@@ -7,7 +7,7 @@ handle, or its reply is held for as long as its delivery mode allows. `DurableCa
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -32,6 +32,7 @@ from taskgate.gateway.requests.caller_keys import fair_key, idempotency_key
 from taskgate.gateway.requests.request import Request, yield_if_large
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.task_records import NewCall
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.param_headers import mismatch
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.upstream_credentials import AccountNeeded

@@ -7,13 +7,13 @@ refused, the servers it may belong to are listed again.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 
 from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import ToolRef, View, Views
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

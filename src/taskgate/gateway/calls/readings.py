@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from taskgate.core import wire
@@ -22,6 +21,7 @@ from taskgate.gateway.governance.pinned_contents import PinnedContents
 from taskgate.gateway.requests.caller_keys import memory_key
 from taskgate.gateway.requests.large_results import elements_of, members_of
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 
 
 def permitted(view: View, server: str, name: str, kind: PatternKind) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from taskgate.core.catalog.links import MARK
 from taskgate.core.wire import Members
@@ -13,6 +12,7 @@ from taskgate.gateway.relay.relay import Relay
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.requests.caller_keys import fair_key
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream import Upstream
 from taskgate.ports.upstream_call import UpstreamCall
 from taskgate.turns import LARGE_BYTES

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from taskgate.core.catalog.skills import declares_skills
@@ -17,6 +17,7 @@ from taskgate.core.generations.generation import Generation
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 

@@ -7,7 +7,6 @@ folder that it does not list counts as different, unless the server lists it as 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from taskgate.core import wire
@@ -22,6 +21,7 @@ from taskgate.gateway.catalog.known_skills import KnownSkills, PlaceInSkill
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.requests.large_results import elements_of, members_of
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_replies import RelayedError
 
 GET: Final = "skills/get"

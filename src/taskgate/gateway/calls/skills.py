@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -20,6 +19,7 @@ from taskgate.gateway.calls.skill_files import SkillFiles, read_entry
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.requests.large_results import elements_of, members_of
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_replies import RelayedError
 
 PAGE: Final = 1000

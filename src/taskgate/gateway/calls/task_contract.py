@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from taskgate.core.catalog.task_support import TaskSupport
@@ -15,6 +14,7 @@ from taskgate.core.meta import meta_of
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 
 TASK_META: Final = "taskgate/task"
 """A stateless caller sets this key in `_meta` to true to get a task handle at once."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from taskgate.gateway.catalog.completions import MAX_NOTED_BYTES, Completions
@@ -12,6 +11,7 @@ from taskgate.gateway.features import Validate
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.caller_keys import memory_key
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True, eq=False)

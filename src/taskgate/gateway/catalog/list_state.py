@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import TaskgateError
 from taskgate.gateway.catalog.offer import Offer
+from taskgate.lazy_dataclass import dataclass
 
 FIRST_LIST_WAIT_S: Final = 8.0
 """How long a list request waits for a server without known lists, counted from the first fetch attempt."""

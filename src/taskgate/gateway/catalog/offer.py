@@ -7,7 +7,7 @@ The lists of one upstream are fetched and fail independently: a list that could 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +17,7 @@ from taskgate.core.catalog.skills import SKILLS_EXTENSION, declares_skills
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations.generation import Generation
 from taskgate.core.patterns import PatternKind, judged_skeleton
+from taskgate.lazy_dataclass import dataclass
 
 
 class ListMethod(msgspec.Struct, frozen=True):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from taskgate.core.catalog.entry import CatalogEntry
 from taskgate.core.catalog.pinned_content import changed_definition
 from taskgate.core.governance.decision import Decision
 from taskgate.core.wire import Raw
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.param_headers import ParamHeader
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Final
 
 from taskgate.core.catalog.addresses import Address, Claims, folders_above, named_address, read_named
 from taskgate.core.catalog.apps import UI_SCHEME
 from taskgate.core.catalog.entry import CatalogEntry
+from taskgate.lazy_dataclass import dataclass
 
 SKILL_SCHEME: Final = "skill://"
 MAX_HELD: Final = 20_000

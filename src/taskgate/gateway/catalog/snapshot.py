@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from taskgate.core.catalog.entry import CatalogEntry
 from taskgate.gateway.catalog.offer import Offer as Offer
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ nothing. The operator needs the difference: which server and tool were meant, an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -22,6 +21,7 @@ from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.view import View
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.plan import Live, Plan
+from taskgate.lazy_dataclass import dataclass
 
 MAX_PREFIXED: Final = 1_000
 """Maximum number of prefixed names in an index; takes a few milliseconds."""

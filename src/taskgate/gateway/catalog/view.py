@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final, assert_never
 
 from taskgate.core import wire
@@ -36,6 +36,7 @@ from taskgate.gateway.catalog.refs import PromptRef, ToolRef
 from taskgate.gateway.catalog.shown_addresses import ShownAddresses
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.plan import Plan
+from taskgate.lazy_dataclass import dataclass
 
 Quarantined = frozenset[tuple[str, str]]
 RENDERED_AT_ONCE: Final = 500

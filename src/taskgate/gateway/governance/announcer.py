@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.approval import State
 from taskgate.core.governance.card import Card
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_channel import ApprovalChannel, Decide, Delivered, Delivery
 from taskgate.ports.approval_store import ApprovalStore, StoredReceipt
 from taskgate.telemetry.logs import log

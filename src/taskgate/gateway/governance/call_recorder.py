@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -22,6 +22,7 @@ from taskgate.gateway.governance.evaluate import read_arguments
 from taskgate.gateway.governance.gated_call import GatedCall
 from taskgate.gateway.governing import RecordSettings
 from taskgate.gateway.plan import Live, Plan
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.usage_store import UsageStore
 from taskgate.telemetry.logs import log
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from taskgate.core import wire
@@ -11,6 +11,7 @@ from taskgate.core.identity.caller import Caller, CredentialFacts
 from taskgate.core.patterns import PatternKind
 from taskgate.gateway.catalog.tool_entries import schema_of
 from taskgate.gateway.catalog.views import ToolRef
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from taskgate.core.governance.approval import Verdict
@@ -15,6 +14,7 @@ from taskgate.gateway.governance.pre_send_recheck import as_own_approver
 from taskgate.gateway.governing import Elicits
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.strict_arguments import strict_value
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_store import ApprovalRequest, HeldCall
 
 _SHOWN = 4_000

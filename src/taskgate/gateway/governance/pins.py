@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core.audit.chain import AuditEntry
@@ -24,6 +23,7 @@ from taskgate.gateway.catalog.catalogs import Offer
 from taskgate.gateway.catalog.quarantine import Quarantine
 from taskgate.gateway.events import DefinitionChanged, EventHub
 from taskgate.gateway.plan import Live, Plan
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
 from taskgate.turns import PORTION

@@ -6,7 +6,6 @@ lists and the standing grants. Any difference from what was approved ends the ta
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from taskgate.core.catalog.entry import EntryKind
@@ -39,6 +38,7 @@ from taskgate.gateway.governance.gated_call import GatedCall
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.strict_arguments import strict_digest
+from taskgate.lazy_dataclass import dataclass
 
 OWN_SERVER: Final = "taskgate"
 """The server name of the gateway's own tools in rules and in the audit log. It is reserved."""

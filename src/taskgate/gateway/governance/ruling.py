@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from taskgate.core.governance.approval import Approval, Refusal, State, Verdict
@@ -11,6 +10,7 @@ from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.grants import DEFAULT_GRANT_MS, Grant
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.identity.caller import OPERATOR
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_store import HeldCall
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 from typing import Final
 
 from taskgate.core.errors import CallerError
@@ -14,6 +13,7 @@ from taskgate.core.ids import RANDOM_BYTES, ulid
 from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.governance.ruling import GrantRequest
 from taskgate.gateway.plan import Live, Plan
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.store import Store
 
 PREFIX: Final = "gr_"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate import clock
@@ -36,6 +35,7 @@ from taskgate.gateway.catalog.views import ToolRef, View
 from taskgate.gateway.requests.caller_keys import memory_key
 from taskgate.gateway.requests.request import Request
 from taskgate.late_imports import FUZZY, load
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_replies import RelayedError
 
 PROMPT, RESOURCE, TOOL, COMMAND = "ref/prompt", "ref/resource", "ref/tool", "ref/command"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -19,6 +18,7 @@ from taskgate.gateway.methods.subscriptions import LIST_CHANGED, Listen, Subscri
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.lazy_dataclass import dataclass
 
 MAX_URIS: Final = 1000
 

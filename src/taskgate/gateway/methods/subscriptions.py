@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -23,6 +23,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import LISTENER, Link
 from taskgate.ports.upstream import Upstream
 

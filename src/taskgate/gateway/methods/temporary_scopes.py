@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -23,6 +23,7 @@ from taskgate.core.scoping.task_config import TaskConfigError, scope_from_task_c
 from taskgate.gateway.events import EventHub, TemporaryScopesChanged
 from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.plan import Plan
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.scope_store import KeptScope, ScopeStore
 from taskgate.telemetry.logs import log
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core.catalog.own_tool_names import OwnToolName
@@ -16,6 +15,7 @@ from taskgate.gateway.questions.inbox import FORMS, Inbox
 from taskgate.gateway.questions.waiting import Waiting
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.task_access import may_see
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.store import Store
 
 _REQUEST_ID: Final = Parameter(

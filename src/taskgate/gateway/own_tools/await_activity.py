@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate import clock
@@ -35,6 +34,7 @@ from taskgate.gateway.questions.inbox import FORMS
 from taskgate.gateway.questions.waiting import Waiting
 from taskgate.gateway.requests.heartbeat import Heartbeat
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 
 DEFAULT_MS: Final = 30_000
 MAX_TASKS: Final = 50

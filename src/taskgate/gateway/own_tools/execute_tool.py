@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -22,6 +22,7 @@ from taskgate.gateway.own_tools.inner_request import inner_request
 from taskgate.gateway.own_tools.tool import SERVER, OwnTool, TaskParts, ToolReply, patience_s, relayed, text_reply
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 
 DEFAULT_MS: Final = 120_000
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -18,6 +17,7 @@ from taskgate.gateway.catalog.views import View
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, text_reply
 from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream import ServerState, Upstream
 
 _HEALTH: Final = {

@@ -7,7 +7,6 @@ they may need approval, and they are audited.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core.audit.chain import AuditEntry
@@ -28,6 +27,7 @@ from taskgate.gateway.plan import Live
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.strict_arguments import arguments_digest
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream import Upstream
 
 _NAME: Final = Parameter("name", ArgumentKind.TEXT, "The name of the server.", required=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 from taskgate import __version__
@@ -20,6 +19,7 @@ from taskgate.gateway.own_tools.task_card import card_content
 from taskgate.gateway.own_tools.tool import TaskParts
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -24,6 +23,7 @@ from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.audience import audience_of
 from taskgate.gateway.requests.request import Request
 from taskgate.late_imports import FUZZY, load
+from taskgate.lazy_dataclass import dataclass
 
 DEFAULT_RESULTS: Final = 10
 SHORT_DESCRIPTION: Final = 240

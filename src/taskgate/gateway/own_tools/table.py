@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -41,6 +40,7 @@ from taskgate.gateway.own_tools.reply_events import with_events
 from taskgate.gateway.own_tools.tool import BoundTool, OwnTool, ToolReply, refused
 from taskgate.gateway.requests.replies import executed_stated
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_replies import RelayedError
 
 _FAMILIES: Final = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate import clock
@@ -20,6 +19,7 @@ from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.feed import Feed, new_ulid
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import LOG_LEVELS
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream import Upstream
 
 MIN_INTERVAL_MS: Final = 1000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -22,6 +21,7 @@ from taskgate.gateway.own_tools.inner_request import inner_request
 from taskgate.gateway.own_tools.tool import SERVER, OwnTool, ToolReply, text_reply
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 
 MAX_LISTED: Final = 100
 MAX_FILES: Final = 100

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from taskgate import clock
@@ -17,6 +16,7 @@ from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.gateway.events import EventHub, QuestionsChanged
 from taskgate.gateway.questions.url_elicitations import COMPLETE
 from taskgate.gateway.requests.session import Session
+from taskgate.lazy_dataclass import dataclass
 
 MAX_PAGES: Final = 1_000
 MAX_VALUE: Final = 4_096

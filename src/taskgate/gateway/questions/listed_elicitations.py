@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -18,6 +17,7 @@ from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.questions.elicitation_pages import AnswerReceiver, ElicitationPages
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import Link
 from taskgate.telemetry.logs import log
 

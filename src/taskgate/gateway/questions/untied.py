@@ -9,7 +9,7 @@ reports that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from taskgate.core.identity.addressees import addressee, has_conversation
 from taskgate.core.identity.conversation import SESSION, ConversationKey, conversation_of
@@ -18,6 +18,7 @@ from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.separated import SeparatedServers
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.requests.session_table import SessionTable
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import Link
 from taskgate.ports.upstream_call import UpstreamCall
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -18,6 +18,7 @@ from taskgate.core.questions.question import ELICIT, ROOTS, SAMPLE, Answer
 from taskgate.core.questions.roots_form import roots_form
 from taskgate.core.timestamps import iso
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.shared_questions import KeptQuestion
 
 KeepAnswer = Callable[[Answer], Awaitable[None]]

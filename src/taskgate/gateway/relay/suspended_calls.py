@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import msgspec
@@ -25,6 +25,7 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.delivery import StandIn
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import Link
 from taskgate.ports.upstream_call import UpstreamCall
 from taskgate.ports.upstream_replies import InputRequired, Reply

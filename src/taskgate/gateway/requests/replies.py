@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from taskgate.core import wire
@@ -21,6 +20,7 @@ from taskgate.core.wire import Message
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.admission import TooBusy
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.earlier_calls import is_about_tasks, is_later_round
 from taskgate.ports.upstream_replies import RelayedError
 from taskgate.telemetry.logs import log

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from taskgate import clock
@@ -16,6 +15,7 @@ from taskgate.core.identity.identity import tenant_of
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.session import UNUSED_S, Session
+from taskgate.lazy_dataclass import dataclass
 
 
 def too_many_sessions(message: str) -> GatewayFault:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core.digest import digest, digest_of_bytes, digest_of_json
 from taskgate.core.strict_json import AmbiguousJson, parse_strict
+from taskgate.lazy_dataclass import dataclass
 
 READ_AT_ONCE: Final = 16 * 1024
 """Arguments up to this size are parsed at once, within about ten milliseconds whatever they contain."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +25,7 @@ from taskgate.gateway.scripts.call_outcomes import encode_outcome, raised_by
 from taskgate.gateway.scripts.call_request import call_request
 from taskgate.gateway.scripts.earlier_calls import EarlierCalls
 from taskgate.gateway.scripts.script_parts import ScriptParts
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.script_interpreter import CallKind, CallOutcome, PendingCall, Raised
 from taskgate.ports.script_store import ChildCall
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from taskgate.gateway.calls.durable_calls import DurableCalls
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.sends import Recheck
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.script_interpreter import ScriptInterpreter
 
 

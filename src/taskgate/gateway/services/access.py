@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.public_address import PublicAddress
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

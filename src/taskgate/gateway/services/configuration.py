@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from taskgate.gateway.governance.announcer import Announcer
 from taskgate.gateway.governance.known_people import KnownPeople
@@ -11,6 +10,7 @@ from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.reload import Configured, Reload
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import Listener
 from taskgate.ports.upstream import Upstream
 

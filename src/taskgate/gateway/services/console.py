@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from taskgate.core.waterfall import Waterfall
 from taskgate.gateway.calls.lookup import Lookup
@@ -26,6 +25,7 @@ from taskgate.gateway.requests.admission import Admission
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.account_connector import AccountConnector
 from taskgate.ports.upstream import Upstream
 

@@ -7,7 +7,6 @@ step whose work may still need it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.governance.call_log import CallLog
@@ -22,6 +21,7 @@ from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.status import GatewayStatus
 from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.lazy_dataclass import dataclass
 from taskgate.telemetry.logs import log
 
 Step = Callable[[], Awaitable[object]]

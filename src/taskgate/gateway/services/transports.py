@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from taskgate.gateway.caller_sessions import CallerSessions
 from taskgate.gateway.dispatch import RequestDispatcher
 from taskgate.gateway.events import EventHub
@@ -12,6 +10,7 @@ from taskgate.gateway.own_tools.table import LOCAL_STATE_TOOLS, TOOLS, callable_
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.scope_record import scope_hint
 from taskgate.gateway.status import GatewayStatus
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -8,7 +8,6 @@ that each task is run once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from taskgate import clock
@@ -32,6 +31,7 @@ from taskgate.gateway.tasks.task_call import TaskCall
 from taskgate.gateway.tasks.task_records import TaskRecords, sent_params
 from taskgate.gateway.tasks.task_results import TaskResults
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.call_failure import CallFailed, never_sent
 from taskgate.ports.link import Link
 from taskgate.ports.upstream import Upstream

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core.generations.generation import Generation
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.events import ConversationIdle, EventHub
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.client_profile import ClientProfile
 from taskgate.ports.link import LinkKey
 

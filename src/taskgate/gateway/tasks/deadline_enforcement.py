@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from taskgate.core.errors import CallerError
@@ -14,6 +13,7 @@ from taskgate.core.tasks.transition import ApprovalExpired
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.outlet import CancelNote
 
 PAGE: Final = 500

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from taskgate import clock
@@ -39,6 +38,7 @@ from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_handles import promotion_reply, task_handle
 from taskgate.gateway.tasks.task_records import Acceptance, NewCall, TaskRecords
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
 

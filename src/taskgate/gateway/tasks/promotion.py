@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from taskgate import clock
 from taskgate.core import wire
@@ -36,6 +36,7 @@ from taskgate.gateway.tasks.task_handles import promotion_reply
 from taskgate.gateway.tasks.task_records import NewCall, TaskRecords
 from taskgate.gateway.tasks.task_results import TaskResults
 from taskgate.gateway.tasks.task_stand_in import TaskStandIn, ran_before_promotion
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_replies import ErrorReply, RelayedError, Result
 from taskgate.telemetry.logs import log
 

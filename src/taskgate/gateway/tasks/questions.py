@@ -10,7 +10,7 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -32,6 +32,7 @@ from taskgate.gateway.tasks.stored_questions import (
     stored_question,
 )
 from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.lazy_dataclass import dataclass
 
 CHECK_DELIVERY_S: Final = 2.0
 MAX_OPEN: Final = 100

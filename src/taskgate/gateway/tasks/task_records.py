@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -40,6 +39,7 @@ from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.strict_arguments import arguments_digest, read_ahead
 from taskgate.gateway.requests.task_access import ended_task, may_see, unknown_task
 from taskgate.gateway.tasks.task_changes import TaskChanges
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.script_store import ChildCall, ScriptStep, Stepped, Stepping
 from taskgate.ports.store import Store

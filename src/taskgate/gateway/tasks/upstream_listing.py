@@ -12,7 +12,7 @@ import binascii
 import hmac
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -28,6 +28,7 @@ from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.task_access import unknown_task
 from taskgate.gateway.tasks.own_tasks import PAGES_AT_ONCE
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import Link
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Upstream

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from taskgate.core.waterfall import Waterfall
@@ -23,6 +22,7 @@ from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.tasks.conversation import Conversations
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.script_interpreter import ScriptInterpreter
 from taskgate.ports.shared_sessions import SessionStore
 from taskgate.ports.store import Store

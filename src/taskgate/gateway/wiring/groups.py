@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from taskgate.gateway.catalog.catalogs import Catalogs
@@ -37,6 +36,7 @@ from taskgate.gateway.tasks.task_inbox import TaskInbox
 from taskgate.gateway.tasks.task_polls import TaskPolls
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.gateway.tasks.task_results import TaskResults
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import Listener
 from taskgate.ports.upstream import Upstream
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 from taskgate import clock
 from taskgate.gateway.dynamic_servers import DynamicServers
@@ -20,6 +19,7 @@ from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.task_metrics import TaskMetrics
 from taskgate.gateway.wiring.foundation import Foundation
 from taskgate.gateway.wiring.groups import CatalogGroup, GovernanceGroup, QuestionGroup, TaskGroup
+from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ A gateway that is paused or disconnected sends nothing, so the end of its lease 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from taskgate.core.errors import Executed
 from taskgate.gateway.methods.shared_sessions import SharedSessions
 from taskgate.inbound.http.asgi import Headers
 from taskgate.inbound.http.hop import HOP, HopSigner, forwarded_headers
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.reader import HttpReply, OnChunk, OnHead

@@ -12,7 +12,6 @@ import contextlib
 import os
 import secrets
 import socket
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +29,7 @@ from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.inbound.http.open_connections import OpenConnections
 from taskgate.inbound.http.post_request import Post
 from taskgate.inbound.http.uvicorn_server import UvicornServer, server_settings
+from taskgate.lazy_dataclass import dataclass
 from taskgate.telemetry.logs import log
 
 _NOT_A_GATEWAY: Final = b'{"error":"This address is for gateways of the same store only."}'

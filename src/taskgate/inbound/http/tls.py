@@ -7,9 +7,9 @@ be loaded, the previous one stays in use.
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 
+from taskgate.lazy_dataclass import dataclass
 from taskgate.telemetry.logs import log
 
 

@@ -11,10 +11,10 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from ssl import SSLContext
 
 from taskgate import clock
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.failures import Executed, HttpFailure, Stage
 from taskgate.mcp.http.connect import open_connection
 from taskgate.mcp.http.connection import HttpConnection

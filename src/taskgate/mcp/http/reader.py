@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import httptools
 import msgspec
 
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.failures import Stage
 from taskgate.mcp.sse import SseEvent, SseOverflow, SseParser
 from taskgate.mcp.turn_budget import SLICE_BYTES, TurnBudget

@@ -17,8 +17,8 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.failures import ChildFailure, ChildProblem
 from taskgate.mcp.stdio.reaper import Reaper
 

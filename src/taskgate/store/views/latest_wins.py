@@ -6,9 +6,10 @@ A value stays readable here until it is committed, so a reader never sees it go 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 
+from taskgate.lazy_dataclass import dataclass
 from taskgate.store.batch_writer import DeferredWrite
 from taskgate.store.transaction import Locks, Transaction
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -30,6 +29,7 @@ from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, json_
 from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.requests.large_results import first_text
 from taskgate.gateway.requests.request import Request
+from taskgate.lazy_dataclass import dataclass
 
 MAX_SHOWN: Final = 20
 MAX_RESULT: Final = 2_000
