@@ -17,6 +17,7 @@ from taskgate.core.governance import approval as law
 from taskgate.core.governance.approval import Binding
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.governance.workflow import Workflow
+from taskgate.core.history.counts import NO_LATENCY, Period, counted, step_of
 from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind, numbered
 from taskgate.core.ids import new_task_id, ulid
 from taskgate.core.tasks.state import TaskState
@@ -267,6 +268,34 @@ def history_row(number: int, at_ms: int) -> HistoryRow:
     )
 
 
+WEEK_MS = 7 * DAY_MS
+
+
+def week_row(number: int, rows: int, now_ms: int) -> HistoryRow:
+    """One of so many rows of the last week, the newest first."""
+    return history_row(number, now_ms - number * WEEK_MS // rows)
+
+
+def week_counts(rows: int, now_ms: int) -> Iterator[Columns]:
+    """The counts of all these rows, as far as the gateway would still have them."""
+    sums: dict[tuple[Any, ...], int] = {}
+    for number in range(rows):
+        row = week_row(number, rows, now_ms)
+        step = step_of(1 + number % 997 * 3)
+        subjects = counted(row.caller, row.tenant, row.server, row.tool, outcome=row.outcome, step=step, calls=1)
+        for period in Period:
+            start = row.ended_ms // period.length_ms * period.length_ms
+            if start < now_ms - period.kept_ms - period.length_ms:
+                continue
+            for one in subjects:
+                kept_step = one.step if period.has_latencies else NO_LATENCY
+                key = (period.value, one.dimension.value, one.name, start, one.tenant, one.outcome.value, kept_step)
+                sums[key] = sums.get(key, 0) + 1
+    names = ("period", "dimension", "name", "start_ms", "tenant", "outcome", "step", "calls")
+    for key in sorted(sums):
+        yield dict(zip(names, (*key, sums[key]), strict=True))
+
+
 def _content(task: Task) -> Columns:
     return {"task_id": task.id, "at_ms": NOW_MS, "body": b"{}"}
 
@@ -306,14 +335,18 @@ def audit_content(number: int) -> bytes:
 # Both databases.
 
 
-def fill_sqlite(connection: sqlite3.Connection, amounts: Amounts) -> Names:
-    """Into a store whose schema is there. One transaction, as it is never a backup's."""
-
+def put_sqlite(connection: sqlite3.Connection) -> Put:
     def put(table: str, given: Iterable[Columns]) -> None:
         known = [column[1] for column in connection.execute(f"PRAGMA table_info({table})")]
         statement = f"INSERT INTO {table} ({', '.join(known)}) VALUES ({', '.join('?' * len(known))})"
         connection.executemany(statement, ([row.get(name) for name in known] for row in given))
 
+    return put
+
+
+def fill_sqlite(connection: sqlite3.Connection, amounts: Amounts) -> Names:
+    """Into a store whose schema is there. One transaction, as it is never a backup's."""
+    put = put_sqlite(connection)
     connection.execute("BEGIN")
     owners = [{"owner": name, "fence": FENCE, "started_ms": 0, "seen_ms": 0, "retired": 0} for name in (OURS, DEAD)]
     put("owners", owners)
@@ -328,9 +361,7 @@ def fill_sqlite(connection: sqlite3.Connection, amounts: Amounts) -> Names:
 CHAINS = 20
 
 
-def fill_postgres(connection: Any, amounts: Amounts) -> Names:
-    """Into a database whose schema is there, with what several gateways need besides; statistics are current afterwards."""
-
+def put_postgres(connection: Any) -> Put:
     def put(table: str, given: Iterable[Columns]) -> None:
         every = iter(given)
         first = next(every, None)
@@ -342,6 +373,12 @@ def fill_postgres(connection: Any, amounts: Amounts) -> Names:
             for row in _with(first, every):
                 copy.write_row([row[name] for name in columns])
 
+    return put
+
+
+def fill_postgres(connection: Any, amounts: Amounts) -> Names:
+    """Into a database whose schema is there, with what several gateways need besides; statistics are current afterwards."""
+    put = put_postgres(connection)
     with connection.transaction():
         put("owners", ({"owner": name, "fence": FENCE, "started_ms": 0} for name in (OURS, DEAD)))
         names = fill(put, amounts)

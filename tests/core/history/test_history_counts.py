@@ -16,7 +16,6 @@ from taskgate.core.history.counts import (
     period_for,
     series,
     step_of,
-    summarize,
     totals,
     totals_period,
     upper_bound_ms,
@@ -51,11 +50,11 @@ def test_percentiles_are_accurate_to_a_fifth() -> None:
 
 
 def test_calls_that_were_not_sent_have_no_latency() -> None:
-    found = summarize([CountRow(0, "", "denied", NO_LATENCY, 5), CountRow(0, "", "ok", 3, 2)])
+    found = totals([CountRow(0, "", "denied", NO_LATENCY, 5), CountRow(0, "", "ok", 3, 2)])[0].summary
     assert (found.calls, found.bad) == (7, 5)
     assert found.p50_ms is not None
     assert found.p50_ms <= upper_bound_ms(3)
-    assert summarize([CountRow(0, "", "denied", NO_LATENCY, 5)]).p99_ms is None
+    assert totals([CountRow(0, "", "denied", NO_LATENCY, 5)])[0].summary.p99_ms is None
 
 
 def test_series_has_a_bucket_for_every_stretch_also_without_calls() -> None:
@@ -77,7 +76,7 @@ def test_series_has_a_bucket_for_every_stretch_also_without_calls() -> None:
     [
         (NOW - HOUR, NOW, Period.MINUTE),
         (NOW - DAY, NOW, Period.QUARTER),
-        (NOW - 7 * DAY, NOW, Period.HOUR),
+        (NOW - 7 * DAY, NOW, Period.TWO_HOURS),
         (NOW - 5 * HOUR, NOW - 4 * HOUR, Period.QUARTER),
         (NOW - 30 * DAY, NOW - 29 * DAY, Period.DAY),
         (NOW - 3650 * DAY, NOW, Period.DAY),
@@ -128,5 +127,5 @@ def test_calls_are_counted_by_each_dimension_that_they_have() -> None:
     }
     refused = counted("acme/ann", "acme", "", "guessed", outcome=CallOutcome.DENIED, step=NO_LATENCY, calls=3)
     assert [count.dimension for count in refused] == [Dimension.ALL, Dimension.CALLER]
-    assert Period.DAY.kept_ms > Period.HOUR.kept_ms > Period.QUARTER.kept_ms > Period.MINUTE.kept_ms
+    assert Period.DAY.kept_ms > Period.TWO_HOURS.kept_ms > Period.QUARTER.kept_ms > Period.MINUTE.kept_ms
     assert [period for period in Period if not period.has_latencies] == [Period.HOUR_SUM, Period.DAY_SUM]

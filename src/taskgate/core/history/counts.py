@@ -1,6 +1,6 @@
 """Counts of calls by time, for charts: how many ended how, and how long they took.
 
-Every call is counted, also those of which sampling keeps no row. A count belongs to a period of one of three lengths, to a subject
+Every call is counted, also those of which sampling keeps no row. A count belongs to a period of one of several lengths, to a subject
 (all calls, one server, one tool, one caller) and to a tenant; it has an outcome and a step of latency. Steps grow by the square
 root of two, so a percentile is accurate to about a fifth.
 """
@@ -31,7 +31,7 @@ class Period(StrEnum):
     MINUTE = "minute"
     QUARTER = "quarter"
     """15 minutes."""
-    HOUR = "hour"
+    TWO_HOURS = "two_hours"
     DAY = "day"
     HOUR_SUM = "hour_sum"
     """An hour, without latencies: few rows, for totals of many names."""
@@ -56,7 +56,7 @@ _DAY_MS: Final = 24 * _HOUR_MS
 _LENGTHS: Final = {
     Period.MINUTE: 60_000,
     Period.QUARTER: 900_000,
-    Period.HOUR: _HOUR_MS,
+    Period.TWO_HOURS: 2 * _HOUR_MS,
     Period.DAY: _DAY_MS,
     Period.HOUR_SUM: _HOUR_MS,
     Period.DAY_SUM: _DAY_MS,
@@ -64,7 +64,7 @@ _LENGTHS: Final = {
 _KEPT: Final = {
     Period.MINUTE: 3 * _HOUR_MS,
     Period.QUARTER: 27 * _HOUR_MS,
-    Period.HOUR: 8 * _DAY_MS,
+    Period.TWO_HOURS: 8 * _DAY_MS,
     Period.DAY: 3650 * _DAY_MS,
     Period.HOUR_SUM: 27 * _HOUR_MS,
     Period.DAY_SUM: 3650 * _DAY_MS,
@@ -164,7 +164,7 @@ def upper_bound_ms(step: int) -> float:
 
 def period_for(since_ms: int, until_ms: int, now_ms: int) -> Period:
     """The finest period whose counts still exist for the whole range, as far as it has a reasonable number of them."""
-    for period in (Period.MINUTE, Period.QUARTER, Period.HOUR):
+    for period in (Period.MINUTE, Period.QUARTER, Period.TWO_HOURS):
         if until_ms - since_ms <= period.kept_ms and since_ms >= now_ms - period.kept_ms:
             return period
     return Period.DAY
@@ -189,36 +189,48 @@ def series(rows: Iterable[CountRow], since_ms: int, until_ms: int, bucket_ms: in
     """Add up counts into buckets. The range is widened to whole buckets."""
     first = since_ms // bucket_ms * bucket_ms
     number = max(1, ceil((until_ms - first) / bucket_ms))
-    parts: list[list[CountRow]] = [[] for _ in range(number)]
-    every: list[CountRow] = []
-    for row in rows:
-        place = (row.start_ms - first) // bucket_ms
+    sums = [_Sums() for _ in range(number)]
+    total = _Sums()
+    for start, _, outcome, step, calls in rows:
+        place = (start - first) // bucket_ms
         if 0 <= place < number:
-            parts[place].append(row)
-            every.append(row)
-    buckets = tuple(Bucket(first + place * bucket_ms, summarize(part)) for place, part in enumerate(parts))
-    steps = _steps(every)
-    latencies = tuple((upper_bound_ms(step), steps[step]) for step in sorted(steps))
-    return Series(first, first + number * bucket_ms, bucket_ms, buckets, summarize(every), latencies)
+            sums[place].add(outcome, step, calls)
+            total.add(outcome, step, calls)
+    buckets = tuple(Bucket(first + place * bucket_ms, part.summary()) for place, part in enumerate(sums))
+    latencies = tuple((upper_bound_ms(step), total.steps[step]) for step in sorted(total.steps))
+    return Series(first, first + number * bucket_ms, bucket_ms, buckets, total.summary(), latencies)
 
 
 def totals(rows: Iterable[CountRow]) -> tuple[Total, ...]:
     """One total for each name, most calls first."""
-    named: dict[str, list[CountRow]] = {}
-    for row in rows:
-        named.setdefault(row.name, []).append(row)
-    found = [Total(name, summarize(part)) for name, part in named.items()]
+    named: dict[str, _Sums] = {}
+    for _, name, outcome, step, calls in rows:
+        sums = named.get(name)
+        if sums is None:
+            sums = named[name] = _Sums()
+        sums.add(outcome, step, calls)
+    found = [Total(name, sums.summary()) for name, sums in named.items()]
     return tuple(sorted(found, key=lambda total: (-total.summary.calls, total.name)))[:MAX_TOTALS]
 
 
-def summarize(rows: Iterable[CountRow]) -> Summary:
-    found = list(rows)
-    counts: dict[CallOutcome, int] = {}
-    for row in found:
-        outcome = CallOutcome(row.outcome)
-        counts[outcome] = counts.get(outcome, 0) + row.calls
-    steps = _steps(found)
-    return Summary(counts, percentile(steps, 0.5), percentile(steps, 0.99))
+class _Sums:
+    """Calls by outcome and by step of latency, while they are added up."""
+
+    __slots__ = ("counts", "steps")
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.steps: dict[int, int] = {}
+
+    def add(self, outcome: str, step: int, calls: int) -> None:
+        counts, steps = self.counts, self.steps
+        counts[outcome] = counts.get(outcome, 0) + calls
+        if step != NO_LATENCY:
+            steps[step] = steps.get(step, 0) + calls
+
+    def summary(self) -> Summary:
+        counts = {CallOutcome(outcome): calls for outcome, calls in self.counts.items()}
+        return Summary(counts, percentile(self.steps, 0.5), percentile(self.steps, 0.99))
 
 
 def percentile(steps: Mapping[int, int], part: float) -> float | None:
@@ -233,14 +245,6 @@ def percentile(steps: Mapping[int, int], part: float) -> float | None:
             return round(low + (upper_bound_ms(step) - low) * (wanted - passed) / steps[step], 1)
         passed += steps[step]
     return upper_bound_ms(max(steps))
-
-
-def _steps(rows: Iterable[CountRow]) -> dict[int, int]:
-    steps: dict[int, int] = {}
-    for row in rows:
-        if row.step != NO_LATENCY:
-            steps[row.step] = steps.get(row.step, 0) + row.calls
-    return steps
 
 
 def counted(

@@ -271,14 +271,14 @@ class Reader:
         values: dict[str, Any] = {"dimension": subject.dimension.value, "name": subject.name, "tenant": subject.tenant}
         values |= {"period": period.value, "since_ms": since_ms, "until_ms": until_ms, "bucket_ms": bucket_ms}
         found = self._run("history_counts_of", **values)
-        return tuple(CountRow(start, subject.name, outcome, step, int(calls)) for start, outcome, step, calls in found)
+        return tuple(map(CountRow._make, found))
 
     def history_totals(
         self, dimension: Dimension, tenant: str | None, period: Period, since_ms: int, until_ms: int
     ) -> tuple[CountRow, ...]:
         values = {"dimension": dimension.value, "tenant": tenant, "since_ms": since_ms, "until_ms": until_ms}
         found = self._run("history_totals", period=period.value, **values)
-        return tuple(CountRow(0, name, outcome, step, int(calls)) for name, outcome, step, calls in found)
+        return tuple(map(CountRow._make, found))
 
     def history_names(self, dimension: Dimension, tenant: str | None, begins: str, limit: int) -> tuple[str, ...]:
         values = {"dimension": dimension.value, "tenant": tenant, "begins": begins, "beyond": begins + "\U0010ffff"}

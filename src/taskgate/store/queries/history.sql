@@ -30,13 +30,13 @@ INSERT INTO history_content (task_id, at_ms, body) VALUES (:task_id, :at_ms, :bo
 ON CONFLICT (task_id) DO UPDATE SET body = excluded.body;
 
 -- name: history_counts_of
-SELECT start_ms / :bucket_ms::bigint * :bucket_ms AS bucket, outcome, step, sum(calls) FROM history_counts
+SELECT start_ms / :bucket_ms::bigint * :bucket_ms AS bucket, name, outcome, step, sum(calls)::bigint FROM history_counts
 WHERE period = :period AND dimension = :dimension AND name = :name AND start_ms >= :since_ms AND start_ms < :until_ms
   AND (:tenant::text IS NULL OR tenant = :tenant)
-GROUP BY bucket, outcome, step;
+GROUP BY bucket, name, outcome, step;
 
 -- name: history_totals
-SELECT name, outcome, step, sum(calls) FROM history_counts
+SELECT 0, name, outcome, step, sum(calls)::bigint FROM history_counts
 WHERE period = :period AND dimension = :dimension AND start_ms >= :since_ms AND start_ms < :until_ms
   AND (:tenant::text IS NULL OR tenant = :tenant)
 GROUP BY name, outcome, step;
@@ -48,7 +48,7 @@ WHERE period = 'day_sum' AND dimension = :dimension AND name >= :begins AND name
 ORDER BY name LIMIT :limit;
 
 -- name: erase_history_counts
-DELETE FROM history_counts WHERE dimension = 'caller' AND name = :caller AND period IN ('minute', 'quarter', 'hour', 'day', 'hour_sum', 'day_sum');
+DELETE FROM history_counts WHERE dimension = 'caller' AND name = :caller AND period IN ('minute', 'quarter', 'two_hours', 'day', 'hour_sum', 'day_sum');
 
 -- name: insert_history
 INSERT INTO history (number, kind, outcome, task_id, caller, tenant, scope, server, tool, client, error_type, rule, approved_by, doc)

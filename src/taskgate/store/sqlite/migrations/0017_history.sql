@@ -54,7 +54,8 @@ CREATE TABLE history_counts (
     calls     INTEGER NOT NULL,
     PRIMARY KEY (period, dimension, name, start_ms, tenant, outcome, step)
 ) WITHOUT ROWID;
-CREATE INDEX history_counts_by_time ON history_counts (period, dimension, start_ms);
+-- With all columns: totals over all names are read from it alone.
+CREATE INDEX history_counts_by_time ON history_counts (period, dimension, start_ms, name, outcome, step, tenant, calls);
 
 -- Tasks that ended before there was history, as far as they are still there. The order of the array is that of `store.operations.history`.
 INSERT INTO history
