@@ -184,13 +184,36 @@ async def test_chosen_columns_are_kept() -> None:
     async with Gateway(CONFIG, {"shop": shop()}) as gate:
         await a_morning(gate)
         boss = await operator(gate)
-        assert ">Client</th>" not in await boss.text("/tasks")
+        assert ">Client</a></th>" not in await boss.text("/tasks")
         chosen = await boss.get(f"/tasks?columns=1&column=client&column=state&column={quote(HOSTILE)}")
         cookie = chosen.headers["set-cookie"].split(";")[0]
         assert "HttpOnly" in chosen.headers["set-cookie"]
         later = await Person(gate, f"{boss.cookie}; {cookie}").text("/tasks")
-        assert ">Client</th>" in later
-        assert ">Caller</th>" not in later
+        assert ">Client</a></th>" in later
+        assert ">Caller</a></th>" not in later
+
+
+@seam
+async def test_ended_calls_are_sorted_by_any_column() -> None:
+    async with Gateway(CONFIG, {"shop": shop()}) as gate:
+        await a_morning(gate)
+        boss = await operator(gate)
+
+        async def tools(query: str) -> list[str]:
+            page = await boss.text(f"/tasks?{query}")
+            return re.findall(r'<tr id="row-.*?<a href="/tasks/[^"]*">([^<]*)</a>', page, re.DOTALL)
+
+        assert (await tools("sort=-took"))[:2] == ["wait", "wait"]
+        assert (await tools("sort=took"))[-4:-2] == ["wait", "wait"], "denials have no duration and are last"
+        names = await tools("sort=tool")
+        assert names == sorted(names)
+        assert len(names) == 12
+        assert set(await tools("sort=-tool&state=bad")) == {"fail", "drop"}, "the filter is kept"
+        page = await boss.text("/tasks?sort=-took&state=bad")
+        assert 'aria-sort="descending"><a href="/tasks?state=bad&amp;sort=took"' in page
+        assert await tools("sort=nothing") == await tools("")
+        for key in ("state", "caller", "scope", "client", "why", "approved_by", "size", "when"):
+            assert len(await tools(f"sort={key}")) == len(await tools(f"sort=-{key}")) == 12
 
 
 @seam

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -16,9 +17,11 @@ from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.history_api import HistoryApi
 from taskgate.dashboard.history_rows import history_line
 from taskgate.dashboard.navigation import Page
+from taskgate.dashboard.paging import paged
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.schema_forms import form_values
+from taskgate.dashboard.sorting import TableColumn, head_cells, sorted_rows
 from taskgate.dashboard.task_filters import point_in_time
 from taskgate.dashboard.task_pages import task_line
 from taskgate.dashboard.tasks_api import TasksApi
@@ -58,6 +61,16 @@ COLUMNS: Final = {
     "size": "Sizes",
     "when": "Ended",
 }
+MAX_SORTED: Final = 1_000
+"""A sorted table has so many of the newest rows that match: history is stored by time."""
+_SORTED: Final = (
+    *(TableColumn(key, COLUMNS[key], itemgetter(key)) for key in ("state", "tool", "caller", "scope", "client")),
+    TableColumn("why", COLUMNS["why"], lambda row: row["why"] or None),
+    TableColumn("approved_by", COLUMNS["approved_by"], lambda row: row["approved_by"] or None),
+    TableColumn("size", COLUMNS["size"], lambda row: row["size_in"] + row["size_out"], numeric=True),
+    TableColumn("took", COLUMNS["took"], itemgetter("took_ms"), numeric=True),
+    TableColumn("when", COLUMNS["when"], itemgetter("at"), numeric=True),
+)
 USUAL_COLUMNS: Final = ("state", "tool", "caller", "took", "why", "when")
 _COOKIE: Final = "taskgate_task_columns"
 _YEAR_S: Final = 365 * 86_400
@@ -86,14 +99,16 @@ class TaskListPages:
         if filters["state"] == "all":
             filters["state"] = None
         note, note_kind = _cancelled_note(visit), ""
-        rows: tuple[HistoryRow, ...] = ()
+        sort = visit.parameter("sort")
+        sort = sort if sort is not None and sort.removeprefix("-") in COLUMNS else None
+        ended: tuple[HistoryRow, ...] = ()
         opened: list[dict[str, Any]] = []
         after, more_open = None, False
         try:
             state = filters["state"]
             if state is not None and state not in STATES:
                 raise ValueError(f"state must be one of {', '.join(STATES)}")
-            if state not in _ENDED and visit.parameter("after") is None:
+            if state not in _ENDED and visit.parameter("after") is None and sort is None:
                 limit = PAGE if state in _OPEN else OPEN_SHOWN
                 found = await self._tasks.listed(visit, limit, states=_OPEN[state or "open"])
                 opened, more_open = found["tasks"], found["next"] is not None
@@ -102,9 +117,14 @@ class TaskListPages:
                 found = await self._tasks.listed(visit, PAGE, states=_OPEN[state or "open"])
                 opened, after = found["tasks"], found["next"]
             if state not in _OPEN:
-                rows, after = await self._ended(visit, filters)
+                ended, after = await self._ended(visit, filters, PAGE if sort is None else MAX_SORTED)
         except ValueError as problem:
             note, note_kind = str(problem), "bad"
+        rows: Sequence[Any] = [history_line(row) for row in ended]
+        page = None
+        if sort is not None:
+            page = paged(sorted_rows(rows, _SORTED, sort), visit.parameter("page"), "/tasks", {**filters, "sort": sort})
+            rows, after = page.rows, None
         columns, chosen_now = _columns(visit)
         query = {name: value for name, value in filters.items() if name != "state"}
         api = "/api/v1/tasks" if filters["state"] in _OPEN else "/api/v1/history"
@@ -123,7 +143,18 @@ class TaskListPages:
             open=[task_line(row) for row in opened],
             may_cancel=bool(opened),
             more_open=with_query("/tasks", query, state="open") if more_open and filters["state"] is None else None,
-            rows=[history_line(row) for row in rows],
+            rows=rows,
+            heads=dict(
+                zip(
+                    (column.key for column in _SORTED),
+                    head_cells(_SORTED, sort or "-when", "/tasks", filters),
+                    strict=True,
+                )
+            ),
+            page=page,
+            sorted_of=len(ended) if sort is not None else 0,
+            most_sorted=MAX_SORTED,
+            unsorted=with_query("/tasks", filters),
             columns=columns,
             choices=[(name, label, name in columns) for name, label in COLUMNS.items()],
             next=with_query("/tasks", filters, after=after) if after else None,
@@ -137,7 +168,7 @@ class TaskListPages:
         return replace(answer, headers=(*answer.headers, _cookie(columns))) if chosen_now else answer
 
     async def _ended(
-        self, visit: Visit, filters: Mapping[str, str | None]
+        self, visit: Visit, filters: Mapping[str, str | None], limit: int
     ) -> tuple[tuple[HistoryRow, ...], str | None]:
         now, caller = self._records.now_ms(), filters["caller"]
         wanted = HistoryFilter(
@@ -150,7 +181,7 @@ class TaskListPages:
             since_ms=point_in_time("since", filters["since"], now),
             until_ms=point_in_time("until", filters["until"], now),
         )
-        found = await self._history.page(visit, wanted, PAGE)
+        found = await self._history.page(visit, wanted, limit)
         return found.rows, found.cursor
 
     async def _suggestions(self, visit: Visit) -> dict[str, list[str]]:

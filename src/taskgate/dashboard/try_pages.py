@@ -11,6 +11,7 @@ from taskgate.core.identity.access import Access
 from taskgate.dashboard.console_calls import ConsoleCalls, task_of
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.navigation import Page
+from taskgate.dashboard.paging import paged
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.schema_forms import WHOLE, BadForm, filled_in, form_of, form_values
@@ -76,7 +77,12 @@ class TryPages:
             note_kind="bad",
             scope=scope,
             scopes=sorted(self._records.scopes(visit.who)),
-            tools=[(tool["name"], _text(tool)) for tool in tools if _matches(tool, text)],
+            page=paged(
+                [(tool["name"], _text(tool)) for tool in tools if _matches(tool, text)],
+                visit.parameter("page"),
+                "/try",
+                {"scope": scope, "text": text},
+            ),
             text=text or "",
             every=len(tools),
             tool={"name": tool["name"], "text": _text(tool)} if tool is not None else None,

@@ -1,6 +1,6 @@
 """Counts of calls by time, for charts: how many ended how, and how long they took.
 
-Every call is counted, also those of which sampling keeps no row. A count belongs to a period of one of several lengths, to a subject
+Every call is counted, also those of which sampling keeps no row. A count belongs to a period of several lengths, to a subject
 (all calls, one server, one tool, one caller) and to a tenant; it has an outcome and a step of latency. Steps grow by the square
 root of two, so a percentile is accurate to about a fifth.
 """
