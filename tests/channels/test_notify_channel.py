@@ -13,6 +13,7 @@ from aiohttp import web
 from tests.channels.a_card import Ear, a_card, decided
 
 from taskgate.channels.notify import NotifyChannel
+from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool, plan_summary
 from taskgate.ports.approval_channel import Delivered, NotDelivered
 
 
@@ -84,3 +85,19 @@ def test_an_unknown_address_is_an_error_that_does_not_show_it() -> None:
     with pytest.raises(ValueError, match=r"notify.urls\[0\]") as caught:
         NotifyChannel(["nonsense-s3cr3t"])
     assert "s3cr3t" not in str(caught.value)
+
+
+async def test_notification_about_a_script_has_a_summary_of_its_plan_without_code() -> None:
+    got: list[dict[str, Any]] = []
+
+    async def take(request: web.Request) -> web.Response:
+        got.append(await request.json())
+        return web.Response()
+
+    plan = PlannedScript((PlannedTool("shop__buy", Meets.DENIED, (1,)),))
+    async with listener(take) as url:
+        channel = NotifyChannel([url])
+        assert await channel.announce(a_card({"code": "secret()"}, script="secret()", plan=plan)) == Delivered("ap_1")
+    [sent] = got
+    assert plan_summary(plan) in sent["message"]
+    assert "secret" not in sent["message"]

@@ -18,6 +18,7 @@ from taskgate.channels.slack_blocks import (
     whole,
 )
 from taskgate.core.governance.approval import State
+from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool, plan_summary
 from taskgate.core.redaction.difference import Difference
 
 
@@ -105,3 +106,26 @@ def test_no_text_breaks_slacks_limits(note: str) -> None:
 
 def test_a_button_carries_the_approval_and_what_was_shown() -> None:
     assert read_button_value(button_value("ap_1", "sha256:abc")) == ("ap_1", "sha256:abc")
+
+
+def test_card_of_a_script_has_its_plan_and_its_code() -> None:
+    tools = (
+        PlannedTool("shop__read", Meets.FORWARD, (1,)),
+        PlannedTool("shop__<buy>", Meets.DENIED, (2,)),
+        *(PlannedTool(f"t{n}", Meets.APPROVAL, (3,)) for n in range(20)),
+    )
+    plan = PlannedScript(tools, computed_lines=(4,))
+    shown = blocks(a_card({"code": "x"}, script="await shop.read()\nx", plan=plan), buttons=True)
+    text = json.dumps(shown, ensure_ascii=False)
+    assert plan_summary(plan) in text
+    assert "shop__&lt;buy&gt;" in text
+    assert "shop__read" not in text
+    assert "and 11 more" in text
+    assert "await shop.read()\\nx" in text
+
+
+def test_long_code_is_cut_like_arguments() -> None:
+    code = "x = 1\n" * 2_000
+    card = a_card({"code": code}, script=code, plan=PlannedScript())
+    assert not whole(card)
+    assert len(json.dumps(blocks(card, buttons=True))) < 4 * ARGUMENTS_LIMIT

@@ -321,7 +321,7 @@ async def test_approver_of_a_script_sees_its_code_as_text() -> None:
         detail = (await gate.operator("GET", f"/api/v1/approvals/{waiting['id']}")).json()
         assert detail["script"] == "x = '</pre><b id=hostile>\\u202e'\nawait shop.buy(n=1)"
         page = await page_of_the_operator(gate, f"/approvals/{waiting['id']}")
-        assert "&lt;b id=hostile&gt;\\u202e&#39;\nawait shop.buy(n=1)</pre>" in page
+        assert "&lt;b id=hostile&gt;\\u202e&#39;</li><li>await shop.buy(n=1)</li>" in page
         assert "<b id=hostile>" not in page
         assert await approve_all(gate) == 1
         assert structured(await ended(caller, task))["result"] == "bought 1"

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from taskgate.core.governance.card import Card
+from taskgate.core.governance.script_plan import plan_summary
 from taskgate.core.redaction.difference import Difference
 
 
@@ -22,6 +23,8 @@ def card_json(card: Card) -> dict[str, Any]:
         "rule": card.rule,
         "arguments": card.arguments,
         "script": card.script,
+        "plan": None if card.plan is None else card.plan.as_json(),
+        "plan_summary": None if card.plan is None else plan_summary(card.plan),
         "arguments_digest": card.arguments_digest,
         "hidden": list(card.hidden),
         "deceptive": list(card.deceptive),

@@ -1,7 +1,7 @@
 """Sends notifications about approvals through apprise: mail, chat, push. The decision is made in the inbox.
 
-The message names the tool, the server and the caller, and links to the approval page. It never contains arguments, because it
-passes through services that the operator may not control. Needs the extra `notify`.
+The message names the tool, the server and the caller, and links to the approval page; of a script it has a summary of its plan. It
+never contains arguments or code, because it passes through services that the operator may not control. Needs the extra `notify`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import apprise
 
 from taskgate.core.governance.card import Card, excerpt, show_json
+from taskgate.core.governance.script_plan import plan_summary
 from taskgate.ports.approval_channel import Decide, Delivered, Delivery, NotDelivered
 
 DEADLINE_S = 30.0
@@ -43,6 +44,8 @@ class NotifyChannel:
     async def announce(self, card: Card) -> Delivery:
         """Send one notification."""
         wanted = f"{_quoted(card.requester)} requests approval to call {_quoted(card.tool)} on {_quoted(card.server)}."
+        if card.plan is not None:
+            wanted += f"\nThe script {plan_summary(card.plan)}."
         where = f"Decide: {card.url}" if card.url else f"Decide with: taskgate approvals show {card.approval_id}"
         return await self._send("Approval needed", f"{wanted}\n{where}", card.approval_id)
 

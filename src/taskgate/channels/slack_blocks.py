@@ -10,7 +10,8 @@ from typing import Any
 
 from taskgate.channels.card_json import moment
 from taskgate.core.governance.approval import State
-from taskgate.core.governance.card import Card, Excerpt, excerpt, history_line
+from taskgate.core.governance.card import Card, Excerpt, excerpt, history_line, show_json
+from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool, lines_text, meets_word, plan_summary
 from taskgate.core.redaction.difference import ChangeKind
 
 APPROVE_ACTION, DENY_ACTION, DENY_VIEW = "taskgate_approve", "taskgate_deny", "taskgate_deny_reason"
@@ -18,6 +19,7 @@ REASON_BLOCK, REASON_INPUT = "reason", "text"
 ARGUMENTS_LIMIT = 2_500
 TEXT_LIMIT = 2_900
 SHOWN_CHANGES = 10
+SHOWN_TOOLS = 10
 
 Block = dict[str, Any]
 
@@ -37,6 +39,8 @@ def blocks(card: Card, *, buttons: bool) -> list[Block]:
     made = [
         {"type": "header", "text": _plain(excerpt(f"Approval: {card.tool}", 140).text)},
         _section(_facts(card)),
+        *([_section(_plan(card.plan))] if card.plan is not None else []),
+        *([_preformatted(excerpt(card.script, ARGUMENTS_LIMIT))] if card.script else []),
         _preformatted(excerpt(card.arguments, ARGUMENTS_LIMIT)),
     ]
     warnings = _warnings(card)
@@ -100,6 +104,25 @@ def _facts(card: Card) -> str:
         f"Id: {escaped(card.approval_id)}",
     ]
     return excerpt("\n".join(lines), TEXT_LIMIT).text
+
+
+def _plan(plan: PlannedScript) -> str:
+    """The plan of a script: in one line, then the tools that are not simply allowed."""
+    governed = [tool for tool in plan.tools if tool.meets is not Meets.FORWARD]
+    lines = [
+        f"The script {plan_summary(plan)}.",
+        *(
+            f"• {_tool_name(tool)}: {meets_word(tool.meets)}, {lines_text(tool.lines)}"
+            for tool in governed[:SHOWN_TOOLS]
+        ),
+    ]
+    if len(governed) > SHOWN_TOOLS:
+        lines.append(f"• and {len(governed) - SHOWN_TOOLS} more")
+    return excerpt("\n".join(lines), TEXT_LIMIT).text
+
+
+def _tool_name(tool: PlannedTool) -> str:
+    return escaped(show_json(excerpt(tool.tool, 120).text))
 
 
 def _warnings(card: Card) -> str:

@@ -11,11 +11,18 @@ from taskgate.cli import printing
 from taskgate.cli.command_line import Argument, Commands, Exit, Option, confirm, prompt
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows, whole_id
+from taskgate.cli.script_calls import call_lines
 from taskgate.cli.target import Gateway, Json, Token
 
 ApprovalId = Annotated[str, Argument(metavar="ID", help="Approval id; its beginning or end is enough.")]
 Reason = Annotated[str, Option("--reason", help="Reason. The caller sees the reason of a denial.")]
 _MANY = 1000
+_MEETS = {
+    "forward": "allowed",
+    "approval": "needs approval",
+    "policy": "decided by policy",
+    "denied": "denied",
+}
 
 
 def register(app: Commands) -> None:
@@ -160,7 +167,10 @@ def _print_message(answer: dict[str, Any], as_json: bool) -> None:
 
 def _table(rows: list[dict[str, Any]]) -> None:
     headings = ("Id", "State", "Tool", "Caller", "Requested", "Expires", "Rule")
-    printing.table(headings, [_cells(row) for row in rows])
+    if not any(row.get("plan_summary") for row in rows):
+        printing.table(headings, [_cells(row) for row in rows])
+        return
+    printing.table((*headings, "Script"), [(*_cells(row), row.get("plan_summary") or "") for row in rows])
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -179,6 +189,7 @@ def _details(detail: dict[str, Any]) -> str:
         f"  approvals   {detail['approvals_given']} of {detail['approvals_needed']}",
         *_on_approval(detail),
         "",
+        *_script_lines(detail),
         "Arguments that will be sent:",
         *(f"  {line}" for line in detail["arguments"].splitlines()),
     ]
@@ -193,10 +204,28 @@ def _details(detail: dict[str, Any]) -> str:
     if detail["deceptive"]:
         lines.append(f"Misleading characters, shown as \\uXXXX: {', '.join(detail['deceptive'])}")
     lines += ["", *_changes(detail["changes"])]
+    calls = detail.get("script_calls")
+    if calls is not None and detail["state"] != "open":
+        lines += ["", "Calls of the script:", *call_lines(calls, detail["task_id"])]
     for vote in detail["votes"]:
         why = f": {vote['reason']}" if vote["reason"] else ""
         lines.append(f"  {vote['approver']}: {vote['verdict']} at {printing.local_time(vote['at'])}{why}")
     return "\n".join(printing.clean(line) for line in lines)
+
+
+def _script_lines(detail: dict[str, Any]) -> list[str]:
+    """The code with line numbers, and the plan; nothing if the call runs no script."""
+    plan = detail.get("plan")
+    if not detail.get("script") or plan is None:
+        return []
+    lines = ["Script:", *(f"  {number:4}  {line}" for number, line in enumerate(detail["script"].split("\n"), 1)), ""]
+    lines.append(f"Plan: the script {detail['plan_summary']}")
+    for tool in plan["tools"]:
+        named = ", ".join(map(str, tool["lines"]))
+        lines.append(f"  {tool['tool']}: {_MEETS.get(tool['meets'], tool['meets'])} (line {named})")
+    if plan["tools_left_out"]:
+        lines.append(f"  and {plan['tools_left_out']} more tools")
+    return [*lines, ""]
 
 
 def _on_approval(detail: dict[str, Any]) -> list[str]:

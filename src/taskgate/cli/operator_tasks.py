@@ -17,6 +17,7 @@ from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, whole_id
 from taskgate.cli.history import history_rows
 from taskgate.cli.local_gateways import operator_token
+from taskgate.cli.script_calls import call_lines
 from taskgate.cli.target import Target
 
 PAGE = 200
@@ -70,10 +71,11 @@ def list_all(target: Target, *, as_json: bool, state: str, filters: Mapping[str,
     ask_gateway(work, _base_url(target), target.token, as_json)
 
 
-def show_one(target: Target, task_id: str, *, as_json: bool) -> None:
+def show_one(target: Target, task_id: str, *, as_json: bool, calls_after: int | None = None) -> None:
     def work(api: GatewayApi) -> None:
+        page = f"?calls_after={calls_after}" if calls_after is not None else ""
         try:
-            _print_row(api.get(f"/api/v1/tasks/{quote(_full_id(api, task_id))}").value, as_json)
+            _print_row(api.get(f"/api/v1/tasks/{quote(_full_id(api, task_id))}{page}").value, as_json)
         except ApiProblem as problem:
             if problem.code is not ExitCode.NOT_FOUND:
                 raise
@@ -247,6 +249,7 @@ def _print_row(row: dict[str, Any], as_json: bool) -> None:
         "executed": row["executed"],
         "approved by": row.get("approved_by"),
         "repeats": row.get("rerun_of"),
+        "script": f"{row['parent']}, line {row['script_line']}" if row.get("parent") else None,
         "result": None if row.get("stored", True) else "no longer stored; this is its row of the history",
         "questions": ", ".join(
             str(question["request"].get("message", question["key"])) for question in row.get("questions", ())
@@ -255,3 +258,7 @@ def _print_row(row: dict[str, Any], as_json: bool) -> None:
     for name, value in facts.items():
         if value:
             print(f"{name:12}{printing.one_line(value)}")
+    if row.get("script_calls") is not None:
+        print("calls")
+        for line in call_lines(row["script_calls"], row["id"]):
+            print(line)

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.script_report import report_lines
 from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ def result(tool_result: ToolResult, *, as_json: bool) -> ExitCode:
             note("The tool returned an error:")
         show = clean if sys.stdout.isatty() else str
         print(show(readable(tool_result)), flush=True)
+        for line in report_lines(tool_result.structured_content) if tool_result.is_error else ():
+            print(one_line(line) if not line.startswith("  ") else f"  {one_line(line)}", flush=True)
     return ExitCode.FAILED if tool_result.is_error else ExitCode.OK
 
 

@@ -81,10 +81,17 @@ def list_(
     _run(target, work, as_json=as_json)
 
 
-def show(target: Target, as_json: bool, task_id: TaskId) -> None:
-    """Show one task."""
+def show(
+    target: Target,
+    as_json: bool,
+    task_id: TaskId,
+    calls_after: Annotated[
+        int | None, Option("--calls-after", metavar="NUMBER", help="Of a script: list the calls after this one.")
+    ] = None,
+) -> None:
+    """Show one task; of a script, with the calls that it made."""
     if is_operator(target):
-        show_one(target, task_id, as_json=as_json)
+        show_one(target, task_id, as_json=as_json, calls_after=calls_after)
         return
 
     async def work(session: Session) -> ExitCode:

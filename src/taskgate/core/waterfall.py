@@ -51,6 +51,10 @@ class Span(msgspec.Struct, gc=False):
     state: str = "running"
     task: str = ""
     """The task that a request became, or whose run a call belongs to."""
+    script: str = ""
+    """The task of the script that made the call."""
+    line: int = 0
+    """The line of the call in the source of its script."""
 
     @property
     def is_call(self) -> bool:
@@ -59,6 +63,9 @@ class Span(msgspec.Struct, gc=False):
 
     def belongs_to(self, task_id: str) -> None:
         self.task = task_id
+
+    def made_by(self, script: str, line: int) -> None:
+        self.script, self.line = script, line
 
     def over(self, state: str, now: float) -> None:
         """End the span. `now` is by the monotonic clock."""
@@ -78,6 +85,8 @@ class Span(msgspec.Struct, gc=False):
             "end_ms": round(self.end * 1000, 3) if self.end else None,
             "state": self.state,
             "task": self.task or None,
+            "script": self.script or None,
+            "line": self.line or None,
         }
 
 
@@ -141,15 +150,24 @@ def svg(spans: Sequence[Span], now: float, window: Window | None = None) -> str:
     return f"{head}{where}>{axis}{_time(shown.end - shown.begin)}</text>{''.join(drawn)}</svg>"
 
 
+def parents_of(spans: Sequence[Span]) -> dict[int, int]:
+    """Return the number of the request below which each span is shown; 0 for a request itself.
+
+    A call of a script is shown below the request that started the script, also if it was made after the reply.
+    """
+    scripts = {span.task: span.number for span in reversed(spans) if span.kind == "request" and span.is_call}
+    return {span.number: span.parent or (scripts.get(span.script, 0) if span.script else 0) for span in spans}
+
+
 def _nested(spans: Sequence[Span]) -> list[tuple[Span, int]]:
-    here = {span.number for span in spans}
+    here, parents = {span.number for span in spans}, parents_of(spans)
     children: dict[int, list[Span]] = {}
     for span in spans:
-        if span.parent in here:
-            children.setdefault(span.parent, []).append(span)
+        if parents[span.number] in here:
+            children.setdefault(parents[span.number], []).append(span)
     rows: list[tuple[Span, int]] = []
     for span in spans:
-        if span.parent not in here:
+        if parents[span.number] not in here:
             rows.append((span, 0))
             rows += [(child, 1) for child in children.get(span.number, ())]
     return rows
@@ -162,6 +180,8 @@ def _bar(row: int, span: Span, depth: int, shown: Window, now: float) -> str:
     to = _LABEL + (min(max(span.end or now, shown.begin), shown.end) - shown.begin) * scale
     took = (span.end or now) - span.start
     what = f"{span.server}: {span.name or span.method}" if span.server else f"{span.method} {span.name}".strip()
+    if span.line:
+        what = f"line {span.line}: {what}"
     label = html.escape(visible(what[:48]))
     tip = html.escape(visible(f"{span.kind} {span.method} {span.name} {span.server} ({span.state})"))
     colour = _COLOURS.get(span.state, "#8a8a8a")

@@ -10,13 +10,14 @@ from urllib.parse import quote
 
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Refusal, Verdict
-from taskgate.core.governance.card import excerpt, show_json
+from taskgate.core.governance.card import TAB, excerpt, show_json
 from taskgate.core.identity.access import Access
 from taskgate.dashboard.approvals_api import ApprovalsApi
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.inbox import STATUS_OF, Inbox
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
+from taskgate.dashboard.script_view import shown_calls, shown_plan
 from taskgate.dashboard.text_filters import clear, span
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import PAGE, Answer, RequestProblem, redirect
@@ -93,6 +94,9 @@ class ApprovalPages:
             left_out=cut.left_out,
             total=len(text),
             script=excerpt(row["script"], len(cut.text)).text,
+            tab=TAB,
+            plan=shown_plan(row["plan"]),
+            calls=shown_calls(row["script_calls"], row["asked_at"]),
             changes=[shown_change(change) for change in row["changes"]["list"]] if row["changes"] else [],
             votes=[_escaped(vote) for vote in row["votes"]],
             unaccepted=[

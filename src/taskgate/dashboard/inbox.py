@@ -10,6 +10,7 @@ from taskgate.core.governance.approval import PAGE_CHANNEL, Refusal, Verdict
 from taskgate.core.governance.approver import Approver
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.rows import approval_detail, approval_row
+from taskgate.dashboard.script_tree import script_tree
 from taskgate.dashboard.tool_facts import description_of, risks_of, tool_entry
 from taskgate.dashboard.web import PAGE
 from taskgate.gateway.catalog.catalogs import Catalogs
@@ -86,11 +87,13 @@ class Inbox:
             return None
         governing = self._plan.value.governing
         row = self._row(held)
-        starts = await self._starts_on_approval(who, held)
+        task = await self.records.task(who, held.task_id) if held.task_id is not None else None
+        starts = task is None or await self.approvals.starts_on_approval(task)
         entry = tool_entry(self._catalogs, row["server"], row["name"]) if row["kind"] == "tool" else None
         grantable = governing.grants and row["kind"] == "tool"
         return {
             **approval_detail(row, await self.approvals.card(held)),
+            "script_calls": await script_tree(self.records, task),
             "description": description_of(entry),
             "risks": risks_of(entry),
             "may_decide": self.approvals.may_decide(held, who),
@@ -99,11 +102,6 @@ class Inbox:
             "polled_ago_s": self._polled_ago_s(held.task_id) if held.task_id is not None else None,
             "grant_minutes": min(_GRANT_MS, governing.longest_grant_ms) // 60_000 if grantable else None,
         }
-
-    async def _starts_on_approval(self, who: Approver, held: HeldCall) -> bool:
-        """Whether approval runs the call immediately, rather than when its caller polls the task."""
-        task = await self.records.task(who, held.task_id) if held.task_id is not None else None
-        return task is None or await self.approvals.starts_on_approval(task)
 
     async def decide(
         self,

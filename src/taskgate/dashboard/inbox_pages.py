@@ -111,6 +111,7 @@ class InboxPages:
             **{key: clear(value) if type(value) is str else value for key, value in row.items()},
             "arguments": arguments.text,
             "left_out": arguments.left_out,
+            "script": excerpt(row["script"], EXCERPT).text,
             "hidden": len(row["hidden"]),
             "not_validated": row["not_validated"],
             "deceptive": bool(row["deceptive"]),

@@ -13,11 +13,13 @@ from taskgate.core.governance.grants import Grant
 from taskgate.core.identity.identity import principal_name, tenant_of
 from taskgate.core.identity.roles import Permission
 from taskgate.core.ids import is_task_id
+from taskgate.core.scripts.record import ScriptRecord
 from taskgate.core.tasks.task import Task
 from taskgate.core.usage import UsageRow
 from taskgate.core.waterfall import Span
 from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.approval_store import HeldCall, HeldPage
+from taskgate.ports.script_store import ScriptCall
 from taskgate.ports.store_answers import TaskFilter, TaskPage
 from taskgate.ports.usage_store import RecordedPage
 
@@ -50,6 +52,12 @@ class Records:
         """Tasks that ended without a result since then, newest first."""
         visible = TaskFilter(principal=only, tenant=tenant_of(who.id) or None)
         return await self._store.ended_badly(visible, since_ms, limit)
+
+    async def script_calls(self, script: Task, after: int, limit: int) -> tuple[ScriptRecord, tuple[ScriptCall, ...]]:
+        """The record of a script that this person may see, and its calls after the one with this number."""
+        stored = await self._store.script(script.id)
+        calls = await self._store.script_calls(script.id, after, limit)
+        return stored.record if stored is not None else ScriptRecord(), calls
 
     async def held(self, who: Approver, approval_id: str) -> HeldCall | None:
         held = await self._store.held(approval_id)

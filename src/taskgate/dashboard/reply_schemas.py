@@ -14,6 +14,7 @@ from taskgate.core.errors import Executed
 from taskgate.core.governance.approval import State as ApprovalState
 from taskgate.core.governance.approval import Verdict
 from taskgate.core.governance.decision import Action
+from taskgate.core.governance.script_plan import Meets
 from taskgate.core.history.row import CallOutcome, RowKind
 from taskgate.core.redaction.difference import ChangeKind
 from taskgate.core.scoping.scope import ScopeMode
@@ -129,6 +130,44 @@ DEFINITION_ACCEPTED: Final = record(
     digest=text("digest of the accepted definition"),
     accepted_by=text("name of the person"),
 )
+_LINES: Final = {"type": "array", "items": {"type": "integer"}}
+_PLAN: Final = record(
+    "what the script would call under the rules at the time of the request; null if the call runs no script",
+    tools=rows(
+        record(
+            tool=text("name that callers see"),
+            meets=one_of(Meets, "what a call of it would meet"),
+            lines={**_LINES, "description": "lines that name it, the first 20"},
+        ),
+        "tools that the script names, up to 100",
+    ),
+    tools_left_out=integer("number of further tools"),
+    unknown_tools_on_lines={**_LINES, "description": "lines that name a tool which the scope does not have"},
+    computed_names_on_lines={**_LINES, "description": "lines where the name is computed at run time"},
+    questions_on_lines={**_LINES, "description": "lines that ask the caller"},
+)
+SCRIPT_CALLS: Final = record(
+    "the calls of a script; null if the task is no script",
+    steps=integer("number of steps that are stored"),
+    calls_made=integer("number of all calls, including those of functions of the gateway"),
+    calls=rows(
+        record(
+            number=integer("number of the call in its script"),
+            line=integer("line of the call in the source"),
+            tool=text("name that callers see; of a function of the gateway `sleep` or `ask`"),
+            task_id=nullable(text("task of the call; null of a function of the gateway")),
+            state=text("state of the task, `tool_error`, or `waiting` of a function of the gateway"),
+            executed=nullable(text("`yes`, `no` or `unknown`; null until it has ended")),
+            received=flag("whether the script has received the outcome"),
+            message=text("status message; may be empty"),
+            created_at=nullable(time("time of the call")),
+            finished_at=nullable(time("end of the call")),
+            waits_until=nullable(time("end of a `sleep`")),
+        ),
+        "up to 100 calls, in the order in which the script made them",
+    ),
+    next=nullable(integer("value of `calls_after` for the next page; null at the end")),
+)
 
 APPROVAL: Final = record(
     id=text("id of the approval"),
@@ -150,6 +189,7 @@ APPROVAL: Final = record(
     decided_at=nullable(time("time of the decision")),
     reason=text("reason of the decision; may be empty"),
     task_id=nullable(text("task of the call; null if it is not a task")),
+    plan_summary=nullable(text("what the script would call, in one line; null if the call runs no script")),
     url=text("address of the approval's page"),
     batchable=flag("whether identical calls may be decided together"),
 )
@@ -157,6 +197,8 @@ APPROVAL_DETAIL: Final = extended(
     APPROVAL,
     arguments=text("the arguments as indented JSON text, with redacted fields and escaped invisible characters"),
     script=text("the code of a call that runs a script, with escaped invisible characters; otherwise empty"),
+    plan=nullable(_PLAN),
+    script_calls=nullable(SCRIPT_CALLS),
     hidden=texts("paths of redacted fields"),
     deceptive=texts("characters that are invisible or change the text direction"),
     not_validated=text("why the arguments were not validated; empty if they were"),
@@ -251,6 +293,9 @@ TASK_DETAIL: Final = extended(
         ),
         "phases of the task in order, without gaps",
     ),
+    parent=nullable(text("task of the script that made the call; null for other calls")),
+    script_line=nullable(integer("line of the call in the source of its script")),
+    script_calls=nullable(SCRIPT_CALLS),
     may_cancel=flag("whether you may cancel it now"),
 )
 TASK_RESULT: Final = extended(
@@ -670,6 +715,8 @@ WATERFALL: Final = rows(
         end_ms=nullable(number("end; null while it runs")),
         state=text("`running`, `ok` or how it ended"),
         task=nullable(text("task that the request became, or whose run this is")),
+        script=nullable(text("task of the script that made the call")),
+        line=nullable(integer("line of the call in the source of its script")),
     )
 )
 TOKENS: Final = record(

@@ -7,6 +7,7 @@ from typing import Any
 from taskgate.core.governance.approval import Approval, Vote
 from taskgate.core.governance.card import Card
 from taskgate.core.governance.grants import Grant
+from taskgate.core.governance.script_plan import plan_summary
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.history.classify import outcome_of_task
 from taskgate.core.redaction.difference import Difference
@@ -39,6 +40,7 @@ def approval_row(held: HeldCall, approval: Approval, workflow: Workflow, url: st
         "decided_at": iso(approval.decided_at_ms) if approval.decided_at_ms is not None else None,
         "reason": approval.reason,
         "task_id": held.task_id,
+        "plan_summary": plan_summary(approval.plan) if approval.plan is not None else None,
         "url": url,
     }
 
@@ -49,6 +51,7 @@ def approval_detail(row: dict[str, Any], card: Card) -> dict[str, Any]:
         **row,
         "arguments": card.arguments,
         "script": card.script,
+        "plan": card.plan.as_json() if card.plan is not None else None,
         "hidden": list(card.hidden),
         "deceptive": list(card.deceptive),
         "not_validated": card.unvalidated,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from taskgate.core import wire
-from taskgate.core.governance.card import excerpt, show_json
+from taskgate.core.governance.card import excerpt, show_code, show_json
 from taskgate.core.history.row import HistoryRow, RowKind
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
@@ -25,6 +25,7 @@ from taskgate.dashboard.history_rows import history_line
 from taskgate.dashboard.questions_api import QuestionsApi
 from taskgate.dashboard.rerun_api import RerunApi
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
+from taskgate.dashboard.script_view import shown_calls, shown_report
 from taskgate.dashboard.task_phases import Phase, PhaseKind
 from taskgate.dashboard.tasks_api import TasksApi
 from taskgate.dashboard.text_filters import clear
@@ -68,8 +69,11 @@ class TaskPages:
             row = await self._tasks.detail(visit)
         except RequestProblem:
             return await self._ended(visit)
+        except ValueError as error:
+            return self._frame.message(visit.request, visit.who, 400, "Invalid address", str(error))
         result = await self._tasks.stored_result(visit)
         limit = MAX_SHOWN if visit.parameter("full") == "1" else EXCERPT
+        code = excerpt(show_code(row["arguments"]) if row["script_calls"] is not None else "", limit)
         return await self._frame.page(
             visit,
             "tasks",
@@ -82,6 +86,10 @@ class TaskPages:
             drawn=_drawn(row),
             timeline=_with_offsets(row),
             arguments=excerpt(show_json(row["arguments"]), limit),
+            script=code.text,
+            script_left_out=code.left_out,
+            calls=shown_calls(row["script_calls"], row["created_at"]),
+            report=shown_report(result) if row["script_calls"] is not None else None,
             hidden=row["hidden"],
             result=excerpt(_readable(result), limit) if result is not None else None,
             questions=self._questions.of_task(visit.who, row["id"]),

@@ -25,6 +25,7 @@ from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post, refusal
 from taskgate.dashboard.rows import status_event, task_row
+from taskgate.dashboard.script_tree import calls_after, script_tree
 from taskgate.dashboard.task_filters import FILTERS, point_in_time, task_states
 from taskgate.dashboard.task_phases import phases
 from taskgate.dashboard.task_timeline import timeline
@@ -85,6 +86,7 @@ class TasksApi:
                 self._show,
                 "One task with its arguments (redacted fields are marked), timeline and questions.",
                 command="taskgate tasks show {id}",
+                query={"calls_after": "of a script: number of the call after which the page of calls begins"},
                 answer=reply_schemas.TASK_DETAIL,
             ),
             get(
@@ -152,6 +154,9 @@ class TasksApi:
             "hidden": hidden,
             "questions": questions,
             "timeline": timeline(task, held, answered, unanswered),
+            "parent": task.parent or None,
+            "script_line": task.script_line if task.parent else None,
+            "script_calls": await script_tree(self._records, task, calls_after(visit.parameter("calls_after"))),
             "phases": [phase.as_json() for phase in phases(task, held, self._records.now_ms())],
             "may_cancel": not task.state.is_terminal and _may_cancel(visit.who, task),
         }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
 from taskgate.core.identity.access import Access
-from taskgate.core.waterfall import KEPT, Span, Window, in_window
+from taskgate.core.waterfall import KEPT, Span, Window, in_window, parents_of
 from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
@@ -57,20 +57,20 @@ class RecentRequests:
         now = clock.wall()
         window = chosen_window(visit) or Window(now - 60 * _minutes(visit.parameter("minutes")), float("inf"))
         recent = in_window(self._records.spans(visit.who), window, now)
-        trace = visit.parameter("trace")
+        trace, parents = visit.parameter("trace"), parents_of(recent)
         if trace is not None:
-            recent = [span for span in recent if trace in (str(span.number), str(span.parent))]
+            recent = [span for span in recent if trace in (str(span.number), str(parents[span.number]))]
         elif only_calls:
             calls = {span.number for span in recent if span.is_call}
             recent = [span for span in recent if span.number in calls or span.parent in calls]
         if not wanted:
             return recent
         hits = {
-            span.parent or span.number
+            parents[span.number] or span.number
             for span in recent
             if all(value.casefold() in getattr(span, name).casefold() for name, value in wanted.items())
         }
-        return [span for span in recent if span.number in hits or span.parent in hits]
+        return [span for span in recent if span.number in hits or parents[span.number] in hits]
 
 
 def _only_calls(asked: str) -> bool:

@@ -24,7 +24,7 @@ from taskgate.core.questions.capabilities import with_inbox
 from taskgate.core.questions.endings import mermaid
 from taskgate.core.questions.question import ELICIT, SAMPLE
 from taskgate.core.tasks.state import MOVES, TransitionKind
-from taskgate.core.waterfall import DRAWN, Waterfall, Window, in_window, svg
+from taskgate.core.waterfall import DRAWN, Span, Waterfall, Window, in_window, parents_of, svg
 
 FORM = {
     "message": "Who?",
@@ -237,3 +237,34 @@ def test_waterfall_links_calls_to_their_tasks() -> None:
     assert f'href="/waterfall?trace={poll.number}"' in drawing
     assert (call.is_call, poll.is_call) == (True, False)
     assert (call.shown()["task"], poll.shown()["task"]) == ('tg_"x', None)
+
+
+def call_of_a_script(ring: Waterfall, task: str, script: str, line: int, at: float) -> Span:
+    span = ring.begin("task", "tools/call", "buy", "shop", "ann", now=at, began=at)
+    span.belongs_to(task)
+    span.made_by(script, line)
+    return span
+
+
+def test_calls_of_a_script_are_drawn_below_the_request_that_started_it() -> None:
+    ring = Waterfall()
+    request = ring.begin("request", "tools/call", "run_script", "", "ann", now=1.0, began=1.0)
+    request.belongs_to("tg_script")
+    poll = ring.begin("request", "tasks/get", "tg_script", "", "ann", now=2.0, began=2.0)
+    poll.belongs_to("tg_script")
+    call = call_of_a_script(ring, "tg_call", "tg_script", 7, 3.0)
+    orphan = call_of_a_script(ring, "tg_other", "tg_forgotten", 2, 4.0)
+    plain = ring.begin("task", "tools/call", "buy", "shop", "ann", now=5.0, began=5.0)
+    assert parents_of(ring.latest()) == {
+        request.number: 0,
+        poll.number: 0,
+        call.number: request.number,
+        orphan.number: 0,
+        plain.number: 0,
+    }
+    drawing = svg(ring.latest(), 6.0)
+    assert '<a href="/tasks/tg_call"><text x="24"' in drawing
+    assert "line 7: shop: buy" in drawing
+    assert drawing.index("tg_call") < drawing.index("tasks/get")
+    assert (call.shown()["script"], call.shown()["line"]) == ("tg_script", 7)
+    assert (plain.shown()["script"], plain.shown()["line"]) == (None, None)

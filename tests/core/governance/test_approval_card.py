@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from taskgate.core.governance.approval import Binding, Verdict, Voted, apply, open_approval
 from taskgate.core.governance.approver import Approver
-from taskgate.core.governance.card import Card, card, excerpt, history_line, show_json
+from taskgate.core.governance.card import TAB, Card, card, excerpt, history_line, show_json
+from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.redaction.fields import compile_redaction
 
@@ -53,8 +54,23 @@ def test_characters_that_deceive_are_made_visible_and_listed() -> None:
 
 def test_script_is_shown_line_by_line_with_deceptive_characters_escaped() -> None:
     shown = made({"code": "x = 1\n# \u202e\r\nx", "token": "t0p"}, runs_script=True)
-    assert shown.script == "x = 1\n# \\u202e\\u000d\nx"
+    assert shown.script == "x = 1\n# \\u202e\nx"
     assert made({"code": "x = 1"}).script == made({"code": 7}, runs_script=True).script == ""
+
+
+def test_tabs_in_a_script_are_shown_as_such() -> None:
+    assert made({"code": "if x:\n\ty = '→'"}, runs_script=True).script == f"if x:\n{TAB}   y = '→'"
+
+
+def test_carriage_return_ends_the_line_of_a_shown_script() -> None:
+    """It ends a comment for the interpreter, so that what follows is code."""
+    assert made({"code": "# a comment\rbuy()"}, runs_script=True).script == "# a comment\\u000d\nbuy()"
+
+
+def test_card_has_the_plan_of_the_approval() -> None:
+    plan = PlannedScript((PlannedTool("shop__buy", Meets.DENIED, (1,)),))
+    approval = open_approval("ap_1", TWO, "rules[2]", BINDING, 1_000, plan=plan)
+    assert card(approval, TWO, {"code": ""}, compile_redaction([]), runs_script=True).plan == plan
 
 
 def test_a_cut_says_how_much_is_missing() -> None:

@@ -15,6 +15,7 @@ from typing import TypeAlias, assert_never
 
 from taskgate.core.globs import Glob
 from taskgate.core.governance.approver import Approver
+from taskgate.core.governance.script_plan import PlannedScript
 from taskgate.core.governance.workflow import OnTimeout, Workflow
 from taskgate.core.identity.roles import Permission, groups_in
 from taskgate.core.patterns import PatternKind
@@ -96,6 +97,8 @@ class Approval:
     """Why the arguments were not validated against the tool's input schema; empty if they were, or if there is no
     schema.
     """
+    plan: PlannedScript | None = None
+    """What a script would call, if the held call runs one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +187,21 @@ Outcome: TypeAlias = Changed | DecisionRefused
 
 
 def open_approval(
-    approval_id: str, workflow: Workflow, rule: str, binding: Binding, now_ms: int, *, unvalidated: str = ""
+    approval_id: str,
+    workflow: Workflow,
+    rule: str,
+    binding: Binding,
+    now_ms: int,
+    *,
+    unvalidated: str = "",
+    plan: PlannedScript | None = None,
 ) -> Approval:
     """Open an approval; its deadline is the earlier of the workflow's timeout and that of the binding."""
     deadline = now_ms + workflow.timeout_ms
     if binding.expires_at_ms > 0:
         deadline = min(deadline, binding.expires_at_ms)
     bound = replace(binding, expires_at_ms=deadline)
-    return Approval(approval_id, workflow.name, rule, bound, now_ms, unvalidated=unvalidated)
+    return Approval(approval_id, workflow.name, rule, bound, now_ms, unvalidated=unvalidated, plan=plan)
 
 
 def apply(approval: Approval, workflow: Workflow, event: ApprovalEvent) -> Outcome:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from taskgate.core.catalog.suspicions import character_flag, deceptive_characters, kinds_of, slices_of
 from taskgate.core.governance.approval import Approval, State, Verdict, Vote
+from taskgate.core.governance.script_plan import PlannedScript
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.redaction.difference import Difference, difference
 from taskgate.core.redaction.fields import Redaction
@@ -21,6 +22,8 @@ from taskgate.lazy_dataclass import dataclass
 
 LONGEST_CHANGE: Final = 4_000
 """Maximum number of characters of one changed value."""
+TAB: Final = "→"
+"""The beginning of a tab in code that is shown."""
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 
 
@@ -51,6 +54,8 @@ class Card:
     """Why the arguments were not validated against the tool's input schema; empty if they were."""
     script: str = ""
     """The code, line by line, if the call runs a script. It is also in the arguments."""
+    plan: PlannedScript | None = None
+    """What the script would call, as of the request."""
 
     @property
     def approvals_given(self) -> int:
@@ -101,14 +106,26 @@ def card(
         reason=approval.reason,
         url=url,
         unvalidated=approval.unvalidated,
-        script=_script(shown.value) if runs_script else "",
+        script=show_code(shown.value) if runs_script else "",
+        plan=approval.plan,
     )
 
 
-def _script(arguments: Any) -> str:
-    """The code as it is redacted in the arguments, with the same characters escaped."""
+def show_code(arguments: Any) -> str:
+    """Return the code as it is redacted in the arguments, with the same characters escaped, and tabs as `TAB` and spaces.
+
+    Lines end where the language ends them: after a carriage return alone, which ends a comment, the next line begins.
+    """
     code = arguments.get("code") if type(arguments) is dict else None
-    return _visible_text(code) if type(code) is str else ""
+    return _visible_text(_with_tabs(_with_line_ends(code))) if type(code) is str else ""
+
+
+def _with_line_ends(code: str) -> str:
+    return code.replace("\r\n", "\n").replace("\r", "\r\n") if "\r" in code else code
+
+
+def _with_tabs(code: str) -> str:
+    return code.replace("\t", TAB + " " * 3) if "\t" in code else code
 
 
 def _bounded(found: Difference) -> Difference:

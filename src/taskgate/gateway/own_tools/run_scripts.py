@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace
@@ -19,7 +21,7 @@ from taskgate.gateway.calls.durable_calls import TTL_META
 from taskgate.gateway.calls.task_contract import wants_handle
 from taskgate.gateway.governance.gated_call import GatedCall
 from taskgate.gateway.governance.pre_send_recheck import OWN_SERVER
-from taskgate.gateway.own_tools.script_plans import planned, refuse_faults
+from taskgate.gateway.own_tools.script_plans import plan_for_approvers, planned, refuse_faults
 from taskgate.gateway.own_tools.script_stubs import describe_tools
 from taskgate.gateway.own_tools.script_tool_parts import ScriptToolParts
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, refused, text_reply
@@ -42,6 +44,9 @@ async def run_script(parts: ScriptToolParts, request: Request, given: dict[str, 
         return text_reply(await planned(parts.lookup, request, given["code"], names))
     await refuse_faults(given["code"], names)
     approval = await _approval(parts, request)
+    if approval is not None:
+        plan = await planned(parts.lookup, request, given["code"], names)
+        approval = msgspec.structs.replace(approval, plan=plan_for_approvers(plan))
     new, key = _new_call(parts, request, given), idempotency_key(request)
     if "task" in request.params or wants_handle(request):
         if request.session is not None:

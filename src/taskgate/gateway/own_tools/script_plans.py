@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.decision import Decision, Denied, NeedsApproval, NeedsPolicy
+from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool, planned_script
 from taskgate.core.scripts.check_source import SourceFault, check_source
 from taskgate.core.scripts.names import PythonName
 from taskgate.core.scripts.plan import NamedCall, plan_of
@@ -34,13 +35,21 @@ async def planned(lookup: Lookup, request: Request, code: str, names: Sequence[P
     plan = await asyncio.to_thread(plan_of, code, names)
     return {
         "tools": [
-            {**_named(call), "meets": _meets(view.for_script(view.tools[call.tool]).decision)} for call in plan.tools
+            {**_named(call), "meets": _meets(view.for_script(view.tools[call.tool]).decision).value}
+            for call in plan.tools
         ],
         "unknown_tools": [_named(call) for call in plan.unknown],
         "computed_names_on_lines": list(plan.dynamic),
         "questions_on_lines": list(plan.asks),
         "faults": [_fault(each) for each in await _faults(code, names)],
     }
+
+
+def plan_for_approvers(plan: Mapping[str, Any]) -> PlannedScript:
+    """Return what is stored of a plan with an approval of the script."""
+    tools = [PlannedTool(tool["tool"], Meets(tool["meets"]), tuple(tool["lines"])) for tool in plan["tools"]]
+    unknown = [line for tool in plan["unknown_tools"] for line in tool["lines"]]
+    return planned_script(tools, unknown, plan["computed_names_on_lines"], plan["questions_on_lines"])
 
 
 async def _faults(code: str, names: Sequence[PythonName]) -> tuple[SourceFault, ...]:
@@ -58,12 +67,12 @@ def _fault(fault: SourceFault) -> dict[str, Any]:
     return {"line": fault.line, "problem": fault.problem, "instead": fault.instead}
 
 
-def _meets(decision: Decision) -> str:
+def _meets(decision: Decision) -> Meets:
     match decision:
         case NeedsApproval():
-            return "approval"
+            return Meets.APPROVAL
         case NeedsPolicy():
-            return "policy"
+            return Meets.POLICY
         case Denied():
-            return "denied"
-    return "forward"
+            return Meets.DENIED
+    return Meets.FORWARD

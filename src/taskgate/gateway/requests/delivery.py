@@ -117,9 +117,11 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
     def mark_sent(self) -> None:
         self.sent = True
 
-    def mark_accepted(self) -> None:
+    def mark_accepted(self, task_id: str) -> None:
         """The call is stored as a task, which runs whether or not this request is answered."""
         self.sent = True
+        if self.span is not None:
+            self.span.belongs_to(task_id)
 
     def use_inbox(self) -> None:
         self.inbox = True

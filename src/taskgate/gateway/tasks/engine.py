@@ -92,7 +92,7 @@ class TaskEngine:
         audit = self.audit_approval(approval, task_id) if approval is not None else None
         await yield_if_large(request)
         task, how = await self.records.accept(request, call, approval=approval, key=key, task_id=task_id, audit=audit)
-        request.delivery.mark_accepted()
+        request.delivery.mark_accepted(task.id)
         if how is Acceptance.JOINED:
             request.delivery.set_joined(JoinedCall(task.id, secrets.token_hex(8)))
         if how is not Acceptance.NEW and not held:

@@ -148,6 +148,8 @@ class TaskCall:
         now, began = clock.wall(), clock.monotonic()
         span = self._waterfall.begin("task", "tools/call", task.tool, task.server, task.principal, now=now, began=began)
         span.belongs_to(task.id)
+        if task.parent:
+            span.made_by(task.parent, task.script_line)
         state = "error"
         try:
             reply = await call

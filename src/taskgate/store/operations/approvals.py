@@ -39,7 +39,13 @@ MAX_COMPARED: Final = 200
 def new_held_call(tx: Transaction, request: ApprovalRequest, task_id: str | None) -> HeldCall:
     """Return an approval to be opened, with its deadline by the store's clock."""
     approval = approvals.open_approval(
-        request.id, request.workflow, request.rule, request.binding, tx.now_ms, unvalidated=request.unvalidated
+        request.id,
+        request.workflow,
+        request.rule,
+        request.binding,
+        tx.now_ms,
+        unvalidated=request.unvalidated,
+        plan=request.plan,
     )
     return HeldCall(approval, request.counted_as, request.wire_name, request.arguments, task_id)
 

@@ -1,0 +1,115 @@
+"""What the approver of a script sees of its calls before it runs: the tools that it names, and what a call of each would meet.
+
+It is made when the approval is requested and stored with it, so it contains names of tools and line numbers only, and no text of
+the script. It decides nothing: every call of the script is checked when it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+MAX_TOOLS: Final = 100
+MAX_LINES: Final = 20
+_SHOWN_LINES: Final = 5
+
+
+class Meets(StrEnum):
+    """What a call would meet under the present rules."""
+
+    FORWARD = "forward"
+    APPROVAL = "approval"
+    POLICY = "policy"
+    DENIED = "denied"
+
+
+_WORDS: Final = {
+    Meets.FORWARD: "allowed",
+    Meets.APPROVAL: "needs approval",
+    Meets.POLICY: "decided by policy",
+    Meets.DENIED: "denied",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTool:
+    """A tool that the script names. `lines` are the first lines that name it."""
+
+    tool: str
+    meets: Meets
+    lines: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedScript:
+    """The plan of a script, with limits on its length."""
+
+    tools: tuple[PlannedTool, ...] = ()
+    """In the order of their first lines."""
+    tools_left_out: int = 0
+    unknown_lines: tuple[int, ...] = ()
+    """Lines that name a tool which the scope does not have."""
+    computed_lines: tuple[int, ...] = ()
+    """Lines where the name of the tool is computed at run time, so that any tool of the scope may be called."""
+    question_lines: tuple[int, ...] = ()
+    """Lines that ask the caller."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan for programs."""
+        return {
+            "tools": [{"tool": tool.tool, "meets": tool.meets.value, "lines": list(tool.lines)} for tool in self.tools],
+            "tools_left_out": self.tools_left_out,
+            "unknown_tools_on_lines": list(self.unknown_lines),
+            "computed_names_on_lines": list(self.computed_lines),
+            "questions_on_lines": list(self.question_lines),
+        }
+
+
+def planned_script(
+    tools: Sequence[PlannedTool], unknown: Sequence[int] = (), computed: Sequence[int] = (), asks: Sequence[int] = ()
+) -> PlannedScript:
+    """Return the plan without what exceeds its limits. Tools that are not simply allowed are kept first."""
+    kept = sorted(tools, key=lambda tool: tool.meets is Meets.FORWARD)[:MAX_TOOLS]
+    names = {tool.tool for tool in kept}
+    shown = tuple(PlannedTool(tool.tool, tool.meets, _first(tool.lines)) for tool in tools if tool.tool in names)
+    return PlannedScript(shown, len(tools) - len(shown), _first(unknown), _first(computed), _first(asks))
+
+
+def meets_word(meets: Meets) -> str:
+    """What a call would meet, for people."""
+    return _WORDS[meets]
+
+
+def lines_text(lines: Sequence[int]) -> str:
+    """Line numbers in a few words."""
+    shown = ", ".join(map(str, lines[:_SHOWN_LINES]))
+    return f"line{'' if len(lines) == 1 else 's'} {shown}{', …' if len(lines) > _SHOWN_LINES else ''}"
+
+
+def plan_notes(plan: PlannedScript) -> tuple[str, ...]:
+    """What an approver must know besides the list of tools."""
+    notes = []
+    if plan.computed_lines:
+        notes.append(
+            f"tool names are computed at run time on {lines_text(plan.computed_lines)}: any tool may be called"
+        )
+    if plan.unknown_lines:
+        notes.append(f"tools that the scope does not have are named on {lines_text(plan.unknown_lines)}")
+    if plan.question_lines:
+        notes.append(f"the caller is asked on {lines_text(plan.question_lines)}")
+    return tuple(notes)
+
+
+def plan_summary(plan: PlannedScript) -> str:
+    """The plan in one line, without names of tools."""
+    count = len(plan.tools) + plan.tools_left_out
+    kinds = [(sum(1 for tool in plan.tools if tool.meets is meets), word) for meets, word in _WORDS.items()]
+    parts = [f"{number} {word}" for number, word in (*kinds, (plan.tools_left_out, "not listed")) if number]
+    named = f"names {count} tool{'' if count == 1 else 's'}" if count else "names no tools"
+    return "; ".join([f"{named}: {', '.join(parts)}" if parts else named, *plan_notes(plan)])
+
+
+def _first(lines: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sorted(set(lines))[:MAX_LINES])

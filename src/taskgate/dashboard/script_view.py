@@ -1,0 +1,96 @@
+"""Scripts for templates: the code, the plan, the calls, and the report of a script that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.governance.script_plan import Meets, PlannedScript, lines_text, meets_word, plan_notes
+from taskgate.dashboard import units
+from taskgate.dashboard.text_filters import clear
+
+LISTED: Final = 50
+"""Calls of each group in the report; the list of calls shows all of them."""
+_STATES: Final = {"forward": "approved", "approval": "awaiting_approval", "policy": "open", "denied": "denied"}
+"""The colours of what a call would meet."""
+_GROUPS: Final = {
+    "executed": "Executed",
+    "not_executed": "Not executed",
+    "unknown": "Outcome unknown",
+}
+
+
+def shown_plan(plan: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The plan of a script, with words for people."""
+    if plan is None:
+        return None
+    notes = plan_notes(
+        PlannedScript(
+            unknown_lines=tuple(plan["unknown_tools_on_lines"]),
+            computed_lines=tuple(plan["computed_names_on_lines"]),
+            question_lines=tuple(plan["questions_on_lines"]),
+        )
+    )
+    tools = [
+        {
+            "tool": clear(tool["tool"]),
+            "word": meets_word(Meets(tool["meets"])),
+            "state": _STATES[tool["meets"]],
+            "lines": lines_text(tool["lines"]),
+        }
+        for tool in plan["tools"]
+    ]
+    return {"tools": tools, "notes": notes, "left_out": plan["tools_left_out"]}
+
+
+def shown_calls(tree: Mapping[str, Any] | None, began_at: str | None = None) -> dict[str, Any] | None:
+    """The calls of a script. With `began_at`, each has the time since then."""
+    if tree is None:
+        return None
+    return {**tree, "calls": [_shown_call(call, began_at) for call in tree["calls"]]}
+
+
+def _shown_call(call: Mapping[str, Any], began_at: str | None) -> dict[str, Any]:
+    begin, end = call["created_at"], call["finished_at"]
+    return {
+        **call,
+        "tool": clear(call["tool"]),
+        "message": clear(call["message"])[:200],
+        "offset": units.duration(max(0, _ms(begin) - _ms(began_at))) if begin and began_at else "",
+        "took": units.duration(max(0, _ms(end) - _ms(begin))) if begin and end else "",
+    }
+
+
+def shown_report(result: bytes | None) -> dict[str, Any] | None:
+    """What a failed script executed, what it did not, and what is unknown; None if the result is no such report."""
+    try:
+        value: Any = wire.parse_strictly(result) if result is not None else None
+    except ValueError:
+        return None
+    found = value.get("structuredContent") if type(value) is dict else None
+    error, calls = (found.get("error"), found.get("calls")) if type(found) is dict else (None, None)
+    if type(error) is not dict or type(calls) is not dict:
+        return None
+    line = error.get("line")
+    return {
+        "type": clear(str(error.get("error_type", ""))),
+        "exception": clear(str(error.get("exception", "")))[:200],
+        "message": clear(str(error.get("message", "")))[:2_000],
+        "line": line if type(line) is int and line > 0 else None,
+        "groups": [_group(name, label, calls.get(name)) for name, label in _GROUPS.items()],
+    }
+
+
+def _group(name: str, label: str, calls: Any) -> dict[str, Any]:
+    listed = [call for call in calls if type(call) is dict] if type(calls) is list else []
+    rows = [
+        {"tool": clear(str(call.get("tool", ""))), "line": call.get("line"), "task_id": call.get("task_id")}
+        for call in listed[:LISTED]
+    ]
+    return {"name": name, "label": label, "count": len(listed), "calls": rows, "more": max(0, len(listed) - LISTED)}
+
+
+def _ms(time: str) -> int:
+    return round(datetime.fromisoformat(time).timestamp() * 1000)

@@ -1,0 +1,189 @@
+"""What people see of scripts: the plan on an approval, the calls in console and API, and the report of a failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.middle.test_console_frame import TOKENS
+from tests.middle.test_console_pages import operator
+from tests.scripts.test_running_scripts import ON, ended, shop, started, structured
+from tests.seam import Gateway, seam
+
+APPROVED = {"match": "taskgate:run_script", "action": "approve"}
+PLANNED = """name = "shop__" + "read"
+await shop.read(n=1)
+await shop.buy(n=2)
+await call_tool(name, n=3)
+await call_tool("shop__none")
+await ask("Which?")
+"""
+
+
+def rules(*rows: dict[str, str]) -> dict[str, Any]:
+    return {**ON, "governance": {"rules": list(rows)}}
+
+
+async def waiting(gate: Gateway) -> dict[str, Any]:
+    [row] = (await gate.operator("GET", "/api/v1/approvals")).json()
+    detail: dict[str, Any] = (await gate.operator("GET", f"/api/v1/approvals/{row['id']}")).json()
+    assert row["plan_summary"] == detail["plan_summary"]
+    return detail
+
+
+async def task_of(gate: Gateway, task_id: str, query: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = (await gate.operator("GET", f"/api/v1/tasks/{task_id}{query}")).json()
+    return found
+
+
+@seam
+async def test_approver_of_a_script_sees_which_tools_it_names_and_what_each_would_meet() -> None:
+    config = rules(APPROVED, {"match": "buy", "from": "script", "action": "deny"})
+    async with Gateway(config, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        await started(gate, caller, PLANNED)
+        detail = await waiting(gate)
+        assert detail["plan"] == {
+            "tools": [
+                {"tool": "shop__read", "meets": "forward", "lines": [2]},
+                {"tool": "shop__buy", "meets": "denied", "lines": [3]},
+            ],
+            "tools_left_out": 0,
+            "unknown_tools_on_lines": [5],
+            "computed_names_on_lines": [4],
+            "questions_on_lines": [6],
+        }
+        boss = await operator(gate)
+        page = await boss.text(f"/approvals/{detail['id']}")
+        plan = page.partition('aria-label="Plan"')[2].partition("</table>")[0]
+        assert plan.index("shop__read") < plan.index("shop__buy")
+        assert '<span class="state denied">' in plan
+        for path in ("/inbox", "/approvals"):
+            assert detail["plan_summary"] in await boss.text(path)
+
+
+@seam
+async def test_other_approvals_have_no_plan() -> None:
+    async with Gateway(rules({"match": "buy", "action": "approve"}), {"shop": shop()}) as gate:
+        caller = await gate.caller("2025", capabilities={"tasks": {}})
+        await caller.call("shop__buy", {"n": 1}, task={"ttl": 60_000})
+        detail = await waiting(gate)
+        assert (detail["plan"], detail["plan_summary"], detail["script_calls"], detail["script"]) == (
+            None,
+            None,
+            None,
+            "",
+        )
+
+
+@seam
+async def test_calls_of_an_approved_script_are_listed_with_the_approval_and_the_task() -> None:
+    async with Gateway(rules(APPROVED), {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, "await shop.read(n=1)\nawait shop.buy(n=2)")
+        detail = await waiting(gate)
+        assert detail["script_calls"]["calls"] == []
+        await gate.operator("POST", f"/api/v1/approvals/{detail['id']}/approve", {})
+        assert structured(await ended(caller, task))["result"] == "bought 2"
+        [row] = (await gate.operator("GET", "/api/v1/approvals?all=1")).json()
+        approved = (await gate.operator("GET", f"/api/v1/approvals/{row['id']}")).json()
+        calls = approved["script_calls"]["calls"]
+        assert [(call["tool"], call["line"], call["state"], call["executed"]) for call in calls] == [
+            ("shop__read", 1, "completed", "yes"),
+            ("shop__buy", 2, "completed", "yes"),
+        ]
+        assert (await task_of(gate, task))["script_calls"]["calls"] == calls
+        boss = await operator(gate)
+        for path in (f"/approvals/{row['id']}", f"/tasks/{task}"):
+            page = await boss.text(path)
+            assert all(f'href="/tasks/{call["task_id"]}"' in page for call in calls)
+
+
+@seam
+async def test_call_of_a_script_links_to_its_script() -> None:
+    async with Gateway(rules(), {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, "x = 1\nawait shop.buy(n=x)")
+        await ended(caller, task)
+        [call] = (await task_of(gate, task))["script_calls"]["calls"]
+        child = await task_of(gate, call["task_id"])
+        assert (child["parent"], child["script_line"], child["script_calls"]) == (task, 2, None)
+        assert f'href="/tasks/{task}"' in await (await operator(gate)).text(f"/tasks/{call['task_id']}")
+        spans = (await gate.operator("GET", "/api/v1/waterfall")).json()
+        [made] = [span for span in spans if span["script"] == task]
+        assert (made["task"], made["line"], made["name"]) == (call["task_id"], 2, "buy")
+        [asked] = [span for span in spans if span["kind"] == "request" and span["method"] == "tools/call"]
+        assert asked["task"] == task
+
+
+@seam
+async def test_waiting_script_shows_what_it_waits_for() -> None:
+    async with Gateway(rules({"match": "buy", "action": "approve"}), {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        code = "await asyncio.gather(shop.buy(n=1), sleep(5000))"
+        task = await started(gate, caller, code)
+        await gate.advance(5)
+        calls = (await task_of(gate, task))["script_calls"]["calls"]
+        assert [(call["tool"], call["state"], call["line"]) for call in calls] == [
+            ("shop__buy", "awaiting_approval", 1),
+            ("sleep", "waiting", 1),
+        ]
+        assert calls[1]["waits_until"] is not None
+        page = await (await operator(gate)).text(f"/tasks/{task}")
+        assert "sleep" in page.partition('id="calls"')[2].partition("</table>")[0]
+
+
+@seam
+async def test_calls_of_a_large_script_are_listed_in_pages() -> None:
+    async with Gateway(rules(), {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        code = "for n in range(6):\n    await asyncio.gather(*[shop.read(n=n) for _ in range(40)])"
+        task = await started(gate, caller, code)
+        await ended(caller, task)
+        first = (await task_of(gate, task))["script_calls"]
+        found, following = [call["task_id"] for call in first["calls"]], first["next"]
+        assert len(found) == 100
+        page = await (await operator(gate)).text(f"/tasks/{task}")
+        assert f"?calls_after={following}#calls" in page
+        while following is not None:
+            more = (await task_of(gate, task, f"?calls_after={following}"))["script_calls"]
+            found += [call["task_id"] for call in more["calls"]]
+            following = more["next"]
+        assert len(set(found)) == len(found) == 240
+        assert (await gate.operator("GET", f"/api/v1/tasks/{task}?calls_after=x")).status == 400
+        await (await operator(gate)).text(f"/tasks/{task}?calls_after=-1", 400)
+
+
+FAILS = """await shop.read(n=1)
+await shop.buy(n=2)
+{}["<img src=x onerror=alert(1)>"]
+"""
+
+
+@seam
+async def test_report_of_a_failed_script_is_on_its_page() -> None:
+    async with Gateway(rules(), {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, FAILS)
+        await ended(caller, task)
+        page = await (await operator(gate)).text(f"/tasks/{task}")
+        report = page.partition('id="report"')[2].partition("<h2>Arguments</h2>")[0]
+        assert "on line 3" in report
+        for heading in ("Executed (2)", "Not executed (0)", "Outcome unknown (0)"):
+            assert heading in report
+        assert f"--resume-of {task}" in report
+        assert "<img" not in page
+        completed = await started(gate, caller, "1")
+        await ended(caller, completed)
+        assert "--resume-of" not in await (await operator(gate)).text(f"/tasks/{completed}")
+
+
+@seam
+async def test_only_its_caller_and_operators_see_the_calls_of_a_script() -> None:
+    async with Gateway({**rules(), **TOKENS}, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025", token="agent-token-0123456789abcdef")
+        task = await started(gate, caller, "await shop.read(n=1)")
+        await ended(caller, task)
+        for name, status in (("agent", 200), ("other", 404)):
+            headers = {"authorization": f"Bearer {name}-token-0123456789abcdef"}
+            reply = await gate.http("GET", f"/api/v1/tasks/{task}", None, headers).done()
+            assert reply.status == status
