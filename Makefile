@@ -48,6 +48,7 @@ Measure
   make bench-replicas        several gateways on PostgreSQL
   make pause                 the longest time that any input of a peer blocks the gateway
   make retention             new tasks at the highest rate for ten minutes (MINUTES=10), and whether expired data is deleted as fast
+  make soak                  memory, files and disk under 60 minutes of mixed load (SOAK="--minutes 10")
   make takeover              CPU time of a restart with, and of taking over, 10,000 open tasks
 
 Real peers
@@ -206,6 +207,10 @@ bench-floor: $(STAMP)
 .PHONY: bench-growth
 bench-growth: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.growth $(GROWTH)
+
+.PHONY: soak
+soak: $(STAMP)
+	$(BIN)/python -m tests.benchmarks.soak $(SOAK)
 
 .PHONY: bench-peers
 bench-peers: $(STAMP) peers
