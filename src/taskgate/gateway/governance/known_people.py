@@ -51,6 +51,8 @@ class KnownPeople:
         self._approvers: dict[str, Approver] = {}
         self._noted_ms: dict[str, int] = {}
         self._revoked: dict[str, Revoked] = {}
+        self._revoked_ms: dict[str, int] = {}
+        """When a credential of each principal was last revoked."""
 
     async def load(self) -> None:
         """Load everything: at the start, and when another gateway may have changed it."""
@@ -58,6 +60,9 @@ class KnownPeople:
         people = await self._store.identity_records(PERSON)
         before = (self._revoked, dict(self._approvers))
         self._revoked = {record.name: msgspec.json.decode(record.body, type=Revoked) for record in revoked}
+        self._revoked_ms = {}
+        for record in revoked:
+            self._note_revoked(record.principal, self._revoked[record.name])
         for record in people:
             self._put(record.principal, frozenset(msgspec.json.decode(record.body, type=_Person).roles))
         # These were erased at another gateway, except those noted here so recently that they may not be stored yet.
@@ -119,6 +124,13 @@ class KnownPeople:
         issued = identity.claims.get("iat")
         return not isinstance(issued, (int, float)) or issued * 1000 <= revoked.at_ms
 
+    def was_revoked_since(self, principal: str, since_ms: int) -> bool:
+        """Return whether a credential of this principal was revoked at or after this time, by the store's clock."""
+        return self._revoked_ms.get(principal, -1) >= since_ms
+
+    def _note_revoked(self, principal: str, revoked: Revoked) -> None:
+        self._revoked_ms[principal] = max(revoked.at_ms, self._revoked_ms.get(principal, -1))
+
     async def revoke(self, name: str, principal: str, by: str, reason: str) -> None:
         """Revoke a token or a subject's credentials. `name` is the digest of a configured token, or the principal."""
         revoked = Revoked(by, self._store.now_ms(), reason)
@@ -127,6 +139,7 @@ class KnownPeople:
         kept = IdentityRecord(REVOKED, name, principal, FOR_EVER_MS, body)
         await self._store.keep_identity_record(kept, entry, announce=True)
         self._revoked[name] = revoked
+        self._note_revoked(principal, revoked)
         self._events.publish(CredentialsChanged())
         await self._store.forget_identity_records_of(CONSOLE_SESSION, principal)
         self._events.publish(CredentialsChanged())

@@ -35,6 +35,7 @@ from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.governance.evaluate import evaluate
 from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.governance.gated_call import GatedCall
+from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.strict_arguments import strict_digest
@@ -42,6 +43,7 @@ from taskgate.lazy_dataclass import dataclass
 
 OWN_SERVER: Final = "taskgate"
 """The server name of the gateway's own tools in rules and in the audit log. It is reserved."""
+CREDENTIAL_REVOKED: Final = "credential_revoked"
 _NOT_RUN = "The call was not executed."
 _ENTRIES: Final = {
     PatternKind.TOOL: (EntryKind.TOOL,),
@@ -57,6 +59,7 @@ class PreSendRecheck:
     _grants: StandingGrants
     _expiries: ApprovalExpiries
     _views: Views
+    _people: KnownPeople
 
     async def prepare(self, task: Task) -> None:
         """Fetch the server's lists if the call was approved, so that it is compared with the tool's current definition."""
@@ -77,6 +80,8 @@ class PreSendRecheck:
 
     def _stopped(self, task: Task, approval: Approval | None, now_ms: int) -> Stopped | None:
         plan = self._plan.value
+        if task.parent and self._people.was_revoked_since(task.principal, task.created_ms):
+            return Stopped(CREDENTIAL_REVOKED, "The credential of the caller of this script was revoked.")
         asked = GatedCall(
             task.principal,
             plan.governing.roles.get(task.principal, frozenset()),

@@ -19,6 +19,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.gateway.calls.lookup import unknown_tool
 from taskgate.gateway.catalog.tool_entries import schema_of
 from taskgate.gateway.catalog.views import ToolRef
+from taskgate.gateway.governance.pre_send_recheck import CREDENTIAL_REVOKED
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.strict_arguments import read_ahead
 from taskgate.gateway.scripts.call_outcomes import encode_outcome, raised_by
@@ -112,6 +113,10 @@ class ScriptCalls:
     ) -> tuple[Request, ToolRef, float | None]:
         if call.tool == OwnToolName.RUN_SCRIPT:
             raise CallerError("not_allowed", "A script cannot start scripts. The call was not executed.")
+        script = self._script
+        if self._parts.people.was_revoked_since(script.principal, script.created_ms):
+            text = "The credential of the caller of this script was revoked. The call was not executed."
+            raise CallerError(CREDENTIAL_REVOKED, text)
         plan, lookup = self._parts.lookup.plan.value, self._parts.lookup
         named = call_request(plan, self._script, call.tool, {})
         found = await lookup.tool(named, call.tool)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from taskgate.gateway.calls.durable_calls import DurableCalls
 from taskgate.gateway.calls.lookup import Lookup
+from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.sends import Recheck
 from taskgate.lazy_dataclass import dataclass
@@ -17,5 +18,6 @@ class ScriptParts:
     tasks: TaskEngine
     interpreter: ScriptInterpreter
     recheck: Recheck
+    people: KnownPeople
     key: bytes
     """Authenticates snapshots."""

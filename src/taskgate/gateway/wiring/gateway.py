@@ -49,7 +49,7 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
     )
     expiries = ApprovalExpiries(base.store)
     grants = StandingGrants(base.store, base.plan, expiries)
-    recheck = PreSendRecheck(base.plan, lists.catalogs, grants, expiries, lists.views)
+    recheck = PreSendRecheck(base.plan, lists.catalogs, grants, expiries, lists.views, base.people)
     running = wire_runs(base, lists, asking, recheck, accounts)
     denials = Denials(
         base.store, base.metrics, UnseenNames(base.plan, lists.catalogs, lists.views), base.history, base.usage
@@ -69,6 +69,7 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
             tasks=tasks,
             interpreter=base.interpreter,
             recheck=recheck,
+            people=base.people,
             key=base.script_key,
         ),
         base.events,
