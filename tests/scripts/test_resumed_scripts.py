@@ -108,3 +108,39 @@ async def test_rules_are_checked_again_for_a_resumed_script() -> None:
         told = structured(await ended(caller, task))
         assert told["error"]["executed"] == "no"
         assert store.count("buy") == 2
+
+
+@seam
+async def test_script_of_another_scope_is_not_resumed() -> None:
+    both = {"scopes": dict.fromkeys(("default", "other"), ON["scopes"]["default"])}
+    store = shop()
+    async with Gateway(both, {"shop": store}) as gate:
+        here, there = await gate.caller("2025"), await gate.caller("2025", scope="other")
+        failed = await started(gate, here, FAILING)
+        await ended(here, failed)
+        task = await started(gate, there, CORRECTED, resume_of=failed)
+        reply = await there.request("tasks/result", {"taskId": task})
+        assert (reply.error["data"]["error_type"], reply.error["data"]["executed"]) == ("unknown_task", "no")
+        assert store.count("buy") == 2
+
+
+def forget_results(gate: Gateway) -> None:
+    (database,) = gate.state.glob("*.db")
+    with sqlite3.connect(database) as writing:
+        writing.execute("DELETE FROM task_outcomes WHERE task_id IN (SELECT task_id FROM script_calls)")
+
+
+@seam
+async def test_call_whose_result_has_expired_fails_and_is_not_sent_again() -> None:
+    store = shop()
+    async with Gateway({**ON}, {"shop": store}) as gate:
+        failed = await started(gate, await gate.caller("2025"), FAILING)
+        await ended(await gate.caller("2025"), failed)
+        await gate.stop()
+        forget_results(gate)
+        await gate.start()
+        caller = await gate.caller("2025")
+        code = "try:\n    await shop.buy(n=1)\nexcept Exception as e:\n    told = tool_error(e)\n[told.type, told.executed]"
+        told = structured(await ended(caller, await started(gate, caller, code, resume_of=failed)))
+        assert told["result"] == ["result_expired", "yes"]
+        assert store.count("buy") == 2

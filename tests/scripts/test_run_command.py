@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.chaos.stage import Stage, set_stage
 
+import taskgate.client.sync
 from taskgate.cli.command_line import BadParameter
 from taskgate.cli.run_script import read_inputs
 from taskgate.client import connect
@@ -47,4 +48,17 @@ async def test_command_and_client_library_run_a_script(tmp_path: Path) -> None:
             result = await session.run_script(CODE, {"n": 1})
             assert result.structured_content is not None
             assert (result.structured_content["result"], result.structured_content["printed"]) == (2, "almost done\n")
-        assert stage.ledger.count("from a script") == 2
+
+        def blocking() -> tuple[object, object]:
+            with taskgate.client.sync.connect(stage.gateway.url) as session:
+                told = session.run_script(CODE, {"n": 2}).structured_content
+                assert told is not None
+                return told["result"], told["printed"]
+
+        assert await asyncio.to_thread(blocking) == (3, "almost done\n")
+        program, *words = stage.gateway.stdio_command()
+        async with connect([program, *words]) as session:
+            result = await session.run_script(CODE, {"n": 3})
+            assert result.structured_content is not None
+            assert result.structured_content["result"] == 4
+        assert stage.ledger.count("from a script") == 4
