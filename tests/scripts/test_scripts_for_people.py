@@ -187,3 +187,17 @@ async def test_only_its_caller_and_operators_see_the_calls_of_a_script() -> None
             headers = {"authorization": f"Bearer {name}-token-0123456789abcdef"}
             reply = await gate.http("GET", f"/api/v1/tasks/{task}", None, headers).done()
             assert reply.status == status
+
+
+@seam
+async def test_timeline_of_a_script_shows_when_it_waited_and_when_it_ran() -> None:
+    async with Gateway(rules(APPROVED), {"shop": shop(slow_s=20)}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, "await shop.buy(n=1)\n{}['x']")
+        await gate.advance(40)
+        assert [phase["kind"] for phase in (await task_of(gate, task))["phases"]] == ["waiting"]
+        await gate.operator("POST", f"/api/v1/approvals/{(await waiting(gate))['id']}/approve", {})
+        await ended(caller, task)
+        found = await task_of(gate, task)
+        assert [phase["kind"] for phase in found["phases"]] == ["waiting", "working"]
+        assert all("\n" not in step["detail"] for step in found["timeline"])

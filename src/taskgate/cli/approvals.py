@@ -218,7 +218,11 @@ def _script_lines(detail: dict[str, Any]) -> list[str]:
     plan = detail.get("plan")
     if not detail.get("script") or plan is None:
         return []
-    lines = ["Script:", *(f"  {number:4}  {line}" for number, line in enumerate(detail["script"].split("\n"), 1)), ""]
+    lines = [
+        "Script:",
+        *(f"  {number:4}  {line}" for number, line in enumerate(detail["script"].removesuffix("\n").split("\n"), 1)),
+        "",
+    ]
     lines.append(f"Plan: the script {detail['plan_summary']}")
     for tool in plan["tools"]:
         named = ", ".join(map(str, tool["lines"]))

@@ -82,7 +82,7 @@ class TaskPages:
             status=status,
             note=note,
             note_kind="bad" if status >= 400 else "",
-            task=task_line(row),
+            task=_with_status_of_script(task_line(row)) if row["script_calls"] is not None else task_line(row),
             drawn=_drawn(row),
             timeline=_with_offsets(row),
             arguments=excerpt(show_json(row["arguments"]), limit),
@@ -169,6 +169,13 @@ def task_line(row: Mapping[str, Any]) -> dict[str, Any]:
         "status": clear(row["message"] or "")[:500] or _STATUS.get(TaskState(row["state"]), ""),
         "share": share,
     }
+
+
+def _with_status_of_script(task: Mapping[str, Any]) -> dict[str, Any]:
+    """A script runs at the gateway, and the further lines of its message list its calls, which are shown by themselves."""
+    status = clear((task["message"] or "").partition("\n")[0])[:500]
+    running = task["state"] == TaskState.RUNNING.value
+    return {**task, "status": status or ("Running" if running else task["status"])}
 
 
 def _drawn(row: Mapping[str, Any]) -> Markup:

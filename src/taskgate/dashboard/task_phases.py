@@ -41,6 +41,10 @@ def phases(task: Task, held: HeldCall | None, now_ms: int) -> list[Phase]:
         decided = held.approval.decided_at_ms
         if decided is not None and held.approval.state is not State.OPEN:
             marks.append((decided, PhaseKind.WAITING, "approved, waiting for the caller"))
+    if task.script and task.state not in (TaskState.QUEUED, TaskState.AWAITING_APPROVAL, TaskState.APPROVED):
+        begin = held.approval.decided_at_ms if held is not None else task.created_ms
+        if begin is not None and (held is None or held.approval.state in (State.APPROVED, State.USED)):
+            marks.append((begin, PhaseKind.WORKING, "running the script"))
     attempt = task.last_attempt
     if attempt is not None and task.may_have_been_sent:
         marks.append((attempt.sent_at_ms, PhaseKind.WORKING, f"running on {attempt.upstream}"))

@@ -40,7 +40,9 @@ def timeline(
     if task.finished_ms is not None:
         is_tool_error = outcome_of_task(task) is CallOutcome.TOOL_ERROR
         ended = "tool error" if is_tool_error else task.state.value
-        steps.append((task.finished_ms, f"Finished: {ended}", task.status_message or ""))
+        # The further lines of a script's message list its calls, which are shown by themselves.
+        message = (task.status_message or "").partition("\n")[0] if task.script else task.status_message or ""
+        steps.append((task.finished_ms, f"Finished: {ended}", message))
     elif task.progress is not None:
         steps.append((task.updated_ms, "Progress", task.status_message or ""))
     steps.sort(key=lambda step: step[0])
