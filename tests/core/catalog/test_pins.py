@@ -17,7 +17,7 @@ from taskgate.core.catalog.suspicions import (
     FlagKind,
     _find_name,
     _flags_of_texts,
-    _is_plain,
+    _json_if_plain,
     _names_by_first_word,
     character_flag,
     deceptive_characters,
@@ -154,17 +154,17 @@ DEFINITION = st.recursive(
 @given(st.dictionaries(st.sampled_from(["name", "description", "inputSchema", "mail", "a\u200b"]), DEFINITION))
 def test_look_at_whole_definition_misses_no_flag_of_its_texts(tool: dict[str, Any]) -> None:
     references = _names_by_first_word(("mail", "mail__send_all"))
-    if _is_plain(tool, references):
+    if _json_if_plain(tool, references):
         assert _flags_of_texts(tool, references) == []
 
 
 def test_usual_definition_is_plain_and_names_of_other_servers_are_not() -> None:
-    assert _is_plain(TOOL, _names_by_first_word(("mail",)))
-    assert not _is_plain(TOOL, _names_by_first_word(("file",)))
-    assert not _is_plain({"name": "a", "description": "\nmail"}, {})
-    assert not _is_plain({"name": "\ud800"}, {})
-    assert not _is_plain({"name": "n" * (MAX_NAME + 1)}, {})
-    assert not _is_plain({"description": "n" * (MAX_DESCRIPTION + 1)}, {})
+    assert _json_if_plain(TOOL, _names_by_first_word(("mail",)))
+    assert not _json_if_plain(TOOL, _names_by_first_word(("file",)))
+    assert not _json_if_plain({"name": "a", "description": "\nmail"}, {})
+    assert not _json_if_plain({"name": "\ud800"}, {})
+    assert not _json_if_plain({"name": "n" * (MAX_NAME + 1)}, {})
+    assert not _json_if_plain({"description": "n" * (MAX_DESCRIPTION + 1)}, {})
 
 
 SERVER_NAMES = ("mail", "Mail.Box", "my-files", "my-files-2", "x_y", "ab")
@@ -190,3 +190,16 @@ def test_names_with_the_same_first_word_are_tried_the_longest_first() -> None:
 
 def test_a_name_that_begins_with_no_word_is_not_looked_for() -> None:
     assert _names_by_first_word(("--mail",)) == {}
+
+
+def test_plain_definition_with_names_that_differ_in_case_is_flagged() -> None:
+    twins = {"name": "pay", "inputSchema": {"properties": {"amount": {}, "Amount": {}}}}
+    assert [flag.kind for flag in suspicions(twins, ["other"])] == [FlagKind.AMBIGUOUS]
+
+
+def test_name_of_another_server_is_found_in_any_case_and_script() -> None:
+    for text in ("Use GitHub instead", "wie straße-GITHUB"):
+        assert [flag.kind for flag in suspicions({"name": "a", "description": text}, ["github"])] == [
+            FlagKind.OTHER_SERVER
+        ]
+    assert suspicions({"name": "a", "description": "githubs, straße"}, ["github"]) == ()

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taskgate.core import wire
 from taskgate.core.digest import digest, digest_of_bytes, digest_of_json
-from taskgate.core.strict_json import AmbiguousJson, JsonLimits, canonical, check, parse_strict
+from taskgate.core.strict_json import AmbiguousJson, JsonLimits, canonical, check, is_unambiguous_ascii, parse_strict
 from taskgate.core.text.confusables import first_confusable, fold, imitated_member, imitated_property
 
 
@@ -240,3 +241,82 @@ def test_names_that_differ_only_by_the_marks_piled_on_them_are_twins() -> None:
 
 def test_different_keys_beyond_ascii_are_not_ambiguous() -> None:
     check({"größe": 1, "länge": 2})
+
+
+def written_by_the_standard_library(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"b": [1, None, True], "a": {"Z": "x", "y": "</script>"}},
+        {"a": 1.5},
+        {"a": 1e16},
+        {"a": -0.0},
+        {"a": 2**70},
+        {"a": (1, 2)},
+        {"a": 'quote " and \\ and \n'},
+        {"ä": "ß", "z": "\u007f"},
+        {1: "a"},
+        [],
+        "text",
+    ],
+)
+def test_canonical_bytes_do_not_depend_on_the_encoder(value: Any) -> None:
+    assert canonical(value) == written_by_the_standard_library(value)
+
+
+plain_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(plain_values)
+def test_canonical_bytes_of_any_value_do_not_depend_on_the_encoder(value: Any) -> None:
+    assert canonical(value) == written_by_the_standard_library(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": 1, "A": 2},
+        {"x": [{"amount": 5, "Amount": 500}]},
+        {1: "a"},
+        {"a": float("nan")},
+        {"a": (1,)},
+        json.loads("[" * 70 + "]" * 70),
+        {"a": list(range(9_000))},
+    ],
+)
+def test_only_the_full_check_decides_about_odd_values(value: Any) -> None:
+    assert not is_unambiguous_ascii(value, wire.encode(value))
+
+
+@pytest.mark.parametrize("value", [{"a": 1, "b": {"A": "Text", "B": [1.5, 1e22, None]}}, {}, [], "x"])
+def test_plain_value_needs_no_full_check(value: Any) -> None:
+    check(value)
+    assert is_unambiguous_ascii(value, wire.encode(value))
+
+
+def test_bytes_that_are_no_json_are_not_unambiguous() -> None:
+    assert not is_unambiguous_ascii({}, b"{")
+
+
+names = st.text(alphabet="aAbB", min_size=1, max_size=2)
+ascii_values = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 9) | st.floats(0, 9) | names,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(ascii_values)
+def test_quick_check_accepts_nothing_that_the_full_check_refuses(value: Any) -> None:
+    if is_unambiguous_ascii(value, wire.encode(value)):
+        check(value)
+    else:
+        with pytest.raises(AmbiguousJson):
+            check(value)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.strict_json import AmbiguousJson, check
+from taskgate.core.strict_json import AmbiguousJson, check, is_unambiguous_ascii
 from taskgate.lazy_dataclass import dataclass
 
 MAX_DESCRIPTION = 8_192
@@ -48,7 +48,10 @@ class Flag:
 def suspicions(tool: Mapping[str, Any], other_servers: Iterable[str] = ()) -> tuple[Flag, ...]:
     """Return everything in a definition that a person should review before trusting it."""
     others = _names_by_first_word(tuple(other_servers))
-    flags = [] if _is_plain(tool, others) else _flags_of_texts(tool, others)
+    whole = _json_if_plain(tool, others)
+    if whole is not None and is_unambiguous_ascii(tool, whole):
+        return ()
+    flags = [] if whole is not None else _flags_of_texts(tool, others)
     try:
         check(dict(tool))
     except AmbiguousJson as error:
@@ -56,8 +59,8 @@ def suspicions(tool: Mapping[str, Any], other_servers: Iterable[str] = ()) -> tu
     return tuple(flags[:MAX_FLAGS])
 
 
-def _is_plain(tool: Mapping[str, Any], others: Names) -> bool:
-    """Whether one look at the whole definition shows that none of its texts needs a flag. Most definitions are like that.
+def _json_if_plain(tool: Mapping[str, Any], others: Names) -> bytes | None:
+    """Return the JSON of a definition if that alone shows that none of its texts needs a flag. Most definitions are like that.
 
     Without a backslash in its JSON, a definition contains its texts literally, each between quotes.
     """
@@ -65,10 +68,10 @@ def _is_plain(tool: Mapping[str, Any], others: Names) -> bool:
     try:
         whole = wire.encode(dict(tool))
     except (UnicodeError, TypeError, ValueError, OverflowError):
-        return False
+        return None
     if len(whole) > MAX_DESCRIPTION or _PLAIN.fullmatch(whole) is None or type(name) is not str or len(name) > MAX_NAME:
-        return False
-    return _find_name(whole.decode("ascii"), others) is None
+        return None
+    return whole if _find_name(whole.decode("ascii"), others) is None else None
 
 
 _PLAIN: Final = re.compile(rb"[\x20-\x5b\x5d-\x7e]*+")
@@ -157,7 +160,7 @@ def _names_by_first_word(names: tuple[str, ...]) -> Names:
 
 def _find_name(text: str, names: Names) -> str | None:
     """Return the first of the names that a text contains as whole words, as the text spells it; case does not matter."""
-    if not names:
+    if not names or (text.isascii() and names.keys().isdisjoint(_WORD.findall(text.lower()))):
         return None
     for word in _WORD.finditer(text):
         for name in names.get(word[0].casefold(), ()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.pin import Pin
 from taskgate.ports.approval_store import StoredPin
@@ -13,8 +14,12 @@ from taskgate.store.transaction import Transaction
 
 
 def pin_doc(pin: Pin) -> bytes:
-    # The standard library preserves integers of any size.
-    return json.dumps({"digest": pin.digest, "definition": pin.definition}, ensure_ascii=False).encode()
+    doc = {"digest": pin.digest, "definition": pin.definition}
+    try:
+        return wire.encode(doc)
+    except OverflowError:
+        # The standard library preserves integers of any size.
+        return json.dumps(doc, ensure_ascii=False).encode()
 
 
 def pin_from(server: str, tool: str, doc: bytes, by: str, at_ms: int) -> StoredPin:
