@@ -69,6 +69,9 @@ def approve(
     ] = None,
     exact: Annotated[bool, Option("--exact", help="With --grant: only calls with the same arguments.")] = False,
     whole_scope: Annotated[bool, Option("--whole-scope", help="With --grant: for all callers of the scope.")] = False,
+    same_script: Annotated[
+        bool, Option("--same-script", help="With --grant: only calls of the script that made this call.")
+    ] = False,
     yes: Annotated[bool, Option("-y", "--yes", help="Do not ask for confirmation.")] = False,
     gateway: Gateway = None,
     token: Token = None,
@@ -87,6 +90,7 @@ def approve(
         body: dict[str, Any] = {"reason": reason, "arguments_digest": detail["arguments_digest"]}
         if grant is not None:
             body["grant"] = {"minutes": grant, "exact_arguments": exact, "whole_scope": whole_scope}
+            body["grant"] |= {"same_script": True} if same_script else {}
         _print_message(_approved(api, full, body), as_json)
 
     ask_gateway(work, gateway, token, as_json)

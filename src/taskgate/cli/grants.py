@@ -80,7 +80,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         row["server"],
         row["principal"] or "(all)",
         row["scope"],
-        "as approved" if row["exact_arguments"] else "any",
+        ("as approved" if row["exact_arguments"] else "any") + (", one script" if row.get("script_digest") else ""),
         ", ".join(row["granted_by"]),
         ends,
     )

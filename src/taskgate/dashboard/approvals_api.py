@@ -22,7 +22,10 @@ _DECISION: Final = closed_object(
     arguments_digest=TEXT,
     passphrase=TEXT,
     grant=closed_object(
-        minutes={"type": "integer"}, exact_arguments={"type": "boolean"}, whole_scope={"type": "boolean"}
+        minutes={"type": "integer"},
+        exact_arguments={"type": "boolean"},
+        whole_scope={"type": "boolean"},
+        same_script={"type": "boolean"},
     ),
 )
 PAGED: Final = {
@@ -226,9 +229,10 @@ def _text(body: dict[str, Any], key: str) -> str | None:
 def _grant_wish(given: Any) -> GrantRequest | None:
     if given is None:
         return None
-    if type(given) is not dict or set(given) - {"minutes", "exact_arguments", "whole_scope"}:
-        raise ValueError("grant must be an object with minutes, exact_arguments and whole_scope")
+    if type(given) is not dict or set(given) - {"minutes", "exact_arguments", "whole_scope", "same_script"}:
+        raise ValueError("grant must be an object with minutes, exact_arguments, whole_scope and same_script")
     minutes = given.get("minutes", 60)
     if type(minutes) is not int:
         raise ValueError("grant.minutes must be a whole number")
-    return GrantRequest(minutes * 60_000, given.get("exact_arguments") is True, given.get("whole_scope") is True)
+    limits = (given.get(name) is True for name in ("exact_arguments", "whole_scope", "same_script"))
+    return GrantRequest(minutes * 60_000, *limits)

@@ -223,6 +223,7 @@ GRANT: Final = record(
     scope=text("scope that it covers"),
     principal=nullable(text("caller that it covers; null for all callers of the scope")),
     exact_arguments=flag("whether it covers only the approved arguments"),
+    script_digest=nullable(text("it covers only calls of the script with this digest; null for calls of any origin")),
     granted_by=texts("people who approved"),
     granted_at=time("time of the approval"),
     until=time("end of the grant"),

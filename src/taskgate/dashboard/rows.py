@@ -91,6 +91,7 @@ def grant_row(grant: Grant) -> dict[str, Any]:
         "scope": grant.scope,
         "principal": grant.principal,
         "exact_arguments": grant.arguments_digest is not None,
+        "script_digest": grant.script_digest,
         "granted_by": list(grant.granted_by),
         "granted_at": iso(grant.granted_at_ms),
         "until": iso(grant.until_ms),

@@ -336,6 +336,16 @@ def test_a_grant_for_the_whole_scope_covers_others_but_never_the_granter() -> No
     assert not covers(grant, WORKFLOW, replace(BINDING, principal="ann"), PEOPLE, 1_300)
 
 
+def test_grant_for_one_script_covers_only_calls_of_that_source() -> None:
+    bound = replace(APPROVED.binding, script_digest="sha256:one")
+    grant = grant_from(replace(APPROVED, binding=bound), "gr_1", 1_200, same_script=True)
+    assert covers(grant, WORKFLOW, bound, PEOPLE, 1_300)
+    for other in ("", "sha256:other"):
+        assert not covers(grant, WORKFLOW, replace(bound, script_digest=other), PEOPLE, 1_300)
+    with pytest.raises(GrantRefused):
+        grant_from(APPROVED, "gr_1", 1_200, same_script=True)
+
+
 def test_a_grant_for_the_whole_scope_stays_within_the_tenant() -> None:
     approved = replace(APPROVED, binding=replace(BINDING, principal="acme/agent"))
     grant = grant_from(approved, "gr_1", 1_200, whole_scope=True)

@@ -44,6 +44,8 @@ class Binding:
     expires_at_ms: int
     kind: PatternKind = PatternKind.TOOL
     scope: str = ""
+    script_digest: str = ""
+    """Of the source of the script that makes the call; empty for other calls."""
 
 
 class State(StrEnum):

@@ -50,6 +50,8 @@ class Grant:
     revoked_by: str = ""
     tenant: str = ""
     """The tenant of the caller of the approved call: the whole scope means callers of the same tenant."""
+    script_digest: str | None = None
+    """Covers only calls of the script with this source; None covers calls of any origin."""
 
 
 def grant_from(
@@ -61,6 +63,7 @@ def grant_from(
     longest_ms: int = MAX_GRANT_MS,
     exact_arguments: bool = False,
     whole_scope: bool = False,
+    same_script: bool = False,
 ) -> Grant:
     """Return a grant from an approval that was just given by as many people as its workflow requires."""
     if approval.state not in (State.APPROVED, State.USED):
@@ -71,6 +74,8 @@ def grant_from(
     if not people:
         raise GrantRefused("no person approved this call; a timeout gives no grant")
     bound = approval.binding
+    if same_script and not bound.script_digest:
+        raise GrantRefused("the call was not made by a script")
     return Grant(
         id=grant_id,
         workflow=approval.workflow,
@@ -85,6 +90,7 @@ def grant_from(
         granted_by=people,
         approval_id=approval.id,
         tenant=tenant_of(bound.principal),
+        script_digest=bound.script_digest if same_script else None,
     )
 
 
@@ -97,6 +103,7 @@ def covers(grant: Grant, workflow: Workflow, wanted: Binding, approvers: Mapping
         and (grant.server, grant.tool, grant.scope) == (wanted.server, wanted.tool, wanted.scope)
         and _is_for(grant, wanted.principal)
         and grant.arguments_digest in (None, wanted.arguments_digest)
+        and grant.script_digest in (None, wanted.script_digest)
         and grant.definition_digest == wanted.definition_digest
         and _people_still_count(grant, workflow, wanted, approvers)
     )

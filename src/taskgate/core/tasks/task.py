@@ -96,6 +96,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # For a call that a script made: the task of the script, and the line of the call in its source.
     parent: str = ""
     script_line: int = 0
+    # For a call that a script made: the digest of the source.
+    script_digest: str = ""
     # The local directory of the client, if it matters to the server: the task may run only there, also after a restart.
     place: str = ""
     server: str

@@ -79,6 +79,7 @@ def binding_of(plan: Plan, asked: GatedCall) -> Binding:
         0,
         asked.kind,
         asked.scope,
+        asked.script_digest,
     )
 
 

@@ -60,7 +60,9 @@ class CallGate:
     async def for_tool(self, request: Request, tool: ToolRef) -> ApprovalRequest | None:
         """Return the approval request that this call must wait for, or None if it may be sent."""
         arguments = bytes(request.members().get("arguments", Raw(b"{}")))
-        asked = gated_tool_call(request.caller, tool, arguments, from_script=bool(request.script))
+        asked = gated_tool_call(
+            request.caller, tool, arguments, from_script=bool(request.script), script_digest=request.script_digest
+        )
         return await self.settle(request, asked, tool.decision, tool.wire)
 
     async def settle(

@@ -30,9 +30,12 @@ class GatedCall:
     scope_revision: str = ""
     facts: CredentialFacts | None = None
     from_script: bool = False
+    script_digest: str = ""
 
 
-def gated_tool_call(caller: Caller, tool: ToolRef, arguments: bytes, *, from_script: bool = False) -> GatedCall:
+def gated_tool_call(
+    caller: Caller, tool: ToolRef, arguments: bytes, *, from_script: bool = False, script_digest: str = ""
+) -> GatedCall:
     """A call of a tool in the caller's view, or of an unlisted tool that the view permits."""
     return GatedCall(
         caller.principal,
@@ -47,6 +50,7 @@ def gated_tool_call(caller: Caller, tool: ToolRef, arguments: bytes, *, from_scr
         tool.revision,
         caller.facts,
         from_script,
+        script_digest,
     )
 
 

@@ -92,6 +92,7 @@ class PreSendRecheck:
             self.definition(task.server, task.tool),
             facts=task.facts,
             from_script=bool(task.parent),
+            script_digest=task.script_digest,
         )
         decision = self.evaluated(plan, asked, now_ms)
         if approval is None or approval.state is State.USED:

@@ -21,6 +21,8 @@ class GrantRequest:
     for_ms: int = DEFAULT_GRANT_MS
     exact_arguments: bool = False
     whole_scope: bool = False
+    same_script: bool = False
+    """Only for calls of the script that made the approved call."""
 
 
 @dataclass(frozen=True, slots=True)

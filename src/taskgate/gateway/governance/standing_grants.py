@@ -56,6 +56,7 @@ class StandingGrants:
                 for_ms=requested.for_ms,
                 exact_arguments=requested.exact_arguments,
                 whole_scope=requested.whole_scope,
+                same_script=requested.same_script,
             )
         except GrantRefused as problem:
             raise CallerError("invalid_params", f"No grant: {problem}.") from None

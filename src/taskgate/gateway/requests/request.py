@@ -56,6 +56,8 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Whether one of the gateway's own tools made the request on behalf of the caller."""
     script: str = ""
     """The task of the script that made the call; empty for calls of callers."""
+    script_digest: str = ""
+    """The digest of the source of that script."""
     vendor_id: str | None = None
     """The task id of the vendor method that made this call."""
     rerun_of: str = ""

@@ -55,8 +55,8 @@ def caller_of(plan: Plan, script: Task) -> Caller:
     )
 
 
-def call_request(plan: Plan, script: Task, tool: str, arguments: dict[str, Any]) -> Request:
-    """Return the `tools/call` request of a script."""
+def call_request(plan: Plan, script: Task, digest: str, tool: str, arguments: dict[str, Any]) -> Request:
+    """Return the `tools/call` request of a script. `digest` is that of its source."""
     params = {"name": tool, "arguments": arguments}
     message = Message(Kind.REQUEST, b'"script"', "tools/call", params, Raw(wire.encode(params)))
     return Request(
@@ -76,4 +76,5 @@ def call_request(plan: Plan, script: Task, tool: str, arguments: dict[str, Any])
         ),
         inner=True,
         script=script.id,
+        script_digest=digest,
     )

@@ -48,9 +48,11 @@ class PreparedStepCall:
 class ScriptCalls:
     """Prepares the calls of one script."""
 
-    def __init__(self, parts: ScriptParts, script: Task, earlier: EarlierCalls) -> None:
+    def __init__(self, parts: ScriptParts, script: Task, digest: str, earlier: EarlierCalls) -> None:
+        """`digest` is that of the source of the script."""
         self._parts = parts
         self._script = script
+        self._digest = digest
         self._earlier = earlier
 
     async def prepare(self, calls: Sequence[PendingCall]) -> list[PreparedStepCall]:
@@ -103,6 +105,7 @@ class ScriptCalls:
             generation=script.generation,
             parent=script.id,
             script_line=call.line,
+            script_digest=self._digest,
         )
         audit = self._parts.tasks.audit_approval(approval, draft.id) if approval is not None else None
         child_call = ChildCall(call.id, draft, approval, audit, records.pending_limits())
@@ -118,13 +121,13 @@ class ScriptCalls:
             text = "The credential of the caller of this script was revoked. The call was not executed."
             raise CallerError(CREDENTIAL_REVOKED, text)
         plan, lookup = self._parts.lookup.plan.value, self._parts.lookup
-        named = call_request(plan, self._script, call.tool, {})
+        named = call_request(plan, self._script, self._digest, call.tool, {})
         found = await lookup.tool(named, call.tool)
         tool = (await lookup.view(named)).for_script(found)
         if tool.entry is not None and not tool.entry.is_for_model:
             raise unknown_tool(call.tool)
         bound = bind_arguments(parameter_order(schema_of(tool.entry)), positional, keywords)
-        return call_request(plan, self._script, tool.wire, bound.arguments), tool, bound.timeout_s
+        return call_request(plan, self._script, self._digest, tool.wire, bound.arguments), tool, bound.timeout_s
 
 
 def _ask(call: PendingCall, positional: list[Any], keywords: dict[str, Any]) -> OpenCall:

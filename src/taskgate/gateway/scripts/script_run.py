@@ -21,6 +21,7 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.questions.question import ELICIT, Answer, Question
+from taskgate.core.scripts.code_digest import code_digest
 from taskgate.core.scripts.record import OpenCall, ScriptRecord
 from taskgate.core.scripts.snapshot_seal import SnapshotPlace, seal, verify
 from taskgate.core.tasks import endings
@@ -79,6 +80,8 @@ class ScriptRun:
         """Calls that the store refused when their step was stored."""
         self._asks: dict[int, asyncio.Task[Answer]] = {}
         self._earlier = EarlierCalls(self._records, (), ())
+        self._digest = ""
+        """Of the source."""
 
     async def run(self) -> None:
         """Run the script to its end, from its newest step. Returns early if it has ended or belongs to another gateway."""
@@ -99,6 +102,7 @@ class ScriptRun:
             await self._check_seal(stored)
         await self._check_interpreter(stored)
         given: dict[str, Any] = msgspec.json.decode(self._task.arguments)
+        self._digest = code_digest(given["code"])
         try:
             self._earlier = await self._read(
                 lambda: earlier_calls(self._records, self._task, given.get("resume_of"), self._record.reused)
@@ -206,7 +210,7 @@ class ScriptRun:
         if record.calls + len(step.calls) > limits.script_calls:
             text = f"a script may make {limits.script_calls} calls (limits.script_calls)"
             await self._fail(Failed(FailureReason.LIMIT, "too_many_calls", text, _line_of(step), StepOutput()))
-        prepared = await ScriptCalls(self._parts, self._task, self._earlier).prepare(step.calls)
+        prepared = await ScriptCalls(self._parts, self._task, self._digest, self._earlier).prepare(step.calls)
         waiting = frozenset(step.pending)
         before = [call for call in record.pending if call.number in waiting and call.number not in outcomes]
         record = replace(
