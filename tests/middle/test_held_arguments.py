@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -98,3 +99,29 @@ async def test_first_progress_of_a_held_call_names_its_task_and_page_at_once(gen
         meta = first["params"]["_meta"]
         assert meta["taskgate/approval"] == {"id": row["id"], "url": row["url"]}
         assert meta["io.modelcontextprotocol/related-task"] == {"taskId": row["task_id"]}
+
+
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+@seam
+async def test_progress_of_an_approved_call_no_longer_names_the_approval(generation: str) -> None:
+    server, release = Upstream("2025"), asyncio.Event()
+
+    async def wipe(call: Call) -> str:
+        await release.wait()
+        return "wiped"
+
+    server.tool("wipe", wipe, inputSchema=SCHEMA)
+    async with Gateway(held("warn"), {"shop": server}) as gate:
+        caller = await gate.caller(generation)
+        params = {"name": "shop__wipe", "arguments": {"disk": "a"}, "_meta": {"progressToken": "t"}}
+        exchange = caller.begin("tools/call", params)
+        await gate.advance(0.1)
+        (row,) = await approvals(gate)
+        assert (await gate.operator("POST", f"/api/v1/approvals/{row['id']}/approve", {})).json()["starts"] is True
+        seen = len(exchange.reply.messages)
+        await gate.advance(40)
+        later = exchange.reply.messages[seen:]
+        assert later
+        assert not any("taskgate/approval" in message["params"].get("_meta", {}) for message in later)
+        release.set()
+        assert (await exchange.done()).text == "wiped"

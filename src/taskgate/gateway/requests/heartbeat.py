@@ -19,13 +19,16 @@ class Heartbeat:
     """
 
     def __init__(self, request: Request, interval_s: float, text: str, meta: Mapping[str, Any] | None = None) -> None:
-        """`meta` is sent as `_meta` of each notification."""
         self._request = request
         self._interval_s = interval_s
-        self._text = text
-        self._more = {"_meta": dict(meta)} if meta else {}
+        self.describe(text, meta)
         self._started = clock.monotonic()
         self._timer: asyncio.TimerHandle | None = None
+
+    def describe(self, text: str, meta: Mapping[str, Any] | None = None) -> None:
+        """Set the text of the next notifications, and their `_meta`."""
+        self._text = text
+        self._more = {"_meta": dict(meta)} if meta else {}
 
     def start(self, *, at_once: bool = False) -> None:
         """Send the first progress after one interval, or `at_once` if the text is news to the caller."""

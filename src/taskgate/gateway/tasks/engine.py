@@ -132,15 +132,7 @@ class TaskEngine:
     async def hold_reply(self, request: Request, task: Task, *, waiting_for_people: bool, kept: bool = False) -> bytes:
         """Hold the reply for as long as the caller's delivery mode allows. Return the result, or a reference to the task."""
         delivery_mode = self.promotions.delivery_mode(request)
-        text = f"Running {task.wire_name}"
-        meta: dict[str, Any] = {}
-        if waiting_for_people:
-            page = self._approval_page(task)
-            if page is not None:
-                meta = {RELATED_TASK: {"taskId": task.id}, APPROVAL: {"id": task.approval_id, "url": page}}
-            where = f" An approver can decide at {page}." if page is not None else ""
-            text = f"Waiting for approval of {task.wire_name} as task {task.id}.{where}"
-        beat = Heartbeat(request, self.plan.value.calls.delivery.heartbeat_s, text, meta)
+        beat = Heartbeat(request, self.plan.value.calls.delivery.heartbeat_s, *self._held_text(task))
         began = clock.monotonic()
         # A person who waits at the caller's end needs the task and the page now, to have it approved.
         beat.start(at_once=waiting_for_people)
@@ -148,7 +140,8 @@ class TaskEngine:
         self.followers.add_held_call(task.id, request)
         self.held_replies.opened(task.id, promised=kept, joins=request.delivery.joined is not None)
         try:
-            task = await self.methods.wait(request, task, wait_s)
+            # An approved call runs: its heartbeats must no longer ask for an approval.
+            task = await self.methods.wait(request, task, wait_s, lambda now: beat.describe(*self._held_text(now)))
         except BaseException:
             if self.held_replies.cancelled(task.id) and not self.draining:
                 await self._cancel_unwanted(task)
@@ -163,6 +156,16 @@ class TaskEngine:
             return await self.result_reply(request, task)
         waited_s = clock.monotonic() - began
         return promotion_reply(request, task, self.records, delivery_mode, waited_s, page=self._approval_page(task))
+
+    def _held_text(self, task: Task) -> tuple[str, dict[str, Any]]:
+        """The text and `_meta` of the heartbeats of a held reply."""
+        if task.state is not TaskState.AWAITING_APPROVAL:
+            return f"Running {task.wire_name}", {}
+        page, meta, where = self._approval_page(task), dict[str, Any](), ""
+        if page is not None:
+            meta = {RELATED_TASK: {"taskId": task.id}, APPROVAL: {"id": task.approval_id, "url": page}}
+            where = f" An approver can decide at {page}."
+        return f"Waiting for approval of {task.wire_name} as task {task.id}.{where}", meta
 
     def _approval_page(self, task: Task) -> str | None:
         """The page on which approvers decide on the task, if it waits for an approval."""

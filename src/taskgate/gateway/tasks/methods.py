@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from taskgate import clock
@@ -143,7 +144,9 @@ class TaskMethods:
             raise about(task, GatewayFault("shutting_down", text, retry_after_s=5))
         return await self.final_result(request, task)
 
-    async def wait(self, request: Request, task: Task, limit_s: float) -> Task:
+    async def wait(
+        self, request: Request, task: Task, limit_s: float, when_changed: Callable[[Task], None] | None = None
+    ) -> Task:
         """The task when it has ended, or as it is when the time is up."""
         end = clock.monotonic() + limit_s
         while not task.state.is_terminal:
@@ -153,6 +156,8 @@ class TaskMethods:
             if not await self._records.changes.next_change(task.id, min(left, KEEP_ALIVE_S)) and left > KEEP_ALIVE_S:
                 request.delivery.outlet.hold_open()
             task = await self._records.find(request, task.id)
+            if when_changed is not None:
+                when_changed(task)
             if request.delivery.outlet.is_read:
                 self._start_if_requested(task, RunOn.RESULT)
         return task
