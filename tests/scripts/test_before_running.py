@@ -98,3 +98,67 @@ async def test_plan_lists_tools_and_what_they_meet_without_a_call() -> None:
         assert [tool["tool"] for tool in plan["unknown_tools"]] == ["shop.nope"]
         assert (plan["computed_names_on_lines"], plan["questions_on_lines"], plan["faults"]) == ([3], [5], [])
         assert store.count("read") == store.count("buy") == 0
+
+
+def large(count: int) -> Upstream:
+    """A server with many tools, listed in no order of their names."""
+    upstream = Upstream("2025")
+    for n in range(count):
+        number = (n * 7) % count
+
+        async def answer(call: Call) -> str:
+            return "done"
+
+        upstream.tool(f"tool_{number:04}", description=f"Handles the invoices of region {number}. " + "x" * 200)(answer)
+    return upstream
+
+
+def functions(stubs: str) -> list[str]:
+    [namespace] = ast.parse(stubs).body
+    assert isinstance(namespace, ast.ClassDef)
+    return [part.name for part in namespace.body if isinstance(part, ast.AsyncFunctionDef)]
+
+
+@seam
+async def test_large_scope_is_described_in_a_stable_order_and_found_by_search() -> None:
+    async with Gateway(ON, {"shop": large(400)}) as gate:
+        caller = await gate.caller("2025")
+        stubs, facts = texts((await caller.call("describe_tools", {})).result)
+        told = json.loads(facts)
+        assert len(stubs.encode()) == told["bytes"] <= 60_000
+        assert functions(stubs) == sorted(functions(stubs))
+        assert told["tools"] + told["omitted_count"] == 401, "with the tool that every server of the tests has"
+        assert len(told["omitted"]) <= 200
+        assert stubs == texts((await (await gate.caller("2026")).call("describe_tools", {})).result)[0]
+        last = told["omitted"][-1].removeprefix("shop__")
+        region = int(last.removeprefix("tool_"))
+        found = texts((await caller.call("describe_tools", {"search": f"invoices region {region}"})).result)[0]
+        assert last in functions(found)
+        size = (await gate.operator("GET", "/api/v1/scopes/default/tools")).json()["script_stubs"]
+        assert size["tools"] == 401
+        assert size["tokens"] == size["bytes"] // 4 > told["bytes"] // 4
+
+
+@seam
+async def test_tools_are_described_that_scripts_may_call() -> None:
+    rules = [
+        {"match": "buy", "from": "script", "action": "forward"},
+        {"match": "buy", "action": "deny"},
+        {"match": "read", "from": "script", "action": "deny"},
+    ]
+    async with Gateway({**ON, "governance": {"rules": rules}}, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        names = {tool["name"] for tool in await caller.tools()}
+        assert "shop__buy" not in names
+        assert "shop__read" in names
+        stubs, facts = texts((await caller.call("describe_tools", {})).result)
+        assert functions(stubs) == ["buy", "buy_now", "echo"]
+        assert functions(texts((await caller.call("describe_tools", {"search": "buy"})).result)[0])[0] == "buy"
+        size = (await gate.operator("GET", "/api/v1/scopes/default/tools")).json()["script_stubs"]
+        assert (size["tools"], size["bytes"]) == (3, json.loads(facts)["bytes"])
+
+
+@seam
+async def test_scope_without_scripts_has_no_size_of_stubs() -> None:
+    async with Gateway({}, {"shop": shop()}) as gate:
+        assert (await gate.operator("GET", "/api/v1/scopes/default/tools")).json()["script_stubs"] is None

@@ -541,6 +541,14 @@ SCOPE_TOOLS: Final = record(
     ),
     bytes=integer("size of the tool list in bytes"),
     tokens=integer("estimated size in tokens of a model"),
+    script_stubs=nullable(
+        record(
+            "the tools as `describe_tools` returns them for scripts; null if the scope has no scripts",
+            tools=integer("number of tools that scripts may call"),
+            bytes=integer("size of their signatures in bytes"),
+            tokens=integer("estimated size in tokens of a model"),
+        )
+    ),
     left_out=rows(record(what=text("`SERVER:TOOL` or a server"), why=text("reason")), "what is excluded"),
 )
 

@@ -28,6 +28,8 @@ from taskgate.dashboard.routes import (
     post,
 )
 from taskgate.dashboard.web import Answer, RequestProblem, json_answer, problem
+from taskgate.gateway.catalog.views import View
+from taskgate.gateway.own_tools.script_stubs import stubs_of_scope
 from taskgate.gateway.scope_record import facts_of
 from taskgate.gateway.services.console import ConsoleServices
 
@@ -102,18 +104,32 @@ class ScopesApi:
         """Every scope that this person may see, with the size of its tools/list."""
         rows = []
         for name in self._records.scopes(who):
-            tools = await self.tools(who, name)
+            tools = await self._listed_tools(who, name)
             size = {"tool_count": len(tools["tools"]), "left_out_count": len(tools["left_out"])}
             size |= {"list_bytes": tools["bytes"], "list_tokens": tools["tokens"]}
             rows.append({**self._row(name), **size})
         return rows
 
     async def tools(self, who: Approver, name: str) -> dict[str, Any]:
-        """The tools of a scope, their size in tools/list, and what is excluded for which reason. Raises RequestProblem."""
+        """The tools of a scope, their size in tools/list and as stubs for scripts, and what is excluded for which reason.
+
+        Raises RequestProblem.
+        """
+        listed, view = await self._listed_tools(who, name), await self._view(who, name)
+        stubs = await stubs_of_scope(view) if view.scope.scripts else None
+        size = None
+        if stubs is not None:
+            size = {"tools": stubs.tools, "bytes": stubs.size, "tokens": stubs.size // BYTES_A_TOKEN}
+        return {**listed, "script_stubs": size}
+
+    async def _view(self, who: Approver, name: str) -> View:
         plan = self._services.plan.value
         if name not in plan.scopes or not self._records.has_scope(who, name):
             raise RequestProblem(404, _NO_SUCH_SCOPE)
-        view = await self._services.lookup.views.view(plan, Caller(scope=name), NO_REQUEST)
+        return await self._services.lookup.views.view(plan, Caller(scope=name), NO_REQUEST)
+
+    async def _listed_tools(self, who: Approver, name: str) -> dict[str, Any]:
+        view, plan = await self._view(who, name), self._services.plan.value
         size = sum(len(entry) for entry in view.listing(EntryKind.TOOL, STATELESS_AUDIENCE))
         left_out = [
             {"what": f"{server}:{tool}", "why": why.reason.value if why is not None else "hidden"}

@@ -7,9 +7,10 @@ the script. It decides nothing: every call of the script is checked when it is m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
+
+from taskgate.lazy_dataclass import dataclass
 
 MAX_TOOLS: Final = 100
 MAX_LINES: Final = 20

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+import sys
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from taskgate.core.catalog.search import MAX_QUERY, MAX_RESULTS
+from taskgate.core.governance.decision import Denied
 from taskgate.core.scripts.names import PythonName
-from taskgate.core.scripts.stubs import DescribedTool, stubs_of
+from taskgate.core.scripts.stubs import DescribedTool, Stubs, stubs_of
 from taskgate.gateway.catalog.tool_entries import schema_of
 from taskgate.gateway.catalog.views import ToolRef, View
 from taskgate.gateway.own_tools.script_tool_parts import ScriptToolParts
@@ -19,29 +22,50 @@ from taskgate.gateway.scripts.script_tools import names_of
 from taskgate.late_imports import FUZZY, load
 
 MAX_BYTES: Final = 60_000
+MAX_OMITTED: Final = 200
+"""Names of omitted tools that are listed."""
+MADE_INLINE: Final = 50
+"""Stubs of up to this many tools are made on the event loop; those of more in a thread."""
 
 
 async def describe_tools(parts: ScriptToolParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    """Return the stubs, and how large they are beside the list of the same tools."""
+    """Return the stubs, and how large they are beside the list of the same tools.
+
+    A tool that only scripts may call is described; one that scripts may not call is not.
+    """
     view = await parts.lookup.view(request, listing=True)
-    found = [name for name in names_of(view) if is_listed(view, request, view.tools[name.tool])]
+    found = [name for name in names_of(view) if is_listed(view, request, view.for_script(view.tools[name.tool]))]
     if given.get("names") is not None:
         found = [name for name in found if _is_meant(name, view.tools[name.tool], set(given["names"]))]
     if given.get("search") is not None:
         await load(*FUZZY)
         hits = (await index_of(view)).search(given["search"][:MAX_QUERY], MAX_RESULTS)
         found = [name for name in found if name.tool in {hit.key for hit in hits}]
-    stubs = stubs_of([_described(view, name) for name in found], MAX_BYTES)
+    stubs = await _stubs(view, found, MAX_BYTES)
+    listed = [tool for name in found if is_listed(view, request, tool := view.tools[name.tool])]
     facts: dict[str, Any] = {
         "tools": stubs.tools,
         "bytes": stubs.size,
-        "bytes_in_tools_list": sum(
-            len(view.render_tool(view.tools[name.tool], audience_of(request))) for name in found
-        ),
+        "bytes_in_tools_list": sum(len(view.render_tool(tool, audience_of(request))) for tool in listed),
     }
     if stubs.omitted:
-        facts |= {"omitted": list(stubs.omitted), "note": "Pass names or search to see the omitted tools."}
+        facts |= {"omitted": list(stubs.omitted[:MAX_OMITTED]), "omitted_count": len(stubs.omitted)}
+        facts["note"] = "Pass names or search to see the omitted tools."
     return text_reply(stubs.text or "# No tool fits. Try other words, or no arguments.", facts)
+
+
+async def stubs_of_scope(view: View) -> Stubs:
+    """Return the stubs of all tools that scripts of the scope may call, without a limit on their size."""
+    tools = [(name, view.for_script(view.tools[name.tool])) for name in names_of(view)]
+    callable_ones = [name for name, tool in tools if tool.entry is not None and not isinstance(tool.decision, Denied)]
+    return await _stubs(view, callable_ones, sys.maxsize)
+
+
+async def _stubs(view: View, names: Sequence[PythonName], most_bytes: int) -> Stubs:
+    described = [_described(view, name) for name in names]
+    if len(described) <= MADE_INLINE:
+        return stubs_of(described, most_bytes)
+    return await asyncio.to_thread(stubs_of, described, most_bytes)
 
 
 def _is_meant(name: PythonName, tool: ToolRef, wanted: Collection[str]) -> bool:
