@@ -134,7 +134,7 @@ peers: $(STAMP)
 .PHONY: core
 core: $(STAMP)
 	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run --source=taskgate.core -m pytest -n 2 tests/core
+	$(BIN)/python -m coverage run --source=taskgate.core -m pytest -n 0 tests/core
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python tools/coverage_gate.py core
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib
 import os
+import pkgutil
 import shutil
 import sys
 from collections import Counter
@@ -39,6 +41,8 @@ from tests.harness.sharing import GroupScheduling, check_groups, group_of  # noq
 from tests.harness.trust_store import read_trust_store_once  # noqa: E402
 from tests.seam.circumstances import virtual_loop  # noqa: E402
 
+from taskgate import core  # noqa: E402
+
 if TYPE_CHECKING:
     from tests.harness.browser import Chromium
 
@@ -46,6 +50,7 @@ TraceFunction = Callable[[FrameType, str, Any], Any]
 NOT_RUN: Counter[str] = Counter()
 FAILED = pytest.StashKey[bool]()
 TRACER = pytest.StashKey[TraceFunction | None]()
+CORE_TRACER = pytest.StashKey[TraceFunction | None]()
 FORKED = "forked programs"
 NOT_FORKED: set[str] = set()
 MEASURES_PROGRAMS = "COVERAGE_PROCESS_CONFIG"
@@ -70,12 +75,32 @@ gc.disable()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    _stop_measuring_between_core_tests(session.config)
     try:
         return (yield)
     finally:
         gc.freeze()
         gc.enable()
+
+
+def _stop_measuring_between_core_tests(config: pytest.Config) -> None:
+    """With `make core`, everything but the import of core/ and the calls of its tests runs without tracing: tracing triples the
+    time of the collection. A process that distributes tests to workers executes none of them and measures nothing."""
+    measured = coverage.Coverage.current()
+    if measured is None:
+        return
+    if _distributes_tests(config):
+        sys.settrace(None)
+    elif measured.get_option("run:source") == [core.__name__]:
+        for module in pkgutil.walk_packages(core.__path__, f"{core.__name__}."):
+            importlib.import_module(module.name)
+        config.stash[CORE_TRACER] = sys.gettrace()  # type: ignore[misc]
+        sys.settrace(None)
+
+
+def _distributes_tests(config: pytest.Config) -> bool:
+    return bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
 
 
 def pytest_collection_finish() -> None:
@@ -113,6 +138,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "virtual_time: runs in the test's process, on a loop whose time is virtual")
     config.addinivalue_line("markers", "real_processes: in a module of virtual time, a test that needs real ones")
     config.addinivalue_line("markers", "starts_programs: set by itself; left out by `make quick`")
+    config.addinivalue_line(
+        "markers", "unmeasured: large input, or CPU time compared; left out of the measured coverage"
+    )
     config.addinivalue_line("markers", "peers(*names): needs these environments of tools/peers.py")
 
 
@@ -143,19 +171,23 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
 @contextlib.contextmanager
 def _measured_in_its_call(item: pytest.Item) -> Iterator[None]:
     """Tests of core/ are measured for coverage only while the test itself runs: tracing what pytest does around it takes several
-    times as long as a short test. Tests with generated input are not measured: examples that stand in the tests must reach every
-    branch of core/, the same in every run, and tracing makes a thousand generated inputs take three times as long."""
+    times as long as a short test. Tests with generated or large input are not measured: small examples that stand in the tests must
+    reach every branch of core/, the same in every run, and tracing makes a thousand inputs take three times as long."""
     tracer = sys.gettrace()
-    generated = isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)
-    if coverage.Coverage.current() is None or not (generated or item.nodeid.startswith("tests/core/")):
+    unmeasured = item.get_closest_marker("unmeasured") is not None or _is_generated(item)
+    if coverage.Coverage.current() is None or not (unmeasured or item.nodeid.startswith("tests/core/")):
         yield
         return
-    item.stash[TRACER] = None if generated else tracer  # type: ignore[misc]
+    item.stash[TRACER] = None if unmeasured else item.config.stash.get(CORE_TRACER, tracer)  # type: ignore[misc]
     sys.settrace(None)
     try:
         yield
     finally:
         sys.settrace(tracer)
+
+
+def _is_generated(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

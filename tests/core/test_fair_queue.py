@@ -245,6 +245,12 @@ def _served(callers: list[str], calls: int) -> float:
     return time.process_time() - began
 
 
+@pytest.mark.parametrize("callers", [1, 3, 300])
+def test_five_hundred_waiting_calls_are_served_or_give_up(callers: int) -> None:
+    _served([f"acme/caller-{number}" for number in range(callers)], 500)
+
+
+@pytest.mark.unmeasured
 @pytest.mark.parametrize(
     "callers",
     [["ann"], ["acme/ann"], [f"caller-{i}" for i in range(10_000)], [f"acme/caller-{i}" for i in range(10_000)]],

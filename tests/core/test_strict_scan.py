@@ -198,18 +198,28 @@ def test_broken_params_are_read_alike(value: Any, where: int, instead: bytes) ->
     assert_equal_reading(body[:at] + instead + body[at + 1 :])
 
 
+LARGE = {
+    "objects": [{}] * 4000,
+    "keys": {f"k{n}": n for n in range(4000)},
+    "nested": [[n, {"a": [n] * 40}] for n in range(100)],
+    "large in large": {
+        "long": ["x" * 40_000, {"y": ["z" * 40_000] * 3}],
+        "": {"": [1.5] * 9000},
+        'q"\\': [None] * 9000,
+    },
+    "long numbers": [12345678901234567890123] * 3000,
+    "one text": "x" * 100_000,
+    "many characters": ["ü\n\U0001f600" * 20_000, {"😀" * 30_000: "\\" * 40_000}],
+}
+SMALL = {"long": ["x" * 50, {"y": ["ü\n" * 9] * 3}], "": {"": [1.5] * 9}, 'q"\\': [None] * 9}
+
+
 @pytest.mark.parametrize(
     "value",
     [
-        [{}] * 4000,
-        {f"k{n}": n for n in range(4000)},
-        [[n, {"a": [n] * 40}] for n in range(100)],
-        {"long": ["x" * 40_000, {"y": ["z" * 40_000] * 3}], "": {"": [1.5] * 9000}, 'q"\\': [None] * 9000},
-        [12345678901234567890123] * 3000,
-        "x" * 100_000,
-        ["ü\n\U0001f600" * 20_000, {"😀" * 30_000: "\\" * 40_000}],
+        pytest.param(SMALL, id="small"),
+        *(pytest.param(value, id=name, marks=pytest.mark.unmeasured) for name, value in LARGE.items()),
     ],
-    ids=["objects", "keys", "nested", "large in large", "long numbers", "one text", "many characters"],
 )
 @pytest.mark.parametrize(("indent", "ascii_only"), [(None, True), (1, False)])
 def test_large_params_are_decoded_in_pieces(value: Any, indent: int | None, ascii_only: bool) -> None:
@@ -299,6 +309,7 @@ def test_members_and_elements_of_any_depth_are_found() -> None:
     assert finished(elements_in_slices(listed)) == [wire.Raw(DEEP), wire.Raw(b"2")]
 
 
+@pytest.mark.unmeasured
 def test_large_documents_beyond_the_limits_are_read_in_slices() -> None:
     body = b'{"jsonrpc":"2.0","id":1,"result":{"tools":[%b]}}' % b",".join([b'{"name":"x"}'] * 60_000)
     with pytest.raises(wire.BeyondLimits) as problem:

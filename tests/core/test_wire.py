@@ -279,6 +279,14 @@ def test_large_message_is_parsed_if_other_bytes_are_around_the_member(usual: byt
     assert bytes(READER.read(body).raw_result or b"") == wire.encode({"text": LARGE})
 
 
+def test_large_request_of_usual_form_is_cut_out() -> None:
+    params = {"text": LARGE}
+    value = {"jsonrpc": "2.0", "id": 7, "method": "m", "params": params}
+    cut = wire._cut_out(value, wire.encode(value))
+    assert cut is not None
+    assert bytes(cut["params"]) == wire.encode(params)
+
+
 def test_large_notification_keeps_exact_bytes() -> None:
     message = READER.read(wire.encode({"jsonrpc": "2.0", "method": "n", "params": {"text": LARGE}}))
     assert message.kind is Kind.NOTIFICATION

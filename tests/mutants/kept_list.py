@@ -11,6 +11,7 @@ import yaml
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 LIST = HERE / "mutants.yaml"
+LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 LEFT_OUT_MARK = "long"
 """Tests with this mark are not run on mutants; those that start a program or a database are."""
 
@@ -37,7 +38,7 @@ class NotFound(Exception):
 
 @cache
 def mutants() -> tuple[Mutant, ...]:
-    rows = yaml.safe_load(LIST.read_text())
+    rows = yaml.load(LIST.read_text(), LOADER)
     return tuple(Mutant(row["name"], row["before"], row["after"], tuple(row["tests"]), row["why"]) for row in rows)
 
 

@@ -29,6 +29,7 @@ from taskgate.lifecycle import lifecycle
 
 HOST = "127.0.0.1"
 FIRST_PORT = 7467
+LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 DUMPER = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
 
 
@@ -115,7 +116,7 @@ class Gateway:
 
     def write(self, config: Mapping[str, Any] | str) -> None:
         """Write the configuration file; upstreams that it does not mention are added to its servers."""
-        tree = dict(yaml.safe_load(config) or {}) if isinstance(config, str) else dict(config)
+        tree = dict(yaml.load(config, LOADER) or {}) if isinstance(config, str) else dict(config)
         servers = {name: dict(server) for name, server in (tree.get("servers") or {}).items()}
         for name, upstream in self.upstreams.items():
             servers[name] = {"url": upstream.url, **servers.get(name, {})}

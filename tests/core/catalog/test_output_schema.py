@@ -23,6 +23,13 @@ NODE = {
 }
 
 
+def test_notices_name_their_kind_and_its_facts() -> None:
+    assert task_notice("tg_1", "working", "m")[NOTICE] == {
+        "kind": "task", "message": "m", "task_id": "tg_1", "status": "working"
+    }  # fmt: skip
+    assert cut_notice(9, 5, "m")[NOTICE] == {"kind": "cut", "message": "m", "original_bytes": 9, "limit_bytes": 5}
+
+
 def fits(schema: Any, value: Any) -> bool:
     return Draft202012Validator(schema).is_valid(value)
 
