@@ -31,7 +31,7 @@ from taskgate.gateway.plan import Live
 from taskgate.gateway.tasks.sends import TaskSends
 from taskgate.gateway.tasks.task_changes import TaskChanges
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.ports.approval_store import Decided, HeldCall
+from taskgate.ports.approval_store import Decided, FirstPin, HeldCall
 from taskgate.ports.catalog_store import KeptCatalog
 from taskgate.ports.personal_data_store import Erased
 from taskgate.ports.scope_store import KeptScope
@@ -351,8 +351,8 @@ async def test_every_change_of_what_is_kept_in_memory_counts_its_revision_up(
 
 async def test_of_two_first_pins_the_first_one_holds(a: PostgresStore, b: PostgresStore) -> None:
     ours, theirs = Pin("sha256:1", {"name": "t"}), Pin("sha256:2", {"name": "t"})
-    assert await a.put_first_pin("s", "t", ours) == ours
-    assert await b.put_first_pin("s", "t", theirs) == ours
+    assert await a.put_first_pins([FirstPin("s", "t", ours)]) == (ours,)
+    assert await b.put_first_pins([FirstPin("s", "t", theirs), FirstPin("s", "u", theirs)]) == (ours, theirs)
 
 
 async def test_a_scope_that_two_gateways_end_is_recorded_once(a: PostgresStore, b: PostgresStore) -> None:

@@ -5,8 +5,8 @@ An approval and its task change in one transaction, so exactly one of many concu
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -96,6 +96,15 @@ class StoredPin(msgspec.Struct, frozen=True):
     at_ms: int
 
 
+class FirstPin(NamedTuple):
+    """A definition that is seen for the first time, and the record of it."""
+
+    server: str
+    tool: str
+    pin: Pin
+    audit: AuditEntry | None = None
+
+
 class StoredReceipt(msgspec.Struct, frozen=True):
     """The data with which a channel finds its message about an approval. `place` identifies the channel, also after a restart."""
 
@@ -178,8 +187,8 @@ class ApprovalStore(Protocol):
         self, server: str, tool: str, pin: Pin, *, by: str = "", audit: AuditEntry | None = None
     ) -> None: ...
 
-    async def put_first_pin(self, server: str, tool: str, pin: Pin, *, audit: AuditEntry | None = None) -> Pin:
-        """Pin a definition on first use unless there is a pin; return the pin that is stored."""
+    async def put_first_pins(self, first: Sequence[FirstPin]) -> tuple[Pin, ...]:
+        """Pin definitions on first use, except those that have a pin; return the pins that are stored, in this order."""
         ...
 
     async def receipts(self, limit: int = 50_000) -> tuple[StoredReceipt, ...]: ...

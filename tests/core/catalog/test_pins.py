@@ -181,6 +181,13 @@ def test_names_of_servers_are_found_as_whole_words(text: str) -> None:
     assert _find_name(text, _names_by_first_word(SERVER_NAMES)) == (found[0] if found else None)
 
 
+def test_name_is_found_among_many_names() -> None:
+    names = _names_by_first_word((*SERVER_NAMES, *(f"server{number}" for number in range(200))))
+    assert _find_name("use my-files here", names) == "my-files"
+    assert _find_name("Ask SERVER199.", names) == "SERVER199"
+    assert _find_name("server200 and my-filesystem", names) is None
+
+
 def test_names_with_the_same_first_word_are_tried_the_longest_first() -> None:
     names = _names_by_first_word(SERVER_NAMES)
     assert _find_name("use my-files here", names) == "my-files"

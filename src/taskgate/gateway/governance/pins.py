@@ -7,7 +7,7 @@ in memory and in the store. A change ends open approvals of the old definition, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from taskgate.core.audit.chain import AuditEntry
@@ -24,6 +24,7 @@ from taskgate.gateway.catalog.quarantine import Quarantine
 from taskgate.gateway.events import DefinitionChanged, EventHub
 from taskgate.gateway.plan import Live, Plan
 from taskgate.lazy_dataclass import dataclass
+from taskgate.ports.approval_store import FirstPin
 from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
 from taskgate.turns import PORTION
@@ -68,6 +69,8 @@ class Pins:
         self._unaccepted: dict[Key, Unaccepted] = {}
         self._interfaces: dict[str, Mapping[str, Interface]] = {}
         """Interfaces by server and URI."""
+        self._first: list[FirstPin] = []
+        """First pins that the next job stores."""
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
@@ -192,15 +195,29 @@ class Pins:
             return
         if server_known:
             log.warning(f"new {what}", server=key[0], tool=key[1])
-        self._pinned[key] = Pin(found.digest, definition)
-        self._run(self._pin_first(key, definition))
+        pin = self._pinned[key] = Pin(found.digest, definition)
+        if not self._first:
+            self._run(self._store_first_pins())
+        self._first.append(FirstPin(*key, pin, _entry("tool_pinned", key, found.digest)))
 
-    async def _pin_first(self, key: Key, definition: Mapping[str, Any]) -> None:
-        """Store the first pin. If another gateway pinned another definition first, this one counts as changed."""
-        ours = self._pinned[key]
-        holds = await self._store.put_first_pin(*key, ours, audit=_entry("tool_pinned", key, ours.digest))
-        if holds.digest == ours.digest:
-            return
+    async def _store_first_pins(self) -> None:
+        """Store all first pins that were found since this job was created, in portions."""
+        first, self._first = self._first, []
+        for begin in range(0, len(first), PORTION):
+            portion = first[begin : begin + PORTION]
+            try:
+                await self._pin_first(portion)
+            except Exception:  # one definition that cannot be stored must not prevent the others
+                for each in portion:
+                    await self._guarded(self._pin_first([each]))
+
+    async def _pin_first(self, first: Sequence[FirstPin]) -> None:
+        for ours, holds in zip(first, await self._store.put_first_pins(first), strict=True):
+            if holds.digest != ours.pin.digest:
+                self._pinned_elsewhere((ours.server, ours.tool), ours.pin.definition, holds)
+
+    def _pinned_elsewhere(self, key: Key, definition: Mapping[str, Any], holds: Pin) -> None:
+        """Another gateway pinned another definition first, so this one counts as changed."""
         self._pinned[key] = holds
         mode = self._plan.value.governing.pins
         if key[1].startswith(RESOURCE_PREFIX):

@@ -7,7 +7,7 @@ import json
 from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.pin import Pin
-from taskgate.ports.approval_store import StoredPin
+from taskgate.ports.approval_store import FirstPin, StoredPin
 from taskgate.ports.topics import PINS
 from taskgate.store.operations.audit import record_audit
 from taskgate.store.transaction import Transaction
@@ -34,8 +34,9 @@ def put_pin(tx: Transaction, server: str, tool: str, pin: Pin, *, by: str, audit
         record_audit(tx, audit)
 
 
-def put_first_pin(tx: Transaction, server: str, tool: str, pin: Pin, audit: AuditEntry | None) -> Pin:
+def put_first_pin(tx: Transaction, first: FirstPin) -> Pin:
     """Pin a definition on first use. If several gateways do so, the first one wins and its pin is returned."""
+    server, tool, pin, audit = first
     if tx.run("put_first_pin", server=server, tool=tool, doc=pin_doc(pin), by="", at_ms=tx.now_ms).rowcount == 1:
         tx.announce(PINS, f"{server}/{tool}")
         if audit is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.pin import Pin
 from taskgate.core.governance.approval import ApprovalEvent
@@ -14,6 +16,7 @@ from taskgate.ports.approval_store import (
     AuditOf,
     Consequence,
     Decided,
+    FirstPin,
     HeldCall,
     HeldPage,
     PendingLimits,
@@ -99,9 +102,10 @@ class ApprovalView(StoreView):
             lambda tx: pins.put_pin(tx, server, tool, pin, by=by, audit=audit), _pin_locks(server, tool)
         )
 
-    async def put_first_pin(self, server: str, tool: str, pin: Pin, *, audit: AuditEntry | None = None) -> Pin:
+    async def put_first_pins(self, first: Sequence[FirstPin]) -> tuple[Pin, ...]:
+        names = tuple(name for each in first for name in _pin_locks(each.server, each.tool).names)
         return await self._write_or_fault(
-            lambda tx: pins.put_first_pin(tx, server, tool, pin, audit), _pin_locks(server, tool)
+            lambda tx: tuple(pins.put_first_pin(tx, each) for each in first), Locks(names=names)
         )
 
     async def receipts(self, limit: int = 50_000) -> tuple[StoredReceipt, ...]:
