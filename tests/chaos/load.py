@@ -100,7 +100,7 @@ class Load:
             except (httpx2.HTTPError, AssertionError, KeyError):
                 await asyncio.sleep(0.1)
 
-    async def settle(self, patience_s: float) -> None:
+    async def settle(self, max_wait_s: float) -> None:
         """Read the ending of every task that was acknowledged, once more."""
         async with self._http() as http:
             caller = await self._session(http)
@@ -108,15 +108,15 @@ class Load:
 
             async def one(promise: Promise) -> None:
                 async with gate:
-                    await self._read(promise, caller, patience_s)
+                    await self._read(promise, caller, max_wait_s)
 
             await asyncio.gather(*(one(promise) for promise in self.promises if promise.task_id is not None))
 
-    async def _read(self, promise: Promise, caller: HttpSession, patience_s: float) -> None:
+    async def _read(self, promise: Promise, caller: HttpSession, max_wait_s: float) -> None:
         """The ending as bytes. Tasks without authentication go by their id, so any session may read them."""
         try:
             try:
-                async with asyncio.timeout(patience_s):
+                async with asyncio.timeout(max_wait_s):
                     ended = await caller.ask("tasks/result", {"taskId": promise.task_id})
             except TimeoutError:
                 return

@@ -21,7 +21,7 @@ KILLS_PER_STORE = 25
 
 
 async def torment(
-    folder: Path, kills: int, callers: int, seed: int, fate: str | None = None, patience_s: float = 60.0
+    folder: Path, kills: int, callers: int, seed: int, fate: str | None = None, max_wait_s: float = 60.0
 ) -> list[str]:
     """Kill so many times, let everything come to its end, kill once more, and read every ending again."""
     chance = random.Random(seed)
@@ -35,10 +35,10 @@ async def torment(
             await stage.gateway.reborn(fate)
         load.stop()
         await asyncio.wait_for(busy, 120)
-        await load.settle(patience_s)
+        await load.settle(max_wait_s)
         await stage.gateway.kill()
         await stage.gateway.reborn(fate)
-        await load.settle(patience_s)
+        await load.settle(max_wait_s)
         settled = [promise for promise in load.promises if promise.task_id is not None]
         told = sum(1 for promise in settled if promise.unknown)
         print(f"{kills} kills, {len(load.promises)} calls, {len(settled)} acknowledged tasks, {told} unknown")
@@ -69,7 +69,7 @@ SABOTAGED = [
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("fate", "expected"), SABOTAGED)
 async def test_the_checker_notices_a_sabotaged_build_under_load(tmp_path: Path, fate: str, expected: str) -> None:
-    found = await torment(tmp_path, kills=2, callers=12, seed=7, fate=fate, patience_s=0.5)
+    found = await torment(tmp_path, kills=2, callers=12, seed=7, fate=fate, max_wait_s=0.5)
     assert any(expected in complaint for complaint in found), found
 
 
@@ -98,7 +98,7 @@ async def test_the_checker_notices_a_sabotaged_build(tmp_path: Path, fate: str, 
         killed = time.time()
         await stage.gateway.kill()
         await stage.gateway.reborn()
-        await load.settle(patience_s=10)
+        await load.settle(max_wait_s=10)
         found = complaints(load.promises, stage.ledger.executions(), [killed])
     assert any(expected in complaint for complaint in found), found
 

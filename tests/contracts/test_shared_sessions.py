@@ -84,7 +84,7 @@ async def until_renewed(store: PostgresStore, now_ms: int) -> None:
 
 async def until_it_may_judge(store: PostgresStore) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while not store.engine.presence.may_judge:
+        while not store.engine.presence.may_declare_dead:
             await asyncio.sleep(0.02)
 
 

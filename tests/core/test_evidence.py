@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 from tests.harness.cpu_time import untraced
 
-from taskgate.core.evidence import Body, Cure, Evidence, FailureVerdict, Moment, judge
+from taskgate.core.evidence import Body, Cure, Evidence, FailureVerdict, Moment, failure_verdict
 from taskgate.core.tool_class import ToolClass
 from taskgate.mcp.failures import REFUSALS, Executed
 
@@ -45,7 +45,7 @@ def test_no_verdict_is_wrong_for_a_server_that_obeys_the_table(round_number: int
     earlier = round_number > 1
     with untraced():
         for evidence in EVERYTHING:
-            verdict = judge(evidence, round_number=round_number, tool_class=tool_class)
+            verdict = failure_verdict(evidence, round_number=round_number, tool_class=tool_class)
             can, must = can_have_run(evidence), must_have_run(evidence)
             match verdict.executed:
                 case Executed.NO:
@@ -64,13 +64,13 @@ def test_an_answer_is_never_sent_again() -> None:
     answers = [evidence for evidence in EVERYTHING if evidence.body is Body.ANSWER]
     with untraced():
         for evidence, tool_class, round_number in product(answers, ToolClass, ROUNDS):
-            verdict = judge(evidence, round_number=round_number, tool_class=tool_class)
+            verdict = failure_verdict(evidence, round_number=round_number, tool_class=tool_class)
             assert verdict == FailureVerdict(Executed.YES, None, answered=True)
 
 
 def test_a_ping_is_asked_for_only_while_it_could_change_the_verdict() -> None:
     for evidence in EVERYTHING:
-        if judge(evidence).cure is Cure.ASK:
+        if failure_verdict(evidence).cure is Cure.ASK:
             assert evidence.status == 400
             assert evidence.in_session
             assert evidence.ping_refused is None
@@ -108,15 +108,15 @@ def test_a_ping_is_asked_for_only_while_it_could_change_the_verdict() -> None:
 def test_the_rows_of_the_table_for_a_call_that_may_run_once(
     evidence: Evidence, executed: Executed, cure: Cure | None
 ) -> None:
-    verdict = judge(evidence)
+    verdict = failure_verdict(evidence)
     assert (verdict.executed, verdict.cure) == (executed, cure)
 
 
 @pytest.mark.parametrize("tool_class", [ToolClass.READ, ToolClass.REPEATABLE, ToolClass.KEYED])
 def test_a_call_that_may_be_repeated_is_not_repeated_once_its_time_is_over(tool_class: ToolClass) -> None:
-    assert judge(Evidence(Moment.SENT), tool_class=tool_class).cure is Cure.REPEAT
-    assert judge(Evidence(Moment.TIMED_OUT), tool_class=tool_class).cure is None
+    assert failure_verdict(Evidence(Moment.SENT), tool_class=tool_class).cure is Cure.REPEAT
+    assert failure_verdict(Evidence(Moment.TIMED_OUT), tool_class=tool_class).cure is None
 
 
 def test_a_later_round_that_was_never_sent_may_be_sent_and_the_call_has_still_run_in_part() -> None:
-    assert judge(Evidence(Moment.NOT_SENT), round_number=2) == FailureVerdict(Executed.MAYBE, Cure.RECONNECT)
+    assert failure_verdict(Evidence(Moment.NOT_SENT), round_number=2) == FailureVerdict(Executed.MAYBE, Cure.RECONNECT)

@@ -16,7 +16,7 @@ from tests.harness.gateway import running_gateway
 from taskgate.access.arrival import arrived_on_loopback
 from taskgate.access.credentials import CredentialRefused
 from taskgate.access.guard import Guard
-from taskgate.assembly.exposure import check_exposure, is_open_to_strangers
+from taskgate.assembly.exposure import check_exposure, is_reachable_without_login
 from taskgate.assembly.open_app import open_app
 from taskgate.config.load import load, load_text
 from taskgate.config.problems import ConfigError
@@ -99,8 +99,8 @@ async def test_beyond_loopback_without_identity_it_does_not_start(tmp_path: Path
 async def test_auth_none_opens_it_with_a_banner(tmp_path: Path) -> None:
     loaded = load_text(json.dumps({**CONFIG, "auth": "none"}), environment={})
     check_exposure(loaded.root, "0.0.0.0")
-    assert is_open_to_strangers(loaded.root, "0.0.0.0")
-    assert not is_open_to_strangers(loaded.root, "127.0.0.1")
+    assert is_reachable_without_login(loaded.root, "0.0.0.0")
+    assert not is_reachable_without_login(loaded.root, "127.0.0.1")
     for host in ("127.0.0.1", "localhost", "::1"):
         check_exposure(load_text(json.dumps(CONFIG), environment={}).root, host)
     with pytest.raises(ConfigError, match="contradicts"):

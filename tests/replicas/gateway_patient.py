@@ -26,6 +26,6 @@ if __name__ == "__main__":
         patch.multiple(presence, LEASE_MS=PATIENT_MS, _LEASE_S=PATIENT_MS / 1000),
         patch.object(committer, "LEASE_MS", PATIENT_MS),
         patch.object(store, "LEASE_MS", PATIENT_MS),
-        patch.object(Presence, "may_judge", property(judges_as_ever)),
+        patch.object(Presence, "may_declare_dead", property(judges_as_ever)),
     ):
         main()

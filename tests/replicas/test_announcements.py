@@ -105,7 +105,7 @@ async def test_a_vote_on_b_that_a_did_not_hear_of_is_found_when_its_connection_i
         task_id = await stage.begin(stage.a, "once", "c1")
         await until(lambda: there.got)
         # A cannot renew its lease meanwhile. Where that takes longer than a lease, B would find A dead and run the call itself.
-        monkeypatch.setattr(Presence, "may_judge", False)
+        monkeypatch.setattr(Presence, "may_declare_dead", False)
         failed = fails_once(monkeypatch, stage.a.store, "claimed")
         wire.refuses = True
         wire.cut()

@@ -44,7 +44,7 @@ def test_leases_that_ended_long_ago_or_are_not_there_do_not_hurry_anybody() -> N
 def test_everything_that_was_told_in_one_moment_is_heard_also_when_it_is_time_to_renew() -> None:
     url, heard = fresh_url(), list[str]()
     listener = Presence(
-        url, Ownership("b", 1), ("", "", "", ""), lambda topic, names: heard.extend([topic, *names]), None
+        url, Ownership("b", 1), ("", "", "", "", ""), lambda topic, names: heard.extend([topic, *names]), None
     )
     with connect(url, "listener") as listening, connect(url, "teller") as telling:
         listening.execute(f"LISTEN {CHANNEL}")

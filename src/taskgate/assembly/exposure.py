@@ -21,11 +21,11 @@ def check_exposure(root: GatewayFile, host: str) -> None:
     raise ConfigError([Problem("configuration", 0, 0, "listen.host", message, hint)])
 
 
-def is_open_to_strangers(root: GatewayFile, host: str) -> bool:
+def is_reachable_without_login(root: GatewayFile, host: str) -> bool:
     """Whether to print the warning: the configuration allows unauthenticated callers from other machines."""
     return root.auth.none and not is_loopback(host)
 
 
 def warn_of_exposure(root: GatewayFile, host: str) -> None:
-    if is_open_to_strangers(root, host):
+    if is_reachable_without_login(root, host):
         log.warning(BANNER, host=host)

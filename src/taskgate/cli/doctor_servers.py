@@ -122,7 +122,7 @@ async def _how_to_log_in(url: str) -> str:
     return f"The server requires OAuth tokens of {authority.issuer}{wanted}: {login}, or {put}."
 
 
-def _is_refused_a_stranger(problem: BaseException | None) -> bool:
+def _refuses_without_login(problem: BaseException | None) -> bool:
     """Whether the server returned 401. A failed handshake has the HTTP error as its cause."""
     from taskgate.ports.call_failure import CallFailed
 
@@ -148,7 +148,7 @@ async def _reach(server: Server) -> Finding:
             "Check that it is running and that its address is correct.",
         )
     except TaskgateError as problem:
-        if _is_refused_a_stranger(problem):
+        if _refuses_without_login(problem):
             return Finding("bad", about, problem.message, await _how_to_log_in(server.spec.url))
         return _not_started(server, problem.message)
     if (printed := server.status().printed) != "":

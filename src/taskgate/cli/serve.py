@@ -73,13 +73,13 @@ def announce(loaded: LoadedConfig, host: str, port: int, login_url: str = "") ->
 
     The login link works once. It is printed only on a terminal, never to a log.
     """
-    from taskgate.assembly.exposure import BANNER, is_open_to_strangers
+    from taskgate.assembly.exposure import BANNER, is_reachable_without_login
 
     shown = f"[{host}]" if ":" in host else host
     scheme = "http" if loaded.root.listen.tls is None else "https"
     url = f"{scheme}://{shown}:{port}/mcp"
     print(f"Taskgate is serving at {url}", flush=True)
-    if is_open_to_strangers(loaded.root, host):
+    if is_reachable_without_login(loaded.root, host):
         print(BANNER, flush=True)
     if loaded.path is None:
         print(

@@ -26,7 +26,7 @@ from taskgate.client.errors import (
 )
 from taskgate.client.options import Generation, Options
 from taskgate.client.session import Session
-from taskgate.client.stateful import Stateful, shake_hands
+from taskgate.client.stateful import Stateful, initialize_session
 from taskgate.client.stateless import (
     CAPABILITY_MISSING,
     GATEWAY,
@@ -44,7 +44,7 @@ from taskgate.client.transport import Login, Transport
 async def negotiate(transport: Transport, options: Options) -> Dialect:
     """Negotiate the protocol generation. Raises VersionUnsupported."""
     if options.generation is Generation.STATEFUL:
-        return await shake_hands(transport, options, options.connect_timeout)
+        return await initialize_session(transport, options, options.connect_timeout)
     dialect, reason = await _try_stateless(transport, options)
     if dialect is not None:
         return dialect
@@ -52,7 +52,7 @@ async def negotiate(transport: Transport, options: Options) -> Dialect:
         raise VersionUnsupported(f"the server does not support MCP {VERSION}{_because(reason)}") from reason
     await transport.restart()
     try:
-        return await shake_hands(transport, options, options.connect_timeout)
+        return await initialize_session(transport, options, options.connect_timeout)
     except ServerError as error:
         if isinstance(reason, ServerError) and reason.code == -32601 and error.code == -32601:
             # Neither a handshake nor discovery: assume a stateless server without discovery.

@@ -26,7 +26,7 @@ from taskgate.client.messages import Message, encode
 from taskgate.client.options import Generation, Options
 from taskgate.client.questions import Answering
 from taskgate.client.results import Tool
-from taskgate.client.stateful import Stateful, shake_hands
+from taskgate.client.stateful import Stateful, initialize_session
 from taskgate.client.streamable_http import StreamableHttp
 from taskgate.client.subscriptions import Subscriptions
 from taskgate.client.transport import Transport
@@ -184,7 +184,7 @@ class Conversation:
             if self.dialect is not expired:
                 return
             await self._transport.restart()
-            self.dialect = await shake_hands(self._transport, self.options, self.options.connect_timeout)
+            self.dialect = await initialize_session(self._transport, self.options, self.options.connect_timeout)
             await self._open_listener()
 
     async def _open_listener(self) -> None:

@@ -35,7 +35,7 @@ INVALID_REPLY_LIMIT = 3
 _HOPELESS = (-32601, -32021)
 
 
-class Patience:
+class PollFailures:
     """Counts the consecutive failures of polling one task."""
 
     __slots__ = ("_failures", "_invalid", "_options", "_since")

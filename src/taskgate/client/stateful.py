@@ -61,7 +61,7 @@ class Stateful:
         return Task.from_wire(result, "ttl", "pollInterval")
 
 
-async def shake_hands(transport: Transport, options: Options, timeout: float) -> Stateful:
+async def initialize_session(transport: Transport, options: Options, timeout: float) -> Stateful:
     """Send `initialize` and `notifications/initialized`. Raises ClientError."""
     params = {
         "protocolVersion": VERSIONS[0],

@@ -24,7 +24,7 @@ from taskgate.client.errors import (
 )
 from taskgate.client.follower import Follower
 from taskgate.client.options import Generation, OnProgress
-from taskgate.client.poll_delays import Patience, next_delay
+from taskgate.client.poll_delays import PollFailures, next_delay
 from taskgate.client.results import (
     IMMEDIATE_RESPONSE,
     PendingApproval,
@@ -59,7 +59,7 @@ class TaskHandle:
         self._progress: Progress | None = None
         self._message = task.message if task else None
         self._readers, self._expiry = UpdateReaders(), Expiry()
-        self._patience = Patience(following.options)
+        self._poll_failures = PollFailures(following.options)
         self._questions = TaskQuestions(following, task.task_id if task else "", self._publish)
         self._ended = asyncio.Event()
         self._outcome: ToolResult | ClientError | None = None
@@ -237,7 +237,7 @@ class TaskHandle:
             self.observe(await self._following.read_task(task.task_id, POLL_TIMEOUT))
         except ClientError as error:
             return self._after_failure(error, task)
-        self._patience.restored()
+        self._poll_failures.restored()
         self._accept_early_result()
         expires_in = self._watch_expiry()
         if self._ended.is_set():
@@ -255,7 +255,7 @@ class TaskHandle:
             self.lose(self._gone(task))
         if self._ended.is_set():
             return None
-        verdict = self._patience.after(error, task.task_id, task.poll_interval)
+        verdict = self._poll_failures.after(error, task.task_id, task.poll_interval)
         if isinstance(verdict, ClientError):
             self.lose(verdict)
             return None

@@ -1,6 +1,6 @@
 """What the end of an exchange with a server proves about a call: was it executed, and may it be sent again?
 
-Transports record what they observed as `Evidence`. `judge` turns it into a verdict, in the same way for plain calls,
+Transports record what they observed as `Evidence`. `failure_verdict` turns it into a verdict, in the same way for plain calls,
 for tasks and for each round of a call that takes several rounds. A call is sent again only if it is proven not to have
 been executed and the cause was cured, or if the class of the tool allows a repeat.
 """
@@ -85,16 +85,18 @@ class FailureVerdict(msgspec.Struct, frozen=True):
 _CURES: Final = {401: Cure.CREDENTIALS, 429: Cure.WAIT}
 
 
-def judge(evidence: Evidence, *, round_number: int = 1, tool_class: ToolClass = ToolClass.ONCE) -> FailureVerdict:
+def failure_verdict(
+    evidence: Evidence, *, round_number: int = 1, tool_class: ToolClass = ToolClass.ONCE
+) -> FailureVerdict:
     """Return the verdict for the message of this round (the first is 1) of a call to a tool of this class."""
-    verdict = _judge_message(evidence, tool_class)
+    verdict = _classify_message(evidence, tool_class)
     if round_number > 1 and verdict.executed is Executed.NO:
         # An earlier round was executed, so the call has been executed at least in part.
         return FailureVerdict(Executed.MAYBE, verdict.cure)
     return verdict
 
 
-def _judge_message(evidence: Evidence, tool_class: ToolClass) -> FailureVerdict:
+def _classify_message(evidence: Evidence, tool_class: ToolClass) -> FailureVerdict:
     if evidence.body is Body.ANSWER:
         return FailureVerdict(Executed.YES, answered=True)
     if evidence.status in REFUSALS:
@@ -102,7 +104,7 @@ def _judge_message(evidence: Evidence, tool_class: ToolClass) -> FailureVerdict:
     if evidence.moment is Moment.NOT_SENT:
         return FailureVerdict(Executed.NO, Cure.RECONNECT)
     if evidence.status == 400 and evidence.in_session:
-        return _judge_bad_request(evidence, tool_class)
+        return _classify_bad_request(evidence, tool_class)
     if evidence.body is Body.TOO_LARGE and (evidence.status is None or 200 <= evidence.status < 300):
         return FailureVerdict(Executed.YES)
     return _unproven(evidence, tool_class)
@@ -114,7 +116,7 @@ def _cure_of(evidence: Evidence) -> Cure | None:
     return _CURES.get(evidence.status or 0)
 
 
-def _judge_bad_request(evidence: Evidence, tool_class: ToolClass) -> FailureVerdict:
+def _classify_bad_request(evidence: Evidence, tool_class: ToolClass) -> FailureVerdict:
     """Many servers return 400 for an unknown session; others for a call that they did execute."""
     if evidence.ping_refused is None:
         return FailureVerdict(Executed.MAYBE, Cure.ASK)

@@ -183,7 +183,7 @@ class ApprovalsApi:
             reason=_text(body, "reason") or "",
             channel=PAGE_CHANNEL if who.logged_in else "api",
             digest=_text(body, "arguments_digest"),
-            grant=_grant_wish(body.get("grant")),
+            grant=_requested_grant(body.get("grant")),
         )
         answer: dict[str, Any] = {"id": approval_id, "message": ruling.text}
         if ruling.held is not None:
@@ -226,7 +226,7 @@ def _text(body: dict[str, Any], key: str) -> str | None:
     return value
 
 
-def _grant_wish(given: Any) -> GrantRequest | None:
+def _requested_grant(given: Any) -> GrantRequest | None:
     if given is None:
         return None
     if type(given) is not dict or set(given) - {"minutes", "exact_arguments", "whole_scope", "same_script"}:

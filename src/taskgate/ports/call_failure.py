@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
-from taskgate.core.evidence import Evidence, Moment, judge
+from taskgate.core.evidence import Evidence, Moment, failure_verdict
 from taskgate.core.text.plain_text import visible
 
 _ADVICE: Final = {
@@ -35,7 +35,7 @@ class CallFailed(UpstreamError):
         message: str = "",
         detail: str = "",
     ) -> None:
-        executed = judge(evidence, round_number=round_number).executed
+        executed = failure_verdict(evidence, round_number=round_number).executed
         super().__init__(
             error_type,
             message or f"The server {server} {why}. {_ADVICE[executed]}{advice}",

@@ -61,7 +61,7 @@ class SessionStore(Protocol):
         ...
 
     @property
-    def may_judge(self) -> bool:
+    def may_declare_dead(self) -> bool:
         """Whether the leases of others have been read long enough to know which of them are alive."""
         ...
 

@@ -1,6 +1,6 @@
 """Open a link to a server: choose the wire and the generation, and perform the handshake.
 
-The generation is the caller's if the server supports it, otherwise the other one (see `SpokenGenerations`). A child
+The generation is the caller's if the server supports it, otherwise the other one (see `SupportedGenerations`). A child
 process uses one generation for as long as it runs, so callers of both generations get separate processes.
 """
 
@@ -30,10 +30,10 @@ from taskgate.upstreams.places import PlaceMap
 from taskgate.upstreams.probe import UNAUTHORIZED, discovered
 from taskgate.upstreams.secret_filter import SecretFilter, ServerSecrets
 from taskgate.upstreams.spec import ServerSpec, Transport
-from taskgate.upstreams.spoken_generations import SpokenGenerations
 from taskgate.upstreams.stateful_link import StatefulLink
 from taskgate.upstreams.stateless_link import StatelessLink
 from taskgate.upstreams.stdio_wire import StdioWire
+from taskgate.upstreams.supported_generations import SupportedGenerations
 
 AnyLink = StatefulLink | StatelessLink
 _SLOW_STARTS: Final = 4.0
@@ -50,7 +50,7 @@ class Links(Listener, Protocol):
 
 class Opener:
     def __init__(self, spec: ServerSpec, http: HttpClient, reaper: Reaper, intake: Intake, standing: PlaceMap) -> None:
-        self.spoken = SpokenGenerations(spec.generation)
+        self.spoken = SupportedGenerations(spec.generation)
         self._spec = spec
         self._places_of_clients = standing
         self._http = http

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from taskgate import clock
 from taskgate.core.errors import UpstreamError
-from taskgate.core.evidence import Cure, judge
+from taskgate.core.evidence import Cure, failure_verdict
 from taskgate.ports.call_failure import CallFailed, never_sent
 from taskgate.ports.upstream_call import UpstreamCall
 from taskgate.ports.upstream_replies import Reply
@@ -98,7 +98,7 @@ async def send_again(
     cured: set[Cure] = set()
     while True:
         failure = await _diagnose(link, failure)
-        cure = judge(failure.evidence).cure
+        cure = failure_verdict(failure.evidence).cure
         if cure is None or cure not in _CURABLE or cure in cured:
             raise failure
         cured.add(cure)
@@ -114,7 +114,7 @@ async def send_again(
 
 
 async def _diagnose(link: Resender, failure: CallFailed) -> CallFailed:
-    if judge(failure.evidence).cure is not Cure.ASK:
+    if failure_verdict(failure.evidence).cure is not Cure.ASK:
         return failure
     return failure.after_ping(await link.ping_is_refused())
 

@@ -14,7 +14,7 @@ from typing import Any
 from taskgate import __version__
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError, UpstreamError
-from taskgate.core.evidence import Cure, judge
+from taskgate.core.evidence import Cure, failure_verdict
 from taskgate.core.generations.generation import NEWEST_STATELESS, PROGRESS_TOKEN, TASK_NOTIFICATIONS, Generation
 from taskgate.core.generations.stateless import CAPABILITIES, add_envelope
 from taskgate.core.meta import META, with_meta
@@ -85,7 +85,9 @@ class StatelessLink:
         try:
             return await self.discover(timeout_s)
         except HttpRefusal as refusal:
-            if judge(refusal.evidence).cure is not Cure.CREDENTIALS or not await self.renew_credentials(refusal):
+            if failure_verdict(refusal.evidence).cure is not Cure.CREDENTIALS or not await self.renew_credentials(
+                refusal
+            ):
                 raise
         return await self.discover(timeout_s)
 

@@ -28,7 +28,7 @@ from taskgate.core.tasks.projections_tools import shown_status, shown_task
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.own_tools.follow_tasks import find, without_conversation
 from taskgate.gateway.own_tools.reply_events import MAX_SHOWN, hand_over
-from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, patience_s, text_reply
+from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, max_wait_s, text_reply
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.questions.inbox import FORMS
 from taskgate.gateway.questions.waiting import Waiting
@@ -60,7 +60,7 @@ class Followed:
         return bool(self.tasks) and all(task.state.is_terminal for task in self.tasks)
 
     @property
-    def knows_the_end(self) -> bool:
+    def has_seen_end(self) -> bool:
         """Whether the events are there by which the tasks ended: the store shows the end of a task a moment before."""
         events = [event for feed in self.feeds for event in feed.log.since(0) if event.kind in ENDED]
         reported = {event.data.get("task_id") for event in events}
@@ -80,7 +80,7 @@ async def await_activity(parts: TaskParts, request: Request, given: dict[str, An
             why = [TIMEOUT]
         elif not followed.has_ended:
             why = await _wait(parts, request, followed, given["timeout_ms"])
-        elif not followed.knows_the_end:
+        elif not followed.has_seen_end:
             await _wait(parts, request, followed, min(given["timeout_ms"], LAST_EVENTS_MS))
     events, last = _taken(request, followed, after)
     now = parts.tasks.store.now_ms()
@@ -142,7 +142,7 @@ async def _wait(parts: TaskParts, request: Request, followed: Followed, timeout_
     """Wait until a feed has a new event, or a task of another conversation changes."""
     beat = Heartbeat(request, parts.tasks.plan.value.calls.delivery.heartbeat_s, "Waiting for activity")
     positions = [(feed, feed.log.count) for feed in followed.feeds]
-    patience = patience_s(parts.tasks.promotions, request, timeout_ms)
+    patience = max_wait_s(parts.tasks.promotions, request, timeout_ms)
     loop = asyncio.get_running_loop()
     waiting = [loop.create_task(feed.wait_for_event(patience)) for feed in followed.feeds]
     waiting += [

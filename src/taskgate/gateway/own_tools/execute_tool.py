@@ -19,7 +19,7 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.calls.call_tool import ToolCalls
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.own_tools.inner_request import inner_request
-from taskgate.gateway.own_tools.tool import SERVER, OwnTool, TaskParts, ToolReply, patience_s, relayed, text_reply
+from taskgate.gateway.own_tools.tool import SERVER, OwnTool, TaskParts, ToolReply, max_wait_s, relayed, text_reply
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.requests.request import Request
 from taskgate.lazy_dataclass import dataclass
@@ -45,7 +45,7 @@ async def execute_tool(parts: ExecuteParts, request: Request, given: dict[str, A
     inner = inner_request(
         parts.following.activity, request, feed, server, "tools/call", params=_params(request, wire_name)
     )
-    wait_s = patience_s(parts.following.tasks.promotions, request, timeout_ms)
+    wait_s = max_wait_s(parts.following.tasks.promotions, request, timeout_ms)
     inner.delivery.set_mode(
         Delivery(wait_s, request.progress_token is not None, ReplyForm.SENTENCE),
         lambda task, _waited: _promoted(parts.following, inner, feed, task, round(wait_s * 1000)),

@@ -24,7 +24,7 @@ from taskgate.core.tasks.projections_tools import (
 )
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
-from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, patience_s, relayed, text_reply
+from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, max_wait_s, relayed, text_reply
 from taskgate.gateway.requests.heartbeat import Heartbeat
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.task_access import may_see
@@ -115,7 +115,7 @@ async def get_task(parts: TaskParts, request: Request, given: dict[str, Any]) ->
 async def get_task_result(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
     """Return the tool's result when it is available. At the timeout the caller is asked to call again."""
     task = await find(parts, request, given["task_id"])
-    limit = patience_s(parts.tasks.promotions, request, given.get("timeout_ms"))
+    limit = max_wait_s(parts.tasks.promotions, request, given.get("timeout_ms"))
     methods = parts.tasks.methods
     beat = Heartbeat(request, parts.tasks.plan.value.calls.delivery.heartbeat_s, f"Waiting for {task.wire_name}")
     began = clock.monotonic()

@@ -102,7 +102,7 @@ class TaskParts:
     activity: Activity
 
 
-def patience_s(promotions: Promotions, request: Request, asked_ms: int | None = None) -> float:
+def max_wait_s(promotions: Promotions, request: Request, asked_ms: int | None = None) -> float:
     """Return how long a helper may delay its reply: as requested, bounded by the caller's own timeout."""
     settings = promotions.plan.value.calls.delivery
     delivery_mode = promotions.delivery_mode(request)

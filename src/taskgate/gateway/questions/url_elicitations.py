@@ -115,7 +115,7 @@ class UrlElicitations:
             if params.get("mode", "url") == "url":
                 self.admit(principal, server, params)
 
-    def judge_error(self, principal: str, server: str, raw: bytes, session: Session | None) -> None:
+    def classify_error(self, principal: str, server: str, raw: bytes, session: Session | None) -> None:
         """Process the error -32042. Raises if one of its URLs may not be shown."""
         asked = listed_in(raw)
         self.admit_all(principal, server, asked)
@@ -126,7 +126,7 @@ class UrlElicitations:
     def unfit(self, principal: str, server: str, raw: bytes, session: Session | None) -> TaskgateError | None:
         """Process the same error at the end of a task. Return the error that replaces it, or None."""
         try:
-            self.judge_error(principal, server, raw, session)
+            self.classify_error(principal, server, raw, session)
         except TaskgateError as problem:
             return problem
         return None

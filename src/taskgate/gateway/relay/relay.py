@@ -178,12 +178,12 @@ class Relay:
     def _same_generation(self, request: Request, upstream: Upstream, call: UpstreamCall, reply: Reply) -> bytes:
         if isinstance(reply, InputRequired):
             return self._pass_questions(request, upstream, call, reply)
-        self._judge_error(request, upstream, reply)
+        self._classify_error(request, upstream, reply)
         return unwrap(reply)
 
-    def _judge_error(self, request: Request, upstream: Upstream, reply: Reply) -> None:
+    def _classify_error(self, request: Request, upstream: Upstream, reply: Reply) -> None:
         if isinstance(reply, ErrorReply) and reply.code == URL_REQUIRED:
-            self._urls.judge_error(request.caller.principal, upstream.id, reply.raw, request.session)
+            self._urls.classify_error(request.caller.principal, upstream.id, reply.raw, request.session)
 
     def _pass_questions(self, request: Request, upstream: Upstream, call: UpstreamCall, reply: InputRequired) -> bytes:
         """Both sides are stateless: the questions are passed on, with the server's state inside the gateway's."""
@@ -313,7 +313,7 @@ class Relay:
 
     def _ask_to_open_urls(self, request: Request, upstream: Upstream, call: UpstreamCall, reply: ErrorReply) -> bytes:
         """A stateful server requires URLs to be opened first: ask the caller, and repeat the call in the next round."""
-        self._urls.judge_error(request.caller.principal, upstream.id, reply.raw, None)
+        self._urls.classify_error(request.caller.principal, upstream.id, reply.raw, None)
         error = wire.parse_strictly(reply.raw)
         questions = (error.get("data") or {}).get("elicitations") if type(error.get("data")) is dict else None
         if type(questions) is not list or not questions:
@@ -348,7 +348,7 @@ class Relay:
             return next_params(call.params, _answers_for_server(questions, answers), reply.state)
 
         reply = await in_rounds(link.server, reply, next_round, self._sender(request, call, link))
-        self._judge_error(request, upstream, reply)
+        self._classify_error(request, upstream, reply)
         return await edited(unwrap(reply, hidden=_GATEWAY_ERRORS), lambda raw: strip_result(raw, call.method))
 
 

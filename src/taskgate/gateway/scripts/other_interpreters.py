@@ -25,7 +25,7 @@ async def leave_to_another(records: TaskRecords, script: Task, fits: Callable[[s
     rows = store.sessions
     if rows is None:
         return
-    while not rows.may_judge:
+    while not rows.may_declare_dead:
         await clock.sleep(_LEASES_READ_S)
     for other in store.replicas:
         if other.owner == rows.owner or not fits(other.interpreter) or not rows.is_alive(other.owner):

@@ -58,7 +58,7 @@ class AccountQuestions:
         question = await self._question(needed, key)
         asking = asyncio.ensure_future(self._questions.ask(task.id, question))
         waiting = asyncio.ensure_future(
-            self._accounts.wait(needed.server, needed.principal, needed.scope, self._patience_s(task))
+            self._accounts.wait(needed.server, needed.principal, needed.scope, self._max_wait_s(task))
         )
         try:
             await asyncio.wait((asking, waiting), return_when=asyncio.FIRST_COMPLETED)
@@ -73,7 +73,7 @@ class AccountQuestions:
             waiting.cancel()
             await asyncio.gather(asking, waiting, return_exceptions=True)
 
-    def _patience_s(self, task: Task) -> float:
+    def _max_wait_s(self, task: Task) -> float:
         left = self._deadlines.retry_time_left_s(task)
         return _LONGEST_WAIT_S if left is None else max(0.0, min(left, _LONGEST_WAIT_S))
 

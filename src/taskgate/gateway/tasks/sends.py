@@ -7,7 +7,7 @@ from typing import Protocol
 
 from taskgate.core import wire
 from taskgate.core.errors import Executed, GatewayFault, UpstreamError
-from taskgate.core.evidence import Cure, judge
+from taskgate.core.evidence import Cure, failure_verdict
 from taskgate.core.governance.approval import Approval
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.task import Task
@@ -128,7 +128,7 @@ class TaskSends:
         if not isinstance(problem, CallFailed):
             await self._records.conclude(current.id, endings.by_error(current, problem))
             return False
-        proof = judge(problem.evidence, tool_class=current.tool_class)
+        proof = failure_verdict(problem.evidence, tool_class=current.tool_class)
         if proof.executed is Executed.NO:
             await self.refused()
         if proof.cure is Cure.RECONNECT or (proof.cure is Cure.REPEAT and may_send(current)):

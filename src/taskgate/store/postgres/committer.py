@@ -195,7 +195,7 @@ class Committer:
         assert row is not None
         (database_ms,) = row
         now_ms = self._clock() if self._clock is not None else self._presence.observed(database_ms)
-        dead_ms = now_ms - LEASE_MS if self._presence.may_judge else -1
+        dead_ms = now_ms - LEASE_MS if self._presence.may_declare_dead else -1
         tx = PostgresTransaction(
             connection, now_ms, self._presence.ownership, self._kept_events, dead_ms=dead_ms, sealing=self._sealing
         )

@@ -84,14 +84,14 @@ class Presence:
         return clock.monotonic() - self._renewed < _LEASE_S
 
     @property
-    def may_judge(self) -> bool:
+    def may_declare_dead(self) -> bool:
         """Whether this lease was renewed without a gap for its whole length; only then may another gateway be declared dead."""
         now = clock.monotonic()
         return now - self._renewed < _LEASE_S <= now - self.gapless_since
 
     def is_alive(self, owner: str) -> bool:
-        """Return whether another gateway's lease was valid when last read. All count as alive while `may_judge` is false."""
-        if not self.may_judge:
+        """Return whether another gateway's lease was valid when last read. All count as alive while `may_declare_dead` is false."""
+        if not self.may_declare_dead:
             return True
         for replica in self.replicas:
             if replica.owner == owner:
@@ -185,7 +185,7 @@ class Presence:
         self._read_ms = now
         self.replicas = tuple(Replica(*row) for row in connection.execute(SQL["leases"]))
         self._read_revisions(connection)
-        if self.may_judge:
+        if self.may_declare_dead:
             connection.execute(SQL["forget_replicas"], {"before_ms": now - _FORGOTTEN_MS})
             row = connection.execute(SQL["dead_seen"], values).fetchone()
             if row is not None and row[0]:

@@ -24,8 +24,8 @@ class SessionRows(GatewayRows):
         return self._postgres.presence.is_fresh
 
     @property
-    def may_judge(self) -> bool:
-        return self._postgres.presence.may_judge
+    def may_declare_dead(self) -> bool:
+        return self._postgres.presence.may_declare_dead
 
     @property
     def unbroken_since(self) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from taskgate.core.generations.generation import Generation
 
 
-class SpokenGenerations:
+class SupportedGenerations:
     def __init__(self, pinned: Generation | None) -> None:
         self._pinned = pinned
         self._known: dict[Generation, bool] = {}
