@@ -34,7 +34,7 @@ async def test_first_pin_of_every_tool_is_stored_and_recorded(tmp_path: Path) ->
         await gate.advance(5)
         assert pinned(gate) == NAMES
         rows = (await gate.operator("GET", "/api/v1/audit?event=tool_pinned&limit=200")).json()
-        assert {row["entry"]["tool"] for row in rows["rows"]} >= NAMES
+        assert {row["name"] for row in rows["rows"]} >= NAMES
 
 
 async def test_pin_that_cannot_be_stored_does_not_prevent_the_others(tmp_path: Path) -> None:
