@@ -111,6 +111,20 @@ export function commonActions(client, notebook, callTool) {
         templates: async () => (await client.listResourceTemplates()).resourceTemplates.map(kind => kind.uriTemplate),
         prompts: async () => (await client.listPrompts()).prompts.map(prompt => prompt.name),
         call,
+        // A call that takes longer than its reply is held: the notice names a task, whose result a helper tool returns.
+        followed: async given => {
+            const notice = await call(given);
+            const found = /tg_[0-9A-Z]{26}/.exec(JSON.stringify(notice));
+            if (!found) return { notice: false, result: notice };
+            const named = { task_id: found[0] };
+            for (;;) {
+                const state = JSON.stringify(await call({ name: 'get_task', arguments: named }));
+                if (/completed|failed|cancelled/.test(state)) {
+                    return { notice: true, result: await call({ name: 'get_task_result', arguments: named }) };
+                }
+                await pause(200);
+            }
+        },
         // Several calls at the same time; their results in the order in which they are given.
         together: ({ calls }) => Promise.all(calls.map(call)),
         read: ({ uri }) => client.readResource({ uri }),

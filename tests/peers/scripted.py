@@ -5,6 +5,8 @@ are spelled the same. Each client says which module holds its SDK's types, and a
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +34,19 @@ class Operations:
             self.notebook.progress.append([done, total, message])
 
         return dump(await self.client.call_tool(name, arguments, progress_callback=note if progress else None))
+
+    async def followed(self, name: str, arguments: dict[str, Any]) -> Any:
+        """A call that takes longer than its reply is held: the notice names a task, whose result a helper tool returns."""
+        notice = dump(await self.client.call_tool(name, arguments))
+        task_id = re.search(r"tg_[0-9A-Z]{26}", json.dumps(notice))
+        if task_id is None:
+            return {"notice": False, "result": notice}
+        while True:
+            given = {"task_id": task_id.group()}
+            state = json.dumps(dump(await self.client.call_tool("get_task", given)))
+            if re.search(r"completed|failed|cancelled", state):
+                return {"notice": True, "result": dump(await self.client.call_tool("get_task_result", given))}
+            await asyncio.sleep(0.2)
 
     async def together(self, calls: list[dict[str, Any]]) -> list[Any]:
         """Several calls at the same time; their results in the order in which they are given."""

@@ -1,0 +1,124 @@
+"""Real clients of both generations run a script: as a plain call, as a task, with helper tools and through the facade."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.peers import CALLERS, UPSTREAMS, Caller
+
+from taskgate.core.generations.generation import Generation
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
+CODE = """both = await asyncio.gather(peer.echo(text="one"), peer.echo(text=inputs["text"]))
+{"both": both}
+"""
+ASKS = """schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+answer = await ask("Who are you?", schema)
+await peer.echo(text=answer["name"])
+"""
+LONG = """await sleep(3)
+await peer.echo(text="late")
+"""
+SCOPES: dict[str, Any] = {
+    "scripted": {"default_servers": ["*"], "scripts": "on", "helper_tools": "never"},
+    "helpers": {"default_servers": ["*"], "scripts": "on", "helper_tools": "always"},
+    "facade": {"default_servers": ["*"], "scripts": "on", "mode": "facade"},
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway() -> AsyncIterator[Gateway]:
+    config = {
+        "servers": {"peer": UPSTREAMS[0].stdio()},
+        "scopes": SCOPES,
+        # A reply that is held for a short time only, so that the long script is followed by its task.
+        "tasks": {"promote_after_ms": 1_000, "hold_ms": 1_000, "grace_ms": 1_000},
+    }
+    async with running_gateway(config) as gateway:
+        await gateway.until_listed("scripted")
+        yield gateway
+
+
+def every(callers: tuple[Caller, ...]) -> list[Any]:
+    return [
+        pytest.param(caller, transport, id=f"{caller.name} over {transport}", marks=pytest.mark.peers(caller.peer))
+        for caller in callers
+        for transport in ("http", "stdio")
+    ]
+
+
+async def played(
+    gateway: Gateway, caller: Caller, transport: str, scope: str, *steps: dict[str, Any]
+) -> list[dict[str, Any]]:
+    if transport == "http":
+        return await caller.play(steps, url=f"{gateway.url}/{scope}")
+    return await caller.play(steps, command=gateway.stdio_command("--scope", scope))
+
+
+def runs(op: str, code: str, **inputs: Any) -> dict[str, Any]:
+    return {"op": op, "name": "run_script", "arguments": {"code": code, "inputs": inputs}}
+
+
+def result_of(observation: dict[str, Any], *path: str) -> Any:
+    """The value of the script."""
+    found: Any = observation.get("value") or observation
+    for name in path:
+        found = found[name]
+    assert "structuredContent" in found, observation
+    return found["structuredContent"]["result"]
+
+
+@pytest.mark.parametrize(("caller", "transport"), every(CALLERS))
+async def test_client_runs_a_script_as_a_plain_call(gateway: Gateway, caller: Caller, transport: str) -> None:
+    described = {"op": "call", "name": "describe_tools", "arguments": {"names": ["peer.echo"]}}
+    listed, stubs, ran = await played(
+        gateway, caller, transport, "scripted", {"op": "tools"}, described, runs("call", CODE, text="two")
+    )
+    assert {"run_script", "describe_tools"} <= set(listed["value"])
+    assert "async def echo(" in json.dumps(stubs["value"])
+    assert result_of(ran) == {"both": ["one", "two"]}
+
+
+@pytest.mark.parametrize(
+    ("caller", "transport"), every(tuple(caller for caller in CALLERS if caller.generation is Generation.STATEFUL))
+)
+async def test_script_asks_the_person_at_the_client(gateway: Gateway, caller: Caller, transport: str) -> None:
+    [ran] = await played(gateway, caller, transport, "scripted", runs("call", ASKS))
+    assert ran.get("questions") == [["form", "Who are you?"]], ran
+    assert result_of(ran) == "Ann"
+
+
+def with_tasks() -> list[Any]:
+    """The library for tasks of the stateless generation is given a connection over HTTP only by the client of the tests."""
+    every_one = every(tuple(caller for caller in CALLERS if caller.tasks))
+    return [one for one in every_one if one.values[0].generation is Generation.STATEFUL or one.values[1] == "http"]
+
+
+@pytest.mark.parametrize(("caller", "transport"), with_tasks())
+async def test_client_runs_a_script_as_a_task(gateway: Gateway, caller: Caller, transport: str) -> None:
+    ran, asked = await played(
+        gateway, caller, transport, "scripted", runs("task", CODE, text="two"), runs("task", ASKS)
+    )
+    for step in (ran, asked):
+        assert (step.get("value") or {}).get("status") == "completed", step
+    assert result_of(ran, "result") == {"both": ["one", "two"]}
+    assert asked["questions"] == [["form", "Who are you?"]]
+    assert result_of(asked, "result") == "Ann"
+
+
+@pytest.mark.parametrize(("caller", "transport"), every(CALLERS))
+async def test_client_without_tasks_follows_a_long_script(gateway: Gateway, caller: Caller, transport: str) -> None:
+    [ran] = await played(gateway, caller, transport, "helpers", runs("followed", LONG))
+    assert ran.get("value", {}).get("notice") is True, ran
+    assert "late" in json.dumps(ran["value"]["result"])
+
+
+@pytest.mark.parametrize(("caller", "transport"), every(CALLERS))
+async def test_client_runs_a_script_through_the_facade(gateway: Gateway, caller: Caller, transport: str) -> None:
+    [ran] = await played(gateway, caller, transport, "facade", runs("call", CODE, text="two"))
+    assert result_of(ran) == {"both": ["one", "two"]}
