@@ -170,3 +170,8 @@ def test_a_class_that_folding_turns_around_is_kept_as_it_is() -> None:
 )
 def test_a_glob_covers_another_if_it_matches_all_of_its_names(wide: str, narrow: str, covered: bool) -> None:
     assert Glob.compile(wide).covers(Glob.compile(narrow)) is covered
+
+
+def test_glob_with_a_class_gives_the_same_answer_every_time() -> None:
+    glob = Glob.compile("read_[a-c]?")
+    assert [glob.matches(name) for name in ("read_ax", "read_ax", "read_dx", "read_a\n")] == [True, True, False, True]

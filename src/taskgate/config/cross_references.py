@@ -146,7 +146,8 @@ def _check_order_of_rules(found: References, rules: tuple[Node, ...]) -> None:
     # A rule for scripts decides no other calls, so it covers only rules for scripts.
     for_scripts = {number for number, *_ in numbered if _is_for_scripts(rules[number])}
     covered = unreachable([rule for rule in numbered if rule[0] not in for_scripts])
-    covered |= {number: first for number, first in unreachable(numbered).items() if number in for_scripts}
+    if for_scripts:
+        covered |= {number: first for number, first in unreachable(numbered).items() if number in for_scripts}
     for position, first in sorted(covered.items()):
         message = f"never applies: rules[{first}] matches the same calls first"
         hint = f"move it above rules[{first}], or remove it"

@@ -162,7 +162,9 @@ def unreachable(rules: Sequence[tuple[int, Pattern, str | None]]) -> dict[int, i
     """
     found: dict[int, int] = {}
     for place, (number, pattern, server) in enumerate(rules):
-        earlier = rules[:place]
+        text = pattern.name.text
+        # What covers a pattern has its longest literal part in common with it: most pairs end there.
+        earlier = [rule for rule in rules[:place] if rule[1].name.needle in text]
         covering = (n for n, wide, limit in earlier if n not in found and _covers(wide, limit, pattern, server))
         first = next(covering, None)
         if first is not None:
