@@ -34,6 +34,7 @@ Check
   make chaos-replicas        300 faults of three gateways on PostgreSQL; make chaos-sabotage: the same judge with broken builds
   make scripts-hostile       what becomes of each hostile script, the pause that others see, and what steps cost
   make history               CPU time of every filter and chart with 200,000 rows of history, on both databases
+  make links                 every link of every page of the console with 10,000 tasks, as four people
   make plans                 the rows that every statement reads, with 100,000 tasks and a million audit rows
 
 Measure
@@ -268,6 +269,10 @@ takeover: $(STAMP)
 .PHONY: history
 history: $(STAMP)
 	$(BIN)/python -m pytest -n 0 -s -m long tests/store/test_history_numbers.py
+
+.PHONY: links
+links: $(STAMP)
+	$(BIN)/python -m pytest -n 0 -s -m long tests/middle/test_console_links.py
 
 .PHONY: plans
 plans: $(STAMP)

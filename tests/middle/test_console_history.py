@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 import re
 from collections import deque
 from typing import Any
 from urllib.parse import quote
 
-from tests.middle.test_console_frame import TASKS, TOKENS
+from tests.middle.test_console_frame import TASKS, TOKENS, bearer
 from tests.middle.test_console_inbox import AGENT
 from tests.middle.test_console_pages import HOSTILE, Person, form_token, known, operator
 from tests.seam import Call, Gateway, Upstream, seam
+
+from taskgate import clock
+from taskgate.core.sampling.spending import Estimate, SpendLimits
 
 CONFIG: dict[str, Any] = {
     **TOKENS,
@@ -214,6 +218,75 @@ async def test_ended_calls_are_sorted_by_any_column() -> None:
         assert await tools("sort=nothing") == await tools("")
         for key in ("state", "caller", "scope", "client", "why", "approved_by", "size", "when"):
             assert len(await tools(f"sort={key}")) == len(await tools(f"sort=-{key}")) == 12
+
+
+@seam
+async def test_task_page_lists_the_same_call_at_other_times_and_its_trace() -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    async with Gateway(CONFIG, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
+        ids = []
+        for shelf in ("a", "a", "b"):
+            meta = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+            reply = await caller.request(
+                "tools/call",
+                {"name": "shop__wait", "arguments": {"for": shelf}, "task": {"ttl": 7_200_000}, "_meta": meta},
+            )
+            ids.append(reply.result["task"]["taskId"])
+            await gate.advance(30)
+        boss, other = await operator(gate), await known(gate, "other")
+        for _ in range(2):
+            page = await boss.text(f"/tasks/{ids[0]}")
+            assert trace in page
+            assert f'href="/tasks/{ids[1]}"' in page
+            assert f'href="/tasks/{ids[2]}"' not in page, "other arguments"
+            await gate.advance(10_000)  # the second time the task itself is gone
+        await other.text(f"/tasks/{ids[0]}", 404)
+
+
+@seam
+async def test_overview_shows_how_long_calls_waited_for_approval() -> None:
+    async with Gateway(CONFIG, {"shop": shop()}) as gate:
+        boss = await operator(gate)
+        assert "Time until approved" not in await boss.text("/overview")
+        caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
+        await caller.call("shop__wipe", {}, task={"ttl": 600_000})
+        await gate.advance(60)
+        (approval,) = (await gate.operator("GET", "/api/v1/approvals")).json()
+        ann = {"authorization": "Bearer ann-token-0123456789abcdef", "content-type": "application/json"}
+        done = await gate.http("POST", f"/api/v1/approvals/{approval['id']}/approve", b"{}", ann).done()
+        assert done.status == 200, done.text
+        await gate.advance(15)
+        waited = (await gate.operator("GET", "/api/v1/overview")).json()["waited"]
+        assert waited["calls"] == 1
+        assert 50_000 < waited["p50_ms"] < 80_000
+        assert "Time until approved" in await boss.text("/overview")
+
+
+@seam
+async def test_budget_that_is_nearly_spent_needs_attention_of_its_tenant_and_of_operators() -> None:
+    def has(name: str, tenant: str, roles: list[str]) -> dict[str, Any]:
+        digest = hashlib.sha256(f"{name}-token-0123456789abcdef".encode()).hexdigest()
+        return {"id": name, "sha256": digest, "tenant": tenant, "roles": roles}
+
+    tokens = [has("chief", "acme", ["operator"]), has("stranger", "globex", ["operator"])]
+    async with Gateway({**CONFIG, "tokens": [*CONFIG["tokens"], *tokens]}, {"shop": shop()}) as gate:
+        ledger = gate.life.app.gateway.console.models._of_tenants
+        ledger.adopt(SpendLimits(tokens_per_hour=1_000))
+        ledger.reserve("acme", Estimate(900, 0, 0.0), clock.monotonic())
+        ledger.reserve("globex", Estimate(100, 0, 0.0), clock.monotonic())
+
+        async def budgets(headers: dict[str, str]) -> list[str]:
+            found = (await gate.http("GET", "/api/v1/overview", headers=headers).done()).json()["attention"]
+            return [item["text"] for item in found if item["kind"] == "budget"]
+
+        for person in (gate.operator_token, "chief-token-0123456789abcdef"):
+            (text,) = await budgets({"authorization": f"Bearer {person}"})
+            assert "acme" in text
+            assert "90" in text
+        assert await budgets(bearer("stranger")) == []
+        page = await (await operator(gate)).text("/overview")
+        assert '<li class="budget"><a href="/usage">' in page
 
 
 @seam

@@ -29,6 +29,9 @@ EXPORTED: Final = 5_000
 """Maximum number of rows of one export; the header `x-next-after` leads to the next one."""
 _SLICE: Final = 500
 SUGGESTED: Final = 100
+COMPARED: Final = 200
+"""The newest calls of a tool among which equal ones are searched."""
+SAME_SHOWN: Final = 10
 DEFAULT_RANGE_MS: Final = 86_400_000
 LONGEST_RANGE_MS: Final = 3660 * 86_400_000
 DEFAULT_BUCKETS: Final = 60
@@ -174,6 +177,20 @@ class HistoryApi:
         kept = msgspec.json.decode(content) if content is not None else None
         return {**as_json(row), "content": kept, "audit": _audit_address(row)}
 
+    async def has_row(self, visit: Visit, row_id: str) -> bool:
+        """Whether history has this row, and the person may see it."""
+        return await self._reading.row(reach_of(visit), row_id) is not None
+
+    async def same_calls(
+        self, visit: Visit, server: str, tool: str, digest: str, row_id: str
+    ) -> tuple[HistoryRow, ...]:
+        """Other calls of this tool with the same arguments, or that repeat this one, among the newest of the tool."""
+        wanted = HistoryFilter(server=server, tool=tool)
+        rows = (await self._reading.page(reach_of(visit), wanted, limit=COMPARED)).rows
+        return tuple(
+            row for row in rows if row.id != row_id and ((digest and row.digest == digest) or row.parent == row_id)
+        )[:SAME_SHOWN]
+
     async def series(self, visit: Visit) -> dict[str, Any]:
         """Raises ValueError."""
         since, until, now = self._range(visit)
@@ -283,7 +300,7 @@ def _audit_address(row: HistoryRow) -> Mapping[str, str]:
 
 
 def _named(asked: str | None) -> Dimension:
-    named = {each.value: each for each in Dimension if each is not Dimension.ALL}
+    named = {each.value: each for each in Dimension if each not in (Dimension.ALL, Dimension.WAITING)}
     if asked not in named:
         raise ValueError(f"by must be {_BY}")
     return named[asked]

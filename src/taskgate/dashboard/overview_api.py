@@ -11,7 +11,7 @@ from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.timestamps import iso
-from taskgate.dashboard import reply_schemas
+from taskgate.dashboard import reply_schemas, units
 from taskgate.dashboard.call_charts import is_bad
 from taskgate.dashboard.history_api import reach_of, summary_json
 from taskgate.dashboard.questions_api import QuestionsApi
@@ -41,6 +41,8 @@ class OverviewData(NamedTuple):
     series: Series
     before: Summary
     """The same length of time before the range."""
+    waited: Series
+    """Tasks that waited for approval, by how long they waited."""
     servers: tuple[tuple[Total, Series], ...]
     fields: dict[str, Any]
 
@@ -73,6 +75,9 @@ class OverviewApi:
         earlier = await self._history.series(
             reach, Dimension.ALL, "", since - period.length_ms, since, now_ms=now, buckets=1
         )
+        waited = await self._history.series(
+            reach, Dimension.WAITING, "", since, now, now_ms=now, buckets=period.buckets
+        )
         totals = await self._history.totals(reach, Dimension.SERVER, since, now, now_ms=now)
         drawn = [
             (
@@ -93,6 +98,7 @@ class OverviewApi:
             "total": summary_json(series.total),
             "before": summary_json(earlier.total),
             "waiting": waiting,
+            "waited": summary_json(waited.total),
             "open": [operator_row(task) for task in running.tasks[:OPEN_SHOWN]],
             "open_count": len(running.tasks),
             "more_open": running.after is not None,
@@ -102,7 +108,7 @@ class OverviewApi:
             "servers": [{"name": total.name, **summary_json(total.summary)} for total in totals],
             "has_calls": bool(known or series.total.calls),
         }
-        return OverviewData(period, series, earlier.total, tuple(drawn), fields)
+        return OverviewData(period, series, earlier.total, waited, tuple(drawn), fields)
 
     async def _waiting(self, who: Approver) -> int:
         approvals = await self._records.pending_count(who) if who.may(Permission.SEE) else 0
@@ -138,6 +144,7 @@ class OverviewApi:
                 _item("definition", f"{row['tool']} on {row['server']} has changed its definition", "/definitions")
                 for row in self._services.pins.changed_rows()
             ]
+            found += self._budgets(reach_of(visit).tenant)
         found += [
             _item(
                 "errors",
@@ -148,6 +155,15 @@ class OverviewApi:
             if total.summary.calls >= MIN_CALLS and is_bad(total.summary) and total.name not in down
         ]
         return found[:MAX_ATTENTION]
+
+    def _budgets(self, tenant: str | None) -> list[dict[str, Any]]:
+        """Model budgets that are nearly spent: all of them, or for people of a tenant only that of the tenant."""
+        return [
+            _item("budget", f"{name} has spent {units.percent(share)} of its model budget for this hour", address)
+            for kind, name, share in self._services.models.nearly_spent()
+            if tenant is None or (kind == "tenant" and name == tenant)
+            for address in ["/usage" if kind == "tenant" else f"/servers/{quote(name, safe='')}"]
+        ]
 
     async def _json(self, visit: Visit) -> Answer:
         return json_answer((await self.data(visit)).fields)

@@ -58,6 +58,7 @@ class OverviewPages:
             charts=[
                 outcome_chart(data.series, "Calls by outcome", {}),
                 latency_chart(data.series, "Latency"),
+                *([latency_chart(data.waited, "Time until approved or denied")] if data.waited.total.calls else []),
             ],
             servers=[
                 {

@@ -275,6 +275,8 @@ TASK_PAGE: Final = record(
 )
 TASK_DETAIL: Final = extended(
     OPERATOR_TASK,
+    trace=nullable(text("id of the W3C trace that the call belongs to")),
+    arguments_digest=text("digest of the arguments; equal calls have equal ones"),
     arguments=anything("arguments of the call, redacted"),
     hidden=texts("paths of redacted fields"),
     questions=rows(
@@ -386,6 +388,7 @@ OVERVIEW: Final = record(
     total=_SUMMARY,
     before=_SUMMARY,
     waiting=integer("approvals and questions in your inbox"),
+    waited=_SUMMARY,
     open=rows(OPERATOR_TASK, "the newest open tasks"),
     open_count=integer("number of open tasks, counted up to 100"),
     more_open=flag("whether there are more than that"),
@@ -393,7 +396,7 @@ OVERVIEW: Final = record(
     servers_down=texts("servers that are not connected"),
     attention=rows(
         record(
-            kind=text("`approval`, `question`, `server`, `definition` or `errors`"),
+            kind=text("`approval`, `question`, `server`, `definition`, `budget` or `errors`"),
             text=text("what it is about"),
             address=text("path of its page in the console"),
             since=nullable(time("since when")),

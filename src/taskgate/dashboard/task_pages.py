@@ -84,6 +84,7 @@ class TaskPages:
             note_kind="bad" if status >= 400 else "",
             task=_with_status_of_script(task_line(row)) if row["script_calls"] is not None else task_line(row),
             drawn=_drawn(row),
+            same=await self._same(visit, row["server"], row["name"], row["arguments_digest"], row["id"]),
             timeline=_with_offsets(row),
             arguments=excerpt(show_json(row["arguments"]), limit),
             script=code.text,
@@ -116,11 +117,17 @@ class TaskPages:
             line=history_line(row),
             drawn=phase_bar(_ended_phases(row), []),
             steps=_ended_steps(row),
+            same=await self._same(visit, row.server, row.tool, row.digest, row.id),
+            parent_known=bool(row.parent) and await self._history.has_row(visit, row.parent),
             content=excerpt(show_json(found["content"]), limit) if found["content"] is not None else None,
             audit=with_query("/audit", found["audit"]) if visit.who.may(Permission.SEE) and found["audit"] else None,
             api=f"/api/v1/history/{row.id}",
             command=self._frame.command_for("GET", "/api/v1/tasks/{id}", id=row.id),
         )
+
+    async def _same(self, visit: Visit, server: str, tool: str, digest: str, row_id: str) -> list[dict[str, Any]]:
+        """Lines of the same call at other times."""
+        return [history_line(row) for row in await self._history.same_calls(visit, server, tool, digest, row_id)]
 
     async def _rerun(self, visit: Visit) -> Answer:
         """Run the call again as the person who clicks, through the same rules; the new task is linked to this one."""

@@ -15,6 +15,7 @@ from taskgate import clock
 from taskgate.access.routes import RouteKind
 from taskgate.core import wire
 from taskgate.core.governance.approver import Approver
+from taskgate.core.history.classify import trace_in
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.identity.roles import Permission
@@ -150,6 +151,8 @@ class TasksApi:
         ]
         return {
             **operator_row(task),
+            "trace": trace_in(task.params_rest) or None,
+            "arguments_digest": task.digest,
             "arguments": arguments,
             "hidden": hidden,
             "questions": questions,

@@ -85,6 +85,17 @@ def test_ten_requests_fit_the_budget_and_the_eleventh_does_not() -> None:
     assert ledger.spent("files", 3601.0) == (10_000, 0.0)
 
 
+def test_share_of_the_limit_is_the_larger_of_tokens_and_money() -> None:
+    ledger = SpendLedger(SpendLimits(tokens_per_hour=1_000, money_per_hour=10.0))
+    ledger.reserve("files", Estimate(400, 100, 9.0), 0.0)
+    ledger.reserve("other", Estimate(600, 200, 1.0), 1_800.0)
+    assert ledger.shares(1_800.0) == {"files": 0.9, "other": 0.8}
+    assert ledger.shares(3_601.0) == {"files": 0.0, "other": 0.8}, "only the last hour counts"
+    unlimited = SpendLedger(SpendLimits())
+    unlimited.reserve("files", Estimate(400, 100, 9.0), 0.0)
+    assert unlimited.shares(0.0) == {"files": 0.0}
+
+
 def test_who_needs_the_room_of_several_requests_is_told_when_the_last_of_them_is_an_hour_old() -> None:
     ledger = SpendLedger(SpendLimits(tokens_per_hour=100))
     for at in (0.0, 60.0):

@@ -79,6 +79,8 @@ class Dimension(StrEnum):
     TOOL = "tool"
     """Named `SERVER/TOOL`."""
     CALLER = "caller"
+    WAITING = "waiting"
+    """Tasks that waited for approval; the latency is the time that they waited, and there is one name, which is empty."""
 
 
 class ChartSubject(NamedTuple):

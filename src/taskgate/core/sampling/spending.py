@@ -101,6 +101,15 @@ class SpendLedger:
         recent = [entry for entry in self._spent.get(who, ()) if entry.at > now - _HOUR_S]
         return sum(entry.tokens for entry in recent), sum(entry.money for entry in recent)
 
+    def shares(self, now: float) -> dict[str, float]:
+        """Return how much of its limit each owner has spent in the last hour, as a part of one: the larger of tokens and money."""
+        found = {}
+        for who in self._spent:
+            tokens, money = self.spent(who, now)
+            limited = ((tokens, self.limits.tokens_per_hour), (money, self.limits.money_per_hour))
+            found[who] = max((amount / limit for amount, limit in limited if limit), default=0.0)
+        return found
+
     def _check_rate(self, recent: list[Spending], now: float) -> None:
         limit = self.limits.requests_per_minute
         if limit is None or len(recent) < limit:

@@ -40,6 +40,8 @@ class Used(NamedTuple):
     """In the order of `CALLS` to `COST`."""
     ended: dict[tuple[CallOutcome, int], int]
     """Calls by outcome and step of latency, for the counts of history."""
+    waited: dict[tuple[CallOutcome, int], int]
+    """Tasks by outcome and by how long they waited for approval."""
     caller: Caller | None = None
     tool: ToolRef | None = None
 
@@ -60,7 +62,7 @@ class UsageCounter:
         if len(self.open) + len(self._named) >= MAX_OPEN:
             return self._row(OTHERS, OTHERS, OTHERS)
         used = self.open[id(caller), id(tool)] = Used(
-            caller.principal, tool.server, tool.name, [0.0] * 6, {}, caller, tool
+            caller.principal, tool.server, tool.name, [0.0] * 6, {}, {}, caller, tool
         )
         return used
 
@@ -86,7 +88,7 @@ class UsageCounter:
         if found is None:
             if len(self.open) + len(self._named) >= MAX_OPEN:
                 key = (OTHERS, OTHERS, OTHERS)
-            found = self._named.get(key) or Used(*key, [0.0] * 6, {})
+            found = self._named.get(key) or Used(*key, [0.0] * 6, {}, {})
             self._named[key] = found
         return found
 
@@ -102,6 +104,10 @@ class UsageCounter:
         if outcome is not None:
             step = step_of(task.finished_ms - task.created_ms) if task.times_sent else NO_LATENCY
             used.ended[outcome, step] = used.ended.get((outcome, step), 0) + 1
+            if task.approval_id is not None:
+                until = attempt.sent_at_ms if attempt is not None and task.times_sent else task.finished_ms
+                step = step_of(until - task.created_ms)
+                used.waited[outcome, step] = used.waited.get((outcome, step), 0) + 1
         if attempt is None or not task.times_sent or task.state is TaskState.EXPIRED:
             return
         amounts = used.amounts
@@ -151,6 +157,9 @@ class UsageCounter:
                 for *key, count in made:
                     kind: Any = tuple(key)
                     sums[kind] = sums.get(kind, 0) + count
+            for (outcome, step), calls in used.waited.items():
+                kind = (Dimension.WAITING, "", tenant, outcome, step)
+                sums[kind] = sums.get(kind, 0) + calls
         return [Counted(*key, calls) for key, calls in sums.items()]
 
     def _added_up(self, found: list[Used]) -> list[UsageRow]:

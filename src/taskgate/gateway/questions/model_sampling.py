@@ -37,6 +37,8 @@ from taskgate.gateway.requests.budgets import Budgets
 
 MAX_OPEN: Final = 32
 MAX_SHOWN: Final = 100_000
+NEARLY_SPENT: Final = 0.8
+"""The part of a spending limit from which it needs attention."""
 Review = Callable[[str, str], Awaitable[bool]]
 Spent = Callable[[str, str, str, float], None]
 """Called with the cost of a model call: principal, server, model, amount."""
@@ -179,6 +181,15 @@ class Models:
         ledger = self._ledgers.setdefault(source.provider.name, SpendLedger(limits))
         ledger.adopt(limits)
         return ledger
+
+    def nearly_spent(self) -> list[tuple[str, str, float]]:
+        """Return `server` or `tenant`, its name, and the part of its hourly limit that is spent, where that is nearly all of it."""
+        now = clock.monotonic()
+        found = [
+            *(("server", *each) for ledger in self._ledgers.values() for each in ledger.shares(now).items()),
+            *(("tenant", *each) for each in self._of_tenants.shares(now).items()),
+        ]
+        return sorted((each for each in found if each[2] >= NEARLY_SPENT), key=lambda each: -each[2])
 
     async def close(self) -> None:
         close = self._plan.value.features.close_models

@@ -20,6 +20,7 @@ from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.elicitation_pages import ElicitationPages
+from taskgate.gateway.questions.model_sampling import Models
 from taskgate.gateway.reload import Reload
 from taskgate.gateway.requests.admission import Admission
 from taskgate.gateway.requests.budgets import Budgets
@@ -53,6 +54,7 @@ class ConsoleServices:
     waterfall: Waterfall
     sessions: SessionTable
     budgets: Budgets
+    models: Models
     admission: Admission
 
     @property

@@ -150,6 +150,7 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
             waterfall=base.waterfall,
             sessions=base.sessions,
             budgets=base.budgets,
+            models=asking.models,
             admission=reload.admission,
         ),
         configuration=ConfigurationServices(

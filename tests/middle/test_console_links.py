@@ -1,0 +1,151 @@
+"""No dead links in a console with 10,000 tasks, 40 servers, 30 callers and 3 tenants.
+
+`make test` follows some links of each kind: of each route with the same parameters, states and outcomes. `make links` follows all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import re
+from collections import Counter, deque
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+import pytest
+from tests.console.large_store import SERVERS, TENANTS, held, open_task
+from tests.middle.test_console_pages import Person
+from tests.seam import Call, Gateway, Upstream, seam
+from tests.store.filled import week_counts, week_row
+
+from taskgate.core.history.counts import Counted, Dimension, Period
+from taskgate.core.history.row import CallOutcome
+from taskgate.core.ids import new_task_id
+
+TASKS, OPEN, OF_A_KIND = 10_000, 200, 2
+LINK = re.compile(r'<a\b[^>]*?\bhref="([^"]*)"')
+ID = re.compile(r"^(tg_|hr_|ap_)\w+$")
+KEPT_VALUES = frozenset({"state", "range", "sort", "format", "all", "outcome", "like"})
+"""Parameters whose values make a link another kind of link; of the others only the name counts."""
+PEOPLE: dict[str, dict[str, Any]] = {
+    "root": {"roles": ["operator"]},
+    "chief": {"roles": ["operator"], "tenant": TENANTS[0]},
+    "user-000003": {"tenant": TENANTS[0]},
+    "approver": {"roles": ["approver"], "tenant": TENANTS[1]},
+}
+
+
+def token(name: str) -> str:
+    return f"{name}-token-0123456789abcdef"
+
+
+def config() -> dict[str, Any]:
+    tokens = [
+        {"id": name, "sha256": hashlib.sha256(token(name).encode()).hexdigest(), **rights}
+        for name, rights in PEOPLE.items()
+    ]
+    return {"tokens": tokens, "limits": {"open_tasks_per_caller": 10_000}}
+
+
+def server(number: int) -> Upstream:
+    made = Upstream("2025")
+    for tool in range(number, 400, SERVERS):
+
+        @made.tool(f"tool_{tool}_of_server")
+        async def answer(call: Call) -> str:
+            return "text"
+
+    return made
+
+
+async def fill(gate: Gateway) -> None:
+    """A week of ended tasks with their counts, and open tasks that wait for approval."""
+    store = gate.life.app.store
+    now = store.now_ms()
+    store.add_history([week_row(number, TASKS, now) for number in reversed(range(TASKS))])
+    await store.recorded()
+    by_day: dict[int, list[Counted]] = {}
+    for row in week_counts(TASKS, now):
+        if row["period"] == Period.DAY:
+            one = Counted(
+                Dimension(row["dimension"]),
+                row["name"],
+                row["tenant"],
+                CallOutcome(row["outcome"]),
+                row["step"],
+                row["calls"],
+            )
+            by_day.setdefault(row["start_ms"], []).append(one)
+    for day, counts in by_day.items():
+        store.add_counts(min(day + 3_600_000, now), counts)
+    await store.recorded()
+    for number in range(OPEN):
+        call = open_task(number)
+        await store.accept(msgspec.structs.replace(call, id=new_task_id(now, number.to_bytes(10))), approval=held(call))
+
+
+def kind_of(address: str) -> str:
+    """The route and the parameters of a link."""
+    parts = urlsplit(address)
+    path = "/".join("*" if ID.match(part) else part for part in parts.path.split("/"))
+    if path.startswith("/servers/"):
+        path = "/servers/*"
+    query = sorted(f"{name}={value}" if name in KEPT_VALUES else name for name, value in parse_qsl(parts.query))
+    return f"{path}?{'&'.join(query)}"
+
+
+async def dead_links(person: Person, most_of_a_kind: int) -> tuple[list[str], Counter[str]]:
+    """Links that do not lead to a page or a download, and how many of each kind were followed."""
+    seen, waiting, dead, kinds = {"/overview"}, deque(["/overview"]), [], Counter[str]()
+    while waiting:
+        path = waiting.popleft()
+        reply = await person.get(path)
+        if reply.status != 200:
+            dead.append(f"{path}: {reply.status}")
+        if reply.status != 200 or not reply.headers["content-type"].startswith("text/html"):
+            continue
+        for found in LINK.findall(reply.body.decode()):
+            address = html.unescape(found).partition("#")[0]
+            if not address.startswith("/") or address == "/" or address in seen:
+                continue
+            kind = kind_of(address)
+            if kinds[kind] < most_of_a_kind:
+                kinds[kind] += 1
+                seen.add(address)
+                waiting.append(address)
+    return dead, kinds
+
+
+async def check(most_of_a_kind: int) -> dict[str, Counter[str]]:
+    """Follow links as each person; the kinds that were followed."""
+    servers = {f"server-{number}": server(number) for number in range(SERVERS)}
+    followed = {}
+    async with Gateway(config(), servers) as gate:
+        await fill(gate)
+        for name in PEOPLE:
+            person = await Person(gate).log_in(token(name))
+            dead, followed[name] = await dead_links(person, most_of_a_kind)
+            assert dead == [], name
+    return followed
+
+
+@pytest.mark.timeout(1_200)
+@seam
+async def test_some_links_of_each_kind_are_not_dead() -> None:
+    followed = await check(OF_A_KIND)
+    for name, kinds in followed.items():
+        assert kinds["/tasks/*?"] == OF_A_KIND, name
+    for name in ("root", "chief"):
+        assert len(followed[name]) > 60
+        assert followed[name]["/servers/*?"] == OF_A_KIND
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7_200)
+@seam
+async def test_no_link_is_dead() -> None:
+    followed = await check(1_000_000)
+    for name, kinds in followed.items():
+        print(name, sum(kinds.values()), "links of", len(kinds), "kinds")
+    assert followed["root"]["/tasks/*?"] >= TASKS
