@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import msgspec
 import pytest
 from tests.contracts.store_under_test import ANN, BOB, OPS, START, StoreUnderTest, a_call, asking
 from tests.harness.unchecked import just_go
@@ -399,6 +400,18 @@ async def test_the_counts_of_open_things_follow_every_way_they_open_and_end(stor
     await store.advance(calls[2].id, h.Cancelled("no"))
     await store.change_held(alone.id, OPS, Withdrawn(0))
     assert (await store.open_count("carol"), await store.pending_count("carol")) == (3, 2)
+    assert await store.pending_count() == 2
+
+
+async def test_pending_approvals_are_counted_by_tenant(store: Store) -> None:
+    for caller in ("acme/ann", "acme/bob", "globex/cem", "dora"):
+        request = msgspec.structs.replace(asking(a_call()), caller=caller)
+        assert isinstance(await store.hold(request, pending=PendingLimits(9)), HeldCall)
+    assert await store.pending_count() == 4
+    assert [await store.pending_count(tenant=name) for name in ("acme", "globex", "initech")] == [2, 1, 0]
+    (first, *_) = (await store.held_page(limit=4)).held
+    await store.change_held(first.approval.id, OPS, NO)
+    assert await store.pending_count() == 3
 
 
 async def test_open_tasks_and_approvals_of_a_tenant_are_counted_together(store: Store) -> None:

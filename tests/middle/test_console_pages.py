@@ -242,7 +242,7 @@ async def test_the_badge_of_each_state_has_its_word_and_its_colour() -> None:
             word = state.replace("_", " ")
             (row,) = re.findall(rf'<tr id="(?:task|row)-{task_id}".*?</tr>', listed, re.DOTALL)
             for shown in (row, await boss.text(f"/tasks/{task_id}")):
-                (badge,) = re.findall(r'<span[^>]*class="state ([^"]*)"[^>]*>([^<]*)</span>', shown)
+                badge, *_ = re.findall(r'<span[^>]*class="state ([^"]*)"[^>]*>([^<]*)</span>', shown)
                 assert badge == (state, word)
             assert colour_of(sheet, state) == next(name for name, states in COLOURS.items() if state in states)
         light, dark = sheet.split("prefers-color-scheme: dark", 1)

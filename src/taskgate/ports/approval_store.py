@@ -147,7 +147,9 @@ class ApprovalStore(Protocol):
         """Return held calls, oldest first."""
         ...
 
-    async def pending_count(self, caller: str | None = None) -> int: ...
+    async def pending_count(self, caller: str | None = None, *, tenant: str | None = None) -> int:
+        """The number of open approvals: all of them, or those of one caller or of all callers of a tenant."""
+        ...
 
     async def change_held(
         self,

@@ -175,7 +175,9 @@ class Reader:
         more = len(found) > limit
         return HeldPage(held, f"{held[-1].approval.asked_at_ms}:{held[-1].approval.id}" if more else None)
 
-    def pending_count(self, caller: str | None) -> int:
+    def pending_count(self, caller: str | None, tenant: str | None) -> int:
+        if tenant is not None:
+            return int(self._run("count_pending_of_tenant", tenant=tenant).fetchone()[0])
         if caller is None:
             return int(self._run("count_pending").fetchone()[0])
         return int(self._run("count_pending_of_caller", caller=caller).fetchone()[0])

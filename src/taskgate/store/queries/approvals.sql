@@ -19,7 +19,11 @@ ORDER BY asked_ms, id
 LIMIT :limit;
 
 -- name: count_pending
-SELECT count(*) FROM approvals WHERE state = 'open';
+-- By the counts of callers: every page of the console has this number.
+SELECT coalesce(sum(count), 0)::bigint FROM open_counts WHERE what = 'approval';
+
+-- name: count_pending_of_tenant
+SELECT coalesce(sum(count), 0)::bigint FROM open_counts WHERE what = 'tenant approval' AND who = :tenant;
 
 -- name: count_pending_of_caller
 SELECT coalesce(sum(count), 0)::bigint FROM open_counts WHERE what = 'approval' AND who = :caller;

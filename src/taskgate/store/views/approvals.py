@@ -56,8 +56,8 @@ class ApprovalView(StoreView):
     async def held_page(self, *, open_only: bool = True, after: str | None = None, limit: int = 50) -> HeldPage:
         return await self._read(lambda reader: reader.held_page(open_only=open_only, after=after, limit=limit))
 
-    async def pending_count(self, caller: str | None = None) -> int:
-        return await self._read(lambda reader: reader.pending_count(caller))
+    async def pending_count(self, caller: str | None = None, *, tenant: str | None = None) -> int:
+        return await self._read(lambda reader: reader.pending_count(caller, tenant))
 
     async def change_held(
         self,

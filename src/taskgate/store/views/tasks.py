@@ -196,7 +196,8 @@ class TaskView(StoreView):
 
     async def find_tasks(self, wanted: TaskFilter, *, after: str | None = None, limit: int = 50) -> TaskPage:
         now = self.now_ms()
-        return await self._read(lambda reader: reader.find_tasks(wanted, after, limit, now))
+        # A search that finds little reads all open tasks: beside the event loop.
+        return await self._engine.read_in_thread(lambda reader: reader.find_tasks(wanted, after, limit, now))
 
     async def ended_badly(self, wanted: TaskFilter, since_ms: int, limit: int) -> tuple[Task, ...]:
         now = self.now_ms()
