@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -35,6 +36,20 @@ async def test_history_is_searched_printed_and_exported(gateway: Gateway) -> Non
     assert (code, out, bool(err)) == (0, "", True)
     code, _, err = await run(gateway, "history", "--outcome", "purple")
     assert (code != 0, "tool_error" in err) == (True, True)
+
+
+async def test_finished_task_is_run_again(tmp_path: Path) -> None:
+    async with running_gateway({"schema": 1, "servers": SERVERS}, tmp_path) as made:
+        await run(made, "call", "demo__list_files", "{}", "--task")
+        (row, *_) = map(json.loads, (await until(made, "history", "--json", "--tool", "list_files")).splitlines())
+        code, out, err = await run(made, "tasks", "rerun", row["id"], "--json")
+        assert code == 0, err
+        again = json.loads(out)["task_id"]
+        assert again not in (None, row["id"])
+        code, out, err = await run(made, "tasks", "show", again, "--json")
+        assert code == 0, err
+        shown = json.loads(out)
+        assert (shown["rerun_of"], shown["name"], shown["arguments"]) == (row["id"], "list_files", {})
 
 
 async def test_finished_task_is_listed_shown_and_not_run_again_after_it_is_gone(gateway: Gateway) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from typing import Any
@@ -60,6 +61,25 @@ async def test_exports_can_be_verified_and_are_one_line_a_row() -> None:
         assert len(cef) == len(lines) + 1
         assert all(line.startswith("CEF:0|Taskgate|") for line in cef[:-1])
         assert (await gate.operator("GET", "/api/v1/audit/export?format=xml")).status == 400
+
+
+@seam
+async def test_export_keeps_the_filter_of_the_page_and_the_page_suggests_names() -> None:
+    async with Gateway(CONFIG, {"bank": bank()}) as gate:
+        await called(gate)
+        await gate.advance(15)
+        _, shown = await page(gate, "/audit?event=call_denied&tool=drop")
+        exports = [html.unescape(one) for one in re.findall(r'href="(/api/v1/audit/export[^"]*)"', shown)]
+        assert len(exports) == 2
+        lines = (await gate.operator("GET", exports[0])).body.splitlines()
+        assert [json.loads(line)["entry"]["name"] for line in lines] == ["drop"]
+        assert (await gate.operator("GET", exports[0].replace("drop", "nothing"))).body == b""
+        _, every = await page(gate, "/audit")
+        lists = dict(re.findall(r'<datalist id="names-(\w+)">(.*?)</datalist>', every, re.DOTALL))
+        assert 'value="bank"' in lists["server"]
+        assert 'value="agent"' in lists["caller"]
+        assert 'value="call_denied"' in lists["event"]
+        assert "<script>" not in "".join(lists.values())
 
 
 @seam

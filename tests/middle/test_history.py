@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sqlite3
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
+from tests.middle.test_console_pages import Person
 from tests.seam import Call, Gateway, Upstream, seam
 from tests.seam.waiting import the_loop
+from tests.store.test_sqlite_disk import in_writer
 
+from taskgate.core.history.counts import counted
 from taskgate.core.history.filters import HistoryFilter
+from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind
+from taskgate.store.sqlite.store import SqliteStore
 
 DAY_S = 86_400
 TOKEN = "{}-token-0123456789abcdef"
@@ -278,6 +284,97 @@ async def test_failing_history_fails_no_call_and_the_gap_is_marked() -> None:
         (gap,) = await rows(gate, kind="gap")
         assert gap["count"] == 2
         assert gap["accepted_at"] <= gap["ended_at"]
+
+
+@seam
+async def test_full_disk_fails_no_plain_call_and_leaves_a_row_or_a_gap() -> None:
+    async with Gateway(CONFIG, {"files": files()}) as gate:
+        store = gate.life.app.store
+        assert isinstance(store, SqliteStore)
+        await task_of(gate, "ann")
+
+        def pages(limit: int) -> None:
+            store.engine.writer._connection.execute(f"PRAGMA max_page_count={limit}")
+
+        await in_writer(store, lambda: pages(1))
+        caller = await gate.caller("2025", token=TOKEN.format("ann"), capabilities=TASKS)
+        for _ in range(40):
+            assert (await caller.call("files__read", {"text": "x" * 1_000})).text == "text"
+            assert (await caller.call("files__remove", {})).error is not None
+        await gate.advance(3)
+        refused = await caller.call("files__read", {"text": "x" * 100_000}, task={"ttl": 60_000})
+        assert (refused.error["data"]["error_type"], refused.error["data"]["executed"]) == ("store_unavailable", "no")
+        assert (await caller.call("files__read", {})).text == "text"
+        pages(1_000_000)
+        await gate.advance(30)
+        kept = await rows(gate, limit=1_000)
+        calls = sum(row["count"] for row in kept if row["kind"] in ("call", "denial", "gap"))
+        assert calls >= 21, "each call of the sample and the first denial have a row, or are counted in a gap"
+        assert (await caller.call("files__read", {}, task={"ttl": 60_000})).result["task"]["taskId"]
+
+
+@seam
+async def test_cursors_of_earlier_versions_and_other_lists_are_refused() -> None:
+    async with Gateway(CONFIG, {"files": files()}) as gate:
+        ids = [await task_of(gate, "ann") for _ in range(3)]
+        tasks = (await gate.operator("GET", "/api/v1/tasks?limit=1")).json()["next"]
+        cursor = (await gate.operator("GET", "/api/v1/history?limit=1")).json()["next"]
+        for foreign in (ids[0], tasks, "0", "-1", "9" * 40, "\u0000", cursor[:-9], "a" * 5_000):
+            reply = await gate.operator("GET", f"/api/v1/history?{urlencode({'limit': 1, 'after': foreign})}")
+            assert (reply.status, "rows" in reply.json()) == (400, False), foreign
+        gate.crash()
+        await gate.start()
+        reply = await gate.operator("GET", f"/api/v1/history?{urlencode({'limit': 1, 'after': cursor})}")
+        assert reply.status in (200, 400), "continued or refused, but never an error of the gateway"
+
+
+@seam
+async def test_hostile_names_stay_text_on_every_page() -> None:
+    hostile = "<script>alert(1)</script>\"'onload=x\u202e%00/../?&#"
+    async with Gateway(CONFIG, {"files": files()}) as gate:
+        store = gate.life.app.store
+        now = store.now_ms()
+        row = HistoryRow(
+            kind=RowKind.CALL,
+            outcome=CallOutcome.FAILED,
+            caller=hostile,
+            scope=hostile,
+            server=hostile,
+            tool=hostile,
+            client=hostile,
+            trace=hostile,
+            accepted_ms=now - 5,
+            sent_ms=now - 4,
+            ended_ms=now,
+            error_type=hostile,
+            rule=hostile,
+            reason=hostile,
+            approved_by=hostile,
+        )
+        store.add_history([row])
+        store.add_counts(now, counted(hostile, "", hostile, hostile, outcome=CallOutcome.FAILED, step=5, calls=9))
+        await gate.advance(3)
+        (found,) = await rows(gate)
+        boss = await Person(gate).log_in(TOKEN.format("olga"))
+        named = quote(hostile, safe="")
+        for path in (
+            "/overview",
+            "/overview?range=week",
+            "/tasks",
+            "/tasks?sort=tool&columns=1&column=client&column=scope&column=approved_by",
+            f"/tasks?server={named}&tool={named}&text={named}",
+            f"/tasks/{found['id']}",
+            "/callers",
+            f"/caller?name={named}",
+            "/tools",
+            f"/tool?server={named}&tool={named}",
+            f"/find?text={named}",
+            f"/audit?text={named}",
+        ):
+            page = await boss.text(path)
+            assert "<script>alert" not in page, path
+            assert "\u202e" not in page, path
+            assert not re.search(r'<[^>]*"onload=x', page), path
 
 
 @seam
