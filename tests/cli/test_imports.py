@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.harness.gateway import running_gateway
+from tests.harness.programs import free_port
+from tests.harness.raw_client import RawClient
 
 DEADLINE_S = 120
 PROBE = """
@@ -35,6 +38,21 @@ LIBRARIES = {
     "watchfiles",
     "yaml",
 }
+NOT_FOR_A_FIRST_ANSWER = {
+    "mcp",
+    "cedarpy",
+    "httpx2",
+    "jinja2",
+    "joserfc",
+    "opentelemetry.trace",
+    "prometheus_client",
+    "psycopg",
+    "rapidfuzz",
+    "rich",
+    "slack_sdk",
+    "tomlkit",
+    "tomllib",
+}
 EVENT_LOOP = {"asyncio", "taskgate.client", "msgspec", "httptools"}
 
 pytestmark = pytest.mark.fresh_interpreter
@@ -49,7 +67,11 @@ def imported(*arguments: str, env: dict[str, str] | None = None) -> set[str]:
         text=True,
         timeout=DEADLINE_S,
     )
-    line = next(line for line in done.stderr.splitlines() if line.startswith("MODULES "))
+    return modules_in(done.stderr)
+
+
+def modules_in(errors: str) -> set[str]:
+    line = next(line for line in errors.splitlines() if line.startswith("MODULES "))
     names: list[str] = json.loads(line.removeprefix("MODULES "))
     return {".".join(parts[:count]) for name in names for parts in [name.split(".")] for count in (1, 2, len(parts))}
 
@@ -97,3 +119,34 @@ async def test_listing_all_tasks_imports_no_event_loop(tmp_path: Path) -> None:
 def test_completion_of_a_command_imports_only_that_command() -> None:
     env = {"_TASKGATE_COMPLETE": "bash_complete", "COMP_WORDS": "taskgate tasks l", "COMP_CWORD": "2"}
     assert not imported(env=env) & {*GATEWAY, *LIBRARIES, *EVENT_LOOP, "taskgate.cli.serve"}
+
+
+async def test_gateway_answers_before_it_imports_what_few_requests_need(tmp_path: Path) -> None:
+    port = free_port()
+    file = tmp_path / "taskgate.yaml"
+    file.write_text(json.dumps({"schema": 1, "servers": {}, "listen": {"port": port}}))
+    gateway = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", PROBE, "serve", "-c", str(file)),
+        env={**os.environ, "TASKGATE_STATE_DIR": str(tmp_path / "state"), "HOME": str(tmp_path)},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        await until_open(port)
+        async with RawClient(f"http://127.0.0.1:{port}/mcp") as caller:
+            await caller.open()
+        gateway.terminate()
+        _, errors = await gateway.communicate()
+    found = modules_in(errors.decode()) & NOT_FOR_A_FIRST_ANSWER
+    assert not found
+
+
+async def until_open(port: int) -> None:
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.05)
+        else:
+            writer.close()
+            return

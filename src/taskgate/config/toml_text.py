@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import assert_never
 
 from taskgate.config.problems import ConfigError, Mark, Problem
@@ -14,6 +13,8 @@ from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, from_pl
 
 def read_toml(text: str, name: str) -> Node:
     """Parse TOML. Raises ConfigError."""
+    import tomllib  # few files are TOML, and it takes a hundredth of the start
+
     try:
         value = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
