@@ -1,0 +1,95 @@
+"""What commands print about scripts: the plan of one that waits for approval, its calls, and the report of a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.cli.test_held_calls import APPROVER, CALLER, CONFIG, environment, run, waiting_approval
+from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.programs import run_to_end
+
+from taskgate.cli.script_calls import call_lines
+from taskgate.cli.script_report import LISTED, report_lines
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+SCRIPTED: dict[str, Any] = {
+    **CONFIG,
+    "servers": {"demo": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}},
+    "scopes": {"default": {"default_servers": ["*"], "scripts": "on"}},
+    "governance": {
+        "rules": [
+            {"match": "taskgate:run_script", "action": "approve"},
+            {"match": "delete_*", "from": "script", "action": "deny"},
+        ]
+    },
+}
+CODE = """found = await demo.list_files()
+if False:
+\tawait demo.delete_file(name="\u202e")
+{}["missing"]
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    async with running_gateway(SCRIPTED, tmp_path_factory.mktemp("gateway")) as made:
+        await made.until_listed()
+        yield made
+
+
+async def test_commands_show_plan_calls_and_report_of_a_script(gateway: Gateway, tmp_path: Path) -> None:
+    pytest.importorskip("pydantic_monty")
+    (tmp_path / "script.py").write_text(CODE, encoding="utf-8")
+    program = [sys.executable, "-m", "taskgate", "run", str(tmp_path / "script.py")]
+    running = asyncio.create_task(run_to_end(program, environment(gateway, CALLER)))
+    held = await waiting_approval(gateway)
+    assert held["plan_summary"]
+    _, listed, _ = await run(gateway, "approvals", "list")
+    assert held["plan_summary"] in listed
+    _, shown, _ = await run(gateway, "approvals", "show", held["id"])
+    assert "\u202e" not in shown
+    assert "   1  found = await demo.list_files()" in shown
+    assert "   3  →   await demo.delete_file" in shown
+    assert "demo__delete_file: denied (line 3)" in shown
+    await run(gateway, "approvals", "approve", held["id"], "--yes", token=APPROVER)
+    code, out, _ = await running
+    assert code == 1
+    for line in ("Executed: 1", "Not executed: none"):
+        assert line in out.splitlines()
+    assert any(line.startswith("  line 1 demo__list_files") for line in out.splitlines())
+    _, task, _ = await run(gateway, "tasks", "show", held["task_id"])
+    assert "line 1  demo__list_files  completed" in task
+    _, row, _ = await run(gateway, "tasks", "show", held["task_id"], "--json")
+    [call] = json.loads(row)["script_calls"]["calls"]
+    _, child, _ = await run(gateway, "tasks", "show", call["task_id"])
+    assert f"{held['task_id']}, line 1" in child
+    _, rest, _ = await run(gateway, "tasks", "show", held["task_id"], "--calls-after", str(call["number"]), "--json")
+    assert json.loads(rest)["script_calls"]["calls"] == []
+    _, approved, _ = await run(gateway, "approvals", "show", held["id"])
+    assert call["task_id"] in approved
+
+
+async def test_report_is_printed_of_failed_scripts_only() -> None:
+    calls = [{"tool": "t", "line": 1, "task_id": "tg_1", "state": "completed"}] * (LISTED + 5)
+    report = {"error": {"error_type": "x"}, "calls": {"executed": calls, "not_executed": [], "unknown": [7]}}
+    lines = report_lines(report)
+    assert len(lines) == 1 + LISTED + 1 + 1 + 1
+    assert "5" in lines[LISTED + 1]
+    others: tuple[Any, ...] = (None, [], {}, {"error": "x"}, {"calls": {}, "error": {}}, {"calls": 3, "error": {}})
+    for other in others:
+        assert report_lines(other) == []
+
+
+async def test_calls_of_a_script_end_with_how_to_see_more() -> None:
+    row = {"line": 3, "tool": "sleep", "state": "waiting", "task_id": None, "waits_until": "2027-01-15T08:00:00Z"}
+    [line, more] = call_lines({"calls": [row], "next": 7}, "tg_1")
+    assert "waiting until" in line
+    assert "tg_1 --calls-after 7" in more
+    assert len(call_lines({"calls": [], "next": None}, "tg_1")) == 1
