@@ -6,7 +6,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CORES := $(shell nproc 2>/dev/null || echo 2)
 # On a small machine more workers than cores, because tests with programs mostly wait; on a larger one as many as cores.
-WORKERS ?= $(shell echo $$(($(CORES) < 4 ? 5 : $(CORES) > 8 ? 8 : $(CORES))))
+WORKERS ?= $(shell echo $$(($(CORES) < 4 ? 4 : $(CORES) > 8 ? 8 : $(CORES))))
+# Tests in the test process use a core each.
+IN_PROCESS_WORKERS ?= $(shell echo $$(($(CORES) > 8 ? 8 : $(CORES))))
 # Tests without programs wait little, and every worker spends seconds on collecting.
 QUICK_WORKERS ?= $(shell echo $$(($(CORES) < 2 ? 3 : $(CORES) > 7 ? 8 : $(CORES) + 1)))
 
@@ -97,16 +99,22 @@ screenshots: $(STAMP)
 demo: $(VENV)/.runtime
 	$(BIN)/taskgate demo
 
-# The quick checks come first. Types and the tests of core/ run beside the tests with programs, at a lower priority; their output is
-# printed when they finish. The documentation is built by a test (tests/docs/test_site.py).
+# The quick checks come first. Types, the tests of core/ and the tests without programs run beside the tests with programs, which
+# mostly wait, at a lower priority; their output is printed when they finish. The documentation is built by a test
+# (tests/docs/test_site.py).
 test: $(STAMP) peers
-	$(MAKE) --no-print-directory format lint contract
-	$(MAKE) --no-print-directory --jobs=2 BESIDE="types-all core" beside tests
+	$(MAKE) --no-print-directory --jobs=2 format lint contract build/compiled
+	$(MAKE) --no-print-directory --jobs=2 BESIDE="types-all core tests-in-process" beside tests-with-programs
+
+# Compile changed modules once: the workers begin at the same time, and each would compile all of them.
+build/compiled: $(STAMP) $(shell find src tests -name '*.py' 2>/dev/null)
+	@mkdir -p build
+	@$(BIN)/python -m pytest --collect-only -n 0 > build/compiled.log 2>&1; touch $@
 
 .PHONY: beside
 beside: $(STAMP)
 	@mkdir -p build
-	@nice -n 3 $(MAKE) --no-print-directory --jobs=1 $(BESIDE) > build/beside.log 2>&1; code=$$?; cat build/beside.log; exit $$code
+	@nice -n 3 $(MAKE) --no-print-directory --keep-going --jobs=1 $(BESIDE) > build/beside.log 2>&1; code=$$?; cat build/beside.log; exit $$code
 
 check: types-all docs contract lint format
 
@@ -139,8 +147,14 @@ core: $(STAMP)
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python tools/coverage_gate.py core
 
-tests: $(STAMP) peers
-	$(BIN)/python -m pytest -n $(WORKERS) --durations=10 -m "not long" --ignore=tests/core
+tests: tests-with-programs tests-in-process
+
+.PHONY: tests-with-programs tests-in-process
+tests-with-programs: $(STAMP) peers
+	$(BIN)/python -m pytest -n $(WORKERS) --durations=10 -m "not long" --programs=only --ignore=tests/core
+
+tests-in-process: $(STAMP)
+	$(BIN)/python -m pytest -n $(IN_PROCESS_WORKERS) --durations=10 -m "not long" --programs=none --ignore=tests/core
 
 .PHONY: coverage
 coverage: $(STAMP) peers

@@ -144,6 +144,22 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "peers(*names): needs these environments of tools/peers.py")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--programs",
+        choices=("only", "none"),
+        help="collect only the files that start programs, or only the others; by default both",
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Every worker collects all files of its run, which takes it many seconds: two runs of a part each collect half of it."""
+    part = config.getoption("programs")
+    if part is None or not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
+        return None
+    return True if reaches_programs(collection_path) != (part == "only") else None
+
+
 def _in_virtual_time(item: pytest.Item) -> bool:
     return item.get_closest_marker("virtual_time") is not None and item.get_closest_marker("real_processes") is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,16 @@ from taskgate.config.model.gateway_file import GatewayFile
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [*sorted((ROOT / "examples").glob("*.yaml")), ROOT / "tests/config/complete/taskgate.yaml"]
-VALIDATOR = jsonschema_rs.validator_for(configuration_schema())
+
+
+@cache
+def validator() -> jsonschema_rs.Validator:
+    return jsonschema_rs.validator_for(configuration_schema())
 
 
 @pytest.mark.parametrize("text", [example(), *(file.read_text() for file in FILES)])
 def test_files_that_load_are_right_in_an_editor(text: str) -> None:
-    assert [error.message for error in VALIDATOR.iter_errors(yaml.safe_load(text))] == []
+    assert [error.message for error in validator().iter_errors(yaml.safe_load(text))] == []
 
 
 @pytest.mark.parametrize(
@@ -33,7 +38,7 @@ def test_files_that_load_are_right_in_an_editor(text: str) -> None:
     ],
 )
 def test_short_and_pasted_forms_are_right(right: dict[str, Any]) -> None:
-    assert [error.message for error in VALIDATOR.iter_errors(right)] == []
+    assert [error.message for error in validator().iter_errors(right)] == []
 
 
 @pytest.mark.parametrize(
@@ -46,7 +51,7 @@ def test_short_and_pasted_forms_are_right(right: dict[str, Any]) -> None:
     ],
 )
 def test_mistakes_are_told(wrong: dict[str, Any]) -> None:
-    assert not VALIDATOR.is_valid(wrong)
+    assert not validator().is_valid(wrong)
 
 
 def test_every_key_at_the_top_is_offered_with_its_meaning() -> None:
