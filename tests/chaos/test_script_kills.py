@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.activity.callers import http_session
-from tests.chaos.stage import Stage, set_stage
+from tests.chaos.stage import LedgerFile, configuration, set_stage
+from tests.harness.gateway import Gateway
+from tests.harness.postgres import fresh_url
+from tests.harness.programs import free_port
 
 pytest.importorskip("pydantic_monty")
 pytestmark = pytest.mark.slow
@@ -30,14 +34,15 @@ last = await once(4)
 ONCE = ("once 1", "once 2", "once 3", "once 4")
 KEY = "a script that is killed"
 ON = {"scopes": {"default": {"default_servers": ["*"], "scripts": "on"}}}
+DEADLINE_S = 60
 WRITES = 22
 """One accept, intents and ends of seven calls, five steps, start and end of the script."""
 
 
-async def begin(stage: Stage) -> str | None:
+async def begin(gateway: Gateway) -> str | None:
     """Start the script; None if the gateway was killed before it answered."""
     try:
-        async with http_session(stage.gateway) as caller:
+        async with http_session(gateway) as caller:
             params = {
                 "name": "run_script",
                 "arguments": {"code": CODE},
@@ -46,42 +51,97 @@ async def begin(stage: Stage) -> str | None:
             }
             return str((await caller.ask("tools/call", params))["task"]["taskId"])
     except Exception:
-        if stage.gateway.program is not None and stage.gateway.program.alive:
+        if gateway.program is not None and gateway.program.alive:
             raise
         return None
 
 
-async def ending(stage: Stage, task: str) -> dict[str, Any]:
-    async with http_session(stage.gateway) as caller:
+async def ending(gateway: Gateway, task: str) -> dict[str, Any]:
+    async with http_session(gateway) as caller:
         return await caller.ask("tasks/result", {"taskId": task})
 
 
-async def killed_at(folder: Path, fate: str) -> None:
-    async with set_stage(folder, fate, more=ON) as stage:
-        task = await begin(stage)
-        await asyncio.wait_for(stage.gateway.died(), 60)
+async def killed_at(folder: Path, fate: str, store: dict[str, Any]) -> None:
+    """The gateway is killed and started again."""
+    async with set_stage(folder, fate, more=ON | store) as stage:
+        task = await begin(stage.gateway)
+        await asyncio.wait_for(stage.gateway.died(), DEADLINE_S)
         await stage.gateway.reborn()
-        task = task or await begin(stage)
-        assert task is not None
-        result = await asyncio.wait_for(ending(stage, task), 60)
-        assert "result" in result["structuredContent"], result["content"]
-        values = result["structuredContent"]["result"]
-        executed = [stage.ledger.count(call) for call in ONCE]
-        assert max(executed) <= 1, (fate, executed)
-        assert all(stage.ledger.count(f"read {n}") >= 1 for n in (1, 2))
-        for value, times in zip(values, executed, strict=True):
-            assert (value, times) == ("done", 1) or value == "outcome_unknown", (fate, values, executed)
+        await check_end(fate, stage.gateway, task, stage.ledger)
+
+
+async def owner_killed_at(folder: Path, fate: str) -> None:
+    """The owner of the script, one of three gateways, is killed and stays away; another one continues the script."""
+    shared = {"store": {"url": fresh_url()}}
+    async with set_stage(folder, fate, more=ON | shared) as stage:
+        others = [Gateway(folder / name, free_port()) for name in ("second", "third")]
+        try:
+            for other in others:
+                other.state.mkdir(parents=True)
+                other.write({**configuration(stage.port), **ON, **shared})
+                await other.start()
+            task = await begin(stage.gateway)
+            await asyncio.wait_for(stage.gateway.died(), DEADLINE_S)
+            await check_end(fate, others[0], task, stage.ledger)
+        finally:
+            for other in others:
+                if other.program is not None and other.program.alive:
+                    await other.program.end(signal.SIGKILL)
+
+
+async def check_end(fate: str, gateway: Gateway, task: str | None, ledger: LedgerFile) -> None:
+    """The script ends with the value that fits the ledger: no call is lost, and none that may run only once runs twice."""
+    task = task or await begin(gateway)
+    assert task is not None
+    result = await asyncio.wait_for(ending(gateway, task), DEADLINE_S)
+    assert "result" in result["structuredContent"], result["content"]
+    values = result["structuredContent"]["result"]
+    executed = [ledger.count(call) for call in ONCE]
+    assert max(executed) <= 1, (fate, executed)
+    assert all(ledger.count(f"read {n}") >= 1 for n in (1, 2))
+    for value, times in zip(values, executed, strict=True):
+        assert (value, times) == ("done", 1) or value == "outcome_unknown", (fate, values, executed)
+
+
+def of_kind(store: str) -> dict[str, Any]:
+    return {"store": {"url": fresh_url()}} if store == "postgres" else {}
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("fate", ["before-write+5", "after-write+6", "after-write+12"])
-async def test_script_survives_sigkill_at_some_writes(tmp_path: Path, fate: str) -> None:
-    await killed_at(tmp_path, fate)
+@pytest.mark.parametrize(
+    ("store", "fate"),
+    [
+        ("sqlite", "before-write+5"),
+        ("sqlite", "after-write+6"),
+        ("sqlite", "after-write+12"),
+        ("postgres", "after-write+7"),
+        ("postgres", "before-write+13"),
+    ],
+)
+async def test_script_survives_sigkill_at_some_writes(tmp_path: Path, store: str, fate: str) -> None:
+    await killed_at(tmp_path, fate, of_kind(store))
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("fate", ["after-write+5", "before-write+11"])
+async def test_script_is_continued_when_its_owner_of_three_is_killed_at_some_writes(tmp_path: Path, fate: str) -> None:
+    await owner_killed_at(tmp_path, fate)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("number", range(1, WRITES + 1))
-async def test_script_survives_sigkill_at_every_write(tmp_path: Path, when: str, number: int) -> None:
-    await killed_at(tmp_path, f"{when}-write+{number}")
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+async def test_script_survives_sigkill_at_every_write(tmp_path: Path, store: str, when: str, number: int) -> None:
+    await killed_at(tmp_path, f"{when}-write+{number}", of_kind(store))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("number", range(1, WRITES + 1))
+async def test_script_is_continued_when_its_owner_of_three_is_killed_at_every_write(
+    tmp_path: Path, when: str, number: int
+) -> None:
+    await owner_killed_at(tmp_path, f"{when}-write+{number}")
