@@ -70,6 +70,15 @@ class StepFacts:
     """32 unpredictable bytes, new for each step."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedReference:
+    """A reference to a result in a value of a script, where the value itself has null."""
+
+    path: tuple[str | int, ...]
+    """Names of members and places in arrays, from the outside."""
+    reference: str
+
+
 class CallKind(StrEnum):
     """What a script waits for."""
 
@@ -93,6 +102,10 @@ class PendingCall:
     """A JSON object."""
     line: int
     """In the code, from 1; 0 if unknown."""
+    offset: int = -1
+    """Where the call begins in the code, in bytes of UTF-8; -1 if unknown."""
+    references: tuple[PlacedReference, ...] = ()
+    """In the array of `positional` and `keywords`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +150,8 @@ class Finished:
     abandoned: tuple[int, ...]
     """Accepted calls that the script no longer waits for."""
     output: StepOutput
+    references: tuple[PlacedReference, ...] = ()
+    """In `value`."""
 
 
 class FailureReason(StrEnum):
@@ -176,6 +191,13 @@ class Returned:
 
 
 @dataclass(frozen=True, slots=True)
+class Referenced:
+    """A call that succeeded, with a result that the script only passes on. It gets the reference in its place."""
+
+    reference: str
+
+
+@dataclass(frozen=True, slots=True)
 class Raised:
     """A call that failed. The script catches it with `except Exception as e`, and `tool_error(e)` has these fields."""
 
@@ -186,7 +208,7 @@ class Raised:
     """`yes`, `no` or `unknown`."""
 
 
-CallOutcome = Returned | Raised
+CallOutcome = Returned | Referenced | Raised
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,9 @@ from taskgate.ports.script_interpreter import (
     FailureReason,
     Finished,
     PendingCall,
+    PlacedReference,
     Progress,
+    Referenced,
     Returned,
     ScriptLimits,
     ScriptProgram,
@@ -77,7 +79,12 @@ def _common(number: int, limits: ScriptLimits, facts: StepFacts) -> dict[str, ob
 def _settled(outcome: CallOutcome) -> dict[str, object]:
     if isinstance(outcome, Returned):
         return {"value": msgspec.Raw(outcome.value)}
+    if isinstance(outcome, Referenced):
+        return {"reference": outcome.reference}
     return {"type": outcome.type, "message": outcome.message, "executed": outcome.executed}
+
+
+_Reference = tuple[list[str | int], str]
 
 
 class _Call(msgspec.Struct):
@@ -87,6 +94,8 @@ class _Call(msgspec.Struct):
     positional: msgspec.Raw
     keywords: msgspec.Raw
     line: int
+    offset: int = -1
+    references: list[_Reference] = []
 
 
 class _Reply(msgspec.Struct, kw_only=True):
@@ -100,6 +109,7 @@ class _Reply(msgspec.Struct, kw_only=True):
     pending: list[int] = []
     value: msgspec.Raw = msgspec.Raw(b"null")
     abandoned: list[int] = []
+    references: list[_Reference] = []
     reason: FailureReason = FailureReason.WORKER
     error_type: str = ""
     message: str = ""
@@ -122,11 +132,24 @@ def read_reply(number: int, body: bytes, snapshot: bytes) -> Step:
         case "suspended":
             return Suspended(snapshot, tuple(map(_call, reply.calls)), tuple(reply.pending), output)
         case "finished":
-            return Finished(bytes(reply.value), tuple(reply.abandoned), output)
+            return Finished(bytes(reply.value), tuple(reply.abandoned), output, _references(reply.references))
         case "failed":
             return Failed(reply.reason, reply.error_type, reply.message, reply.line, output)
     raise BadReply(f"it has the unknown step {reply.step!r}")
 
 
 def _call(call: _Call) -> PendingCall:
-    return PendingCall(call.id, call.kind, call.tool, bytes(call.positional), bytes(call.keywords), call.line)
+    return PendingCall(
+        call.id,
+        call.kind,
+        call.tool,
+        bytes(call.positional),
+        bytes(call.keywords),
+        call.line,
+        call.offset,
+        _references(call.references),
+    )
+
+
+def _references(found: list[_Reference]) -> tuple[PlacedReference, ...]:
+    return tuple(PlacedReference(tuple(path), reference) for path, reference in found)

@@ -31,6 +31,8 @@ _TOOL_MARK: Final = "tool:"
 """Begins the internal name of each tool function. No name in a script contains a colon, so that a script cannot imitate one."""
 _CODE_FILE: Final = "<python-input-1>"
 """The script is what the interpreter is fed second, after the prelude."""
+_REFERENCE: Final = b"taskgate-result:"
+"""Begins a reference to a result, which a script has as bytes: no result of a tool is bytes."""
 _SNAPSHOT_MAGIC: Final = b"TGS1"
 
 _SERVER_CLASS: Final = """
@@ -91,6 +93,7 @@ class JsonCheck:
     def __init__(self, most: int) -> None:
         self._most = most
         self._bytes = 0
+        self.has_references = False
 
     def check(self, value: Any, depth: int = 0) -> None:
         """Raise NotJson, or TooLarge."""
@@ -107,6 +110,8 @@ class JsonCheck:
         elif isinstance(value, float):
             if value != value or value in (float("inf"), float("-inf")):
                 raise NotJson(f"{value!r} has no JSON; use None or a text")
+        elif isinstance(value, bytes) and value.startswith(_REFERENCE):
+            self.has_references = True
         elif value is not None and not isinstance(value, str | bool | int):
             raise NotJson(f"{_kind(value)} has no JSON; convert it to a text, a number, a list or a dict")
 
@@ -116,6 +121,18 @@ class JsonCheck:
                 raise NotJson(f"names in JSON are texts, not {_kind(name)}; write str(name)")
             self._bytes += len(name)
             self.check(item, depth + 1)
+
+
+def take_references(value: Any, path: list[str | int], found: list[Any]) -> Any:
+    """The value with null for each reference, and their places in `found`. For values that were checked."""
+    if isinstance(value, bytes):
+        found.append([path, value.decode()])
+        return None
+    if isinstance(value, list | tuple):
+        return [take_references(item, [*path, place], found) for place, item in enumerate(value)]
+    if isinstance(value, dict):
+        return {name: take_references(item, [*path, name], found) for name, item in value.items()}
+    return value
 
 
 def _kind(value: Any) -> str:
@@ -239,6 +256,8 @@ class StepRun:
     def _settled(self, outcome: dict[str, Any]) -> dict[str, Any]:
         if "value" in outcome:
             return {"return_value": outcome["value"]}
+        if "reference" in outcome:
+            return {"return_value": outcome["reference"].encode()}
         return {
             "exc_type": "RuntimeError",
             "message": f"[{outcome['type']}; executed={outcome['executed']}] {outcome['message']}",
@@ -277,6 +296,9 @@ class StepRun:
             )
         try:
             self._arguments.check([positional, keywords])
+            references: list[Any] = []
+            if self._arguments.has_references:
+                positional, keywords = take_references([positional, keywords], [], references)
             json.dumps([positional, keywords])
         except TooLarge as error:
             raise StepFailed("limit", "result_bytes", f"Arguments of calls: {error}.", self._line(snapshot)) from None
@@ -289,6 +311,8 @@ class StepRun:
             "positional": positional,
             "keywords": keywords,
             "line": self._line(snapshot),
+            "offset": snapshot.position.start if snapshot.position.filename == _CODE_FILE else -1,
+            "references": references,
         }
         return snapshot.resume({"future": ...})
 
@@ -401,13 +425,17 @@ class StepRun:
             )
         try:
             value = complete.output
-            JsonCheck(self._limits["result_bytes"]).check(value)
+            checked = JsonCheck(self._limits["result_bytes"])
+            checked.check(value)
+            references: list[Any] = []
+            if checked.has_references:
+                value = take_references(value, [], references)
             json.dumps(value)
         except TooLarge as error:
             raise StepFailed("limit", "result_bytes", f"The value of the last line is too large: {error}.") from None
         except (NotJson, ValueError) as error:
             raise StepFailed("script", "ResultNotJson", f"The value of the last line is not JSON: {error}.") from None
-        return {"step": "finished", "value": value, "abandoned": sorted(self._open)}
+        return {"step": "finished", "value": value, "abandoned": sorted(self._open), "references": references}
 
 
 _FUNCTIONS: Final = {

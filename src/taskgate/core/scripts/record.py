@@ -21,6 +21,8 @@ class OpenCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """The key of the question that an `ask` waits for."""
     arguments: bytes = b""
     """What an `ask` shows: a JSON object with message and schema."""
+    offset: int = -1
+    """Where the call begins in the source, in bytes; -1 if unknown."""
     settled: bytes | None = None
     """The outcome, if it was known when the step was stored: a denial, a result of an earlier script, a recorded value."""
 

@@ -10,7 +10,7 @@ from taskgate.core import wire
 from taskgate.core.errors import Executed, TaskgateError
 from taskgate.core.tasks.task import OutcomeKind, Task
 from taskgate.core.wire import Raw
-from taskgate.ports.script_interpreter import CallOutcome, Raised, Returned
+from taskgate.ports.script_interpreter import CallOutcome, Raised, Referenced, Returned
 
 _EXECUTED: Final = {Executed.YES: "yes", Executed.NO: "no", Executed.MAYBE: "unknown"}
 _TEXT: Final = "text"
@@ -22,16 +22,21 @@ class _Stored(msgspec.Struct, omit_defaults=True):
     type: str = ""
     message: str = ""
     executed: str = ""
+    reference: str = ""
 
 
 def encode_outcome(outcome: CallOutcome) -> bytes:
     if isinstance(outcome, Returned):
         return msgspec.json.encode(_Stored(value=outcome.value))
+    if isinstance(outcome, Referenced):
+        return msgspec.json.encode(_Stored(reference=outcome.reference))
     return msgspec.json.encode(_Stored(None, outcome.type, outcome.message, outcome.executed))
 
 
 def decode_outcome(stored: bytes) -> CallOutcome:
     read = msgspec.json.decode(stored, type=_Stored)
+    if read.reference:
+        return Referenced(read.reference)
     return Returned(read.value) if read.value is not None else Raised(read.type, read.message, read.executed)
 
 

@@ -27,7 +27,7 @@ class EarlierCalls:
             if task.id not in used and task.state.is_terminal and _counts(task):
                 self._left.setdefault(_key(task), deque()).append(task)
 
-    async def outcome(self, draft: Task) -> tuple[str, CallOutcome] | None:
+    async def outcome(self, draft: Task) -> tuple[Task, CallOutcome] | None:
         """The task and outcome of the oldest equal call that was not used yet; None if the call must be made."""
         waiting = self._left.get(_key(draft))
         if not waiting:
@@ -36,8 +36,8 @@ class EarlierCalls:
         body = await self._records.result_bytes(task)
         if task.outcome is not None and body is None:
             text = f"{task.wire_name} was executed by the earlier script, but its result is no longer kept. It was not sent again."
-            return task.id, Raised("result_expired", text, "yes")
-        return task.id, outcome_of(task, body)
+            return task, Raised("result_expired", text, "yes")
+        return task, outcome_of(task, body)
 
 
 def _counts(task: Task) -> bool:

@@ -25,6 +25,7 @@ from taskgate.gateway.requests.strict_arguments import read_ahead
 from taskgate.gateway.scripts.call_outcomes import encode_outcome, raised_by
 from taskgate.gateway.scripts.call_request import call_request
 from taskgate.gateway.scripts.earlier_calls import EarlierCalls
+from taskgate.gateway.scripts.passed_results import PassedResults
 from taskgate.gateway.scripts.script_parts import ScriptParts
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.script_interpreter import CallKind, CallOutcome, PendingCall, Raised
@@ -48,12 +49,15 @@ class PreparedStepCall:
 class ScriptCalls:
     """Prepares the calls of one script."""
 
-    def __init__(self, parts: ScriptParts, script: Task, digest: str, earlier: EarlierCalls) -> None:
+    def __init__(
+        self, parts: ScriptParts, script: Task, digest: str, earlier: EarlierCalls, passed: PassedResults
+    ) -> None:
         """`digest` is that of the source of the script."""
         self._parts = parts
         self._script = script
         self._digest = digest
         self._earlier = earlier
+        self._passed = passed
 
     async def prepare(self, calls: Sequence[PendingCall]) -> list[PreparedStepCall]:
         """Check the calls in the order in which the script made them. What is refused raises in the script."""
@@ -61,7 +65,8 @@ class ScriptCalls:
 
     async def _prepare(self, call: PendingCall) -> PreparedStepCall:
         try:
-            positional, keywords = msgspec.json.decode(call.positional), msgspec.json.decode(call.keywords)
+            given = [msgspec.json.decode(call.positional), msgspec.json.decode(call.keywords)]
+            positional, keywords = await self._passed.resolved(given, call.references)
             match call.kind:
                 case CallKind.SLEEP:
                     return PreparedStepCall(self._sleep(call, positional, keywords))
@@ -94,8 +99,9 @@ class ScriptCalls:
         draft = records.draft(request, new, records.new_id())
         known = await self._earlier.outcome(draft)
         if known is not None:
-            child, outcome = known
-            return PreparedStepCall(_open(call, settled=encode_outcome(outcome)), reused=child)
+            before, outcome = known
+            outcome = await self._passed.outcome(before, call.offset, outcome)
+            return PreparedStepCall(_open(call, settled=encode_outcome(outcome)), reused=before.id)
         script = self._script
         draft = msgspec.structs.replace(
             draft,
@@ -142,7 +148,7 @@ def _ask(call: PendingCall, positional: list[Any], keywords: dict[str, Any]) -> 
 
 
 def _open(call: PendingCall, child: str = "", settled: bytes | None = None) -> OpenCall:
-    return OpenCall(call.id, call.tool, call.line, child=child, settled=settled)
+    return OpenCall(call.id, call.tool, call.line, child=child, offset=call.offset, settled=settled)
 
 
 def _settled(call: PendingCall, outcome: CallOutcome) -> PreparedStepCall:

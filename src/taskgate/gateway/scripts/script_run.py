@@ -33,6 +33,7 @@ from taskgate.gateway.governance.pre_send_recheck import OWN_SERVER
 from taskgate.gateway.scripts.call_outcomes import decode_outcome, outcome_of
 from taskgate.gateway.scripts.earlier_calls import EarlierCalls, earlier_calls
 from taskgate.gateway.scripts.other_interpreters import ScriptOver, leave_to_another
+from taskgate.gateway.scripts.passed_results import PassedResults
 from taskgate.gateway.scripts.script_calls import PreparedStepCall, ScriptCalls
 from taskgate.gateway.scripts.script_parts import ScriptParts
 from taskgate.gateway.scripts.script_result import calls_by_execution, executed_by, failed, finished
@@ -82,6 +83,7 @@ class ScriptRun:
         self._earlier = EarlierCalls(self._records, (), ())
         self._digest = ""
         """Of the source."""
+        self._passed = PassedResults(self._records, parts.key, task.id, "")
 
     async def run(self) -> None:
         """Run the script to its end, from its newest step. Returns early if it has ended or belongs to another gateway."""
@@ -103,6 +105,7 @@ class ScriptRun:
         await self._check_interpreter(stored)
         given: dict[str, Any] = msgspec.json.decode(self._task.arguments)
         self._digest = code_digest(given["code"])
+        self._passed = PassedResults(self._records, self._parts.key, self._task.id, given["code"])
         try:
             self._earlier = await self._read(
                 lambda: earlier_calls(self._records, self._task, given.get("resume_of"), self._record.reused)
@@ -199,10 +202,22 @@ class ScriptRun:
             case Suspended():
                 await self._suspend(step, outcomes)
             case Finished():
+                value = await self._value(step)
                 await self._cancel_pending("the script has ended")
-                await self._end(finished(step.value, self._record, await self._calls()))
+                await self._end(finished(value, self._record, await self._calls()))
             case Failed():
                 await self._fail(step)
+
+    async def _value(self, step: Finished) -> bytes:
+        """The value of the script, with the results that it returns without having read them."""
+        if not step.references:
+            return step.value
+        try:
+            return wire.encode(await self._passed.resolved(wire.parse_strictly(step.value), step.references))
+        except CallerError as problem:
+            reason = FailureReason.LIMIT if problem.error_type == "result_too_large" else FailureReason.SCRIPT
+            await self._fail(Failed(reason, problem.error_type, problem.message, 0, StepOutput()))
+            raise
 
     async def _suspend(self, step: Suspended, outcomes: Mapping[int, CallOutcome]) -> None:
         """Store the step with its calls, then start them."""
@@ -210,7 +225,9 @@ class ScriptRun:
         if record.calls + len(step.calls) > limits.script_calls:
             text = f"a script may make {limits.script_calls} calls (limits.script_calls)"
             await self._fail(Failed(FailureReason.LIMIT, "too_many_calls", text, _line_of(step), StepOutput()))
-        prepared = await ScriptCalls(self._parts, self._task, self._digest, self._earlier).prepare(step.calls)
+        prepared = await ScriptCalls(self._parts, self._task, self._digest, self._earlier, self._passed).prepare(
+            step.calls
+        )
         waiting = frozenset(step.pending)
         before = [call for call in record.pending if call.number in waiting and call.number not in outcomes]
         record = replace(
@@ -300,7 +317,7 @@ class ScriptRun:
                     outcomes[call.number] = _GONE
                 elif task.state.is_terminal:
                     body = await self._read(partial(self._records.result_bytes, task))
-                    outcomes[call.number] = outcome_of(task, body)
+                    outcomes[call.number] = await self._passed.outcome(task, call.offset, outcome_of(task, body))
                 active = active or (task is not None and task.state in _ACTIVE)
             elif call.question:
                 answer = self._asked(call)

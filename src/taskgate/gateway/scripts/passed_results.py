@@ -1,0 +1,95 @@
+"""Results that a script passes on without loading them: handed over by reference, and put in place when they are used.
+
+A reference is resolved before a call is checked, so rules, validation, approvals and digests apply to the bytes that are sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.errors import CallerError, Executed
+from taskgate.core.scripts.passed_on import passed_on
+from taskgate.core.scripts.result_reference import REFERENCE_BYTES, referenced_call, result_reference
+from taskgate.core.tasks.task import Task
+from taskgate.gateway.scripts.call_outcomes import executed_word, outcome_of
+from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.ports.script_interpreter import CallOutcome, PlacedReference, Raised, Referenced, Returned
+
+MAX_LOADED: Final = 4 * 1024 * 1024
+"""Of a result that the script itself reads."""
+MAX_PASSED: Final = 16 * 1024 * 1024
+"""Of all results that one call passes on, or that the script returns."""
+_SHORT: Final = 5_000
+"""A source of so many characters is parsed on the event loop, a longer one in a thread."""
+
+
+class PassedResults:
+    """The references of one script."""
+
+    def __init__(self, records: TaskRecords, key: bytes, script: str, code: str) -> None:
+        self._records = records
+        self._key = key
+        self._script = script
+        self._code = code
+        self._calls: frozenset[int] | None = None
+
+    async def outcome(self, task: Task, offset: int, outcome: CallOutcome) -> CallOutcome:
+        """The outcome of a call as the script gets it. `offset`: where the call begins in the source."""
+        if not isinstance(outcome, Returned) or len(outcome.value) <= REFERENCE_BYTES:
+            return outcome
+        if await self._is_passed_on(offset):
+            return Referenced(result_reference(self._key, self._script, task.id))
+        if len(outcome.value) > MAX_LOADED:
+            text = (
+                f"The result of {task.wire_name} has {len(outcome.value):,} bytes, and a script can read {MAX_LOADED:,}. "
+                "Pass it on as an argument of another call, or request a part of it."
+            )
+            return Raised("result_too_large", text, executed_word(task))
+        return outcome
+
+    async def _is_passed_on(self, offset: int) -> bool:
+        if self._calls is None:
+            short = len(self._code) <= _SHORT
+            self._calls = passed_on(self._code) if short else await asyncio.to_thread(passed_on, self._code)
+        return offset in self._calls
+
+    async def resolved(self, value: Any, references: Sequence[PlacedReference]) -> Any:
+        """The value with every result in its place. Raises CallerError."""
+        known: dict[str, bytes] = {}
+        total = 0
+        for placed in references:
+            if placed.reference not in known:
+                known[placed.reference] = await self._result(placed.reference)
+            total += len(known[placed.reference])
+            if total > MAX_PASSED:
+                text = f"The results that are passed on have more than {MAX_PASSED:,} bytes. The call was not executed."
+                raise CallerError("result_too_large", text)
+            value = _put(value, placed.path, wire.parse_strictly(known[placed.reference]))
+        return value
+
+    async def _result(self, reference: str) -> bytes:
+        call = referenced_call(self._key, self._script, reference)
+        if call is None:
+            raise CallerError(
+                "invalid_params", "An argument is not a result of this script. The call was not executed."
+            )
+        task = await self._records.current(call)
+        outcome = None if task is None else outcome_of(task, await self._records.result_bytes(task))
+        if not isinstance(outcome, Returned):
+            text = "A result that is passed on is no longer kept. The call was not executed."
+            raise CallerError("result_expired", text, executed=Executed.NO)
+        return outcome.value
+
+
+def _put(value: Any, path: Sequence[str | int], result: Any) -> Any:
+    """Put a result into the place of a value that was decoded for this purpose only."""
+    if not path:
+        return result
+    inner = value
+    for part in path[:-1]:
+        inner = inner[part]
+    inner[path[-1]] = result
+    return value
