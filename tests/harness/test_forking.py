@@ -305,9 +305,12 @@ def test_a_template_that_fails_is_said_and_the_program_is_started(
 
 
 LAUNCHED = """
-    import os, signal, sys, time
+    import os, select, signal, sys, time
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
     print(os.getpid(), sys.argv[1:], os.environ.get("ONLY_HERE"), os.getcwd(), flush=True)
+    # A handler runs between two instructions: a signal just before a read that never returns would have no effect.
+    while not select.select([sys.stdin], [], [], 1)[0]:
+        pass
     for line in sys.stdin:
         print(line.strip().upper(), flush=True)
     sys.exit(5)

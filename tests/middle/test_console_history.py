@@ -74,7 +74,7 @@ async def a_morning(gate: Gateway) -> dict[str, str]:
 async def test_ended_tasks_are_found_after_their_results_are_gone() -> None:
     async with Gateway(CONFIG, {"shop": shop()}) as gate:
         made = await a_morning(gate)
-        await gate.advance(3_600)
+        await gate.advance(900)
         assert (await gate.operator("GET", "/api/v1/tasks")).json()["tasks"] == [], "nothing of them is stored any more"
         boss, agent = await operator(gate), await known(gate, "agent")
         listed = await boss.text("/tasks")
