@@ -18,13 +18,13 @@ async def one_crash(monkeypatch: pytest.MonkeyPatch, crash: Crash) -> list[str]:
         return verdict(result, ran)
 
 
-WRITES = 36
-"""As many writes as the script has without a crash."""
+WRITES = 37
+"""As many writes as the script has without a crash, or one less: outcomes of parallel calls may be delivered with one step."""
 
 
 def crash_at(monkeypatch: pytest.MonkeyPatch, crash: Crash) -> None:
     assert run(lambda: one_crash(monkeypatch, crash)) == [], crash
-    assert crash.happened
+    assert crash.happened or crash.at == WRITES
 
 
 @pytest.mark.parametrize("at", [2, 7, 11, 16, 25, 33])

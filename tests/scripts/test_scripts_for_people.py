@@ -201,3 +201,47 @@ async def test_timeline_of_a_script_shows_when_it_waited_and_when_it_ran() -> No
         found = await task_of(gate, task)
         assert [phase["kind"] for phase in found["phases"]] == ["waiting", "working"]
         assert all("\n" not in step["detail"] for step in found["timeline"])
+
+
+REFUSED = """for n in range(COUNT):
+    try:
+        await shop.buy(n=n)
+    except Exception:
+        pass
+await shop.read(n=1)
+{}["missing"]
+"""
+
+
+@seam
+async def test_refused_calls_are_listed_as_not_executed() -> None:
+    store = shop()
+    async with Gateway(rules({"match": "buy", "action": "deny"}), {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, REFUSED.replace("COUNT", "2"))
+        told = structured(await ended(caller, task))["calls"]
+        assert [(call["tool"], call["line"], call["error_type"]) for call in told["not_executed"]] == [
+            ("shop__buy", 3, "policy_denied")
+        ] * 2
+        assert [call["tool"] for call in told["executed"]] == ["shop__read"]
+        calls = (await task_of(gate, task))["script_calls"]["calls"]
+        assert [(call["tool"], call["state"], call["executed"], call["line"]) for call in calls] == [
+            ("shop__buy", "refused", "no", 3),
+            ("shop__buy", "refused", "no", 3),
+            ("shop__read", "completed", "yes", 6),
+        ]
+        page = await (await operator(gate)).text(f"/tasks/{task}")
+        assert '<span class="state refused">' in page
+        assert "Not executed (2)" in page
+        assert store.count("buy") == 0
+
+
+@seam
+async def test_refused_calls_beyond_the_kept_ones_are_counted() -> None:
+    async with Gateway(rules({"match": "buy", "action": "deny"}), {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        failed = structured(await ended(caller, await started(gate, caller, REFUSED.replace("COUNT", "103"))))
+        assert (len(failed["calls"]["not_executed"]), failed["refused_not_listed"]) == (100, 3)
+        fine = REFUSED.replace("COUNT", "103").replace('{}["missing"]', "1")
+        done = structured(await ended(caller, await started(gate, caller, fine)))
+        assert done["calls"] == {"executed": 1, "not_executed": 103, "unknown": 0}

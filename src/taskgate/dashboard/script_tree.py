@@ -1,20 +1,20 @@
 """The calls of a script as rows: each with its tool, line, state and task, in the order in which the script made them.
 
 One page of calls is read by the primary key of their table. Calls of the gateway's own functions (`sleep`, `ask`) are listed while
-the script waits for them; they are no tasks.
+the script waits for them; they are no tasks. Nor are calls that were refused, of which the first are kept in the script's record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from taskgate.core.history.classify import outcome_of_task
-from taskgate.core.scripts.record import OpenCall
+from taskgate.core.scripts.record import OpenCall, RefusedCall
 from taskgate.core.tasks.task import Task
 from taskgate.core.timestamps import iso
 from taskgate.dashboard.records import Records
 from taskgate.gateway.scripts.call_outcomes import executed_word
+from taskgate.gateway.scripts.script_result import REFUSED
 from taskgate.ports.script_store import ScriptCall
 
 SHOWN: Final = 100
@@ -32,7 +32,11 @@ async def script_tree(records: Records, script: Task | None, after: int = -1) ->
     waiting = [
         call for call in record.pending if not call.child and call.settled is None and not script.state.is_terminal
     ]
-    rows = [_call_row(call) for call in page] + _waiting_rows(waiting, after, following)
+    rows = [_call_row(call) for call in page] + [
+        row
+        for row in (*map(_refused_row, record.refused), *map(_waiting_row, waiting))
+        if row["number"] > after and (following is None or row["number"] <= following)
+    ]
     return {
         "steps": record.step,
         "calls_made": record.calls,
@@ -67,22 +71,27 @@ def _call_row(call: ScriptCall) -> dict[str, Any]:
     }
 
 
-def _waiting_rows(waiting: Sequence[OpenCall], after: int, last: int | None) -> list[dict[str, Any]]:
-    """Calls of the gateway's functions that belong to the page."""
-    return [
-        {
-            "number": call.number,
-            "line": call.line,
-            "tool": call.function,
-            "task_id": None,
-            "state": "waiting",
-            "executed": None,
-            "received": False,
-            "message": "",
-            "created_at": None,
-            "finished_at": None,
-            "waits_until": iso(call.due_ms) if call.due_ms is not None else None,
-        }
-        for call in waiting
-        if call.number > after and (last is None or call.number <= last)
-    ]
+def _refused_row(call: RefusedCall) -> dict[str, Any]:
+    row = _row_without_task(call.number, call.line, call.tool, REFUSED)
+    return {**row, "executed": "no", "received": True, "message": call.error_type}
+
+
+def _waiting_row(call: OpenCall) -> dict[str, Any]:
+    row = _row_without_task(call.number, call.line, call.function, "waiting")
+    return {**row, "waits_until": iso(call.due_ms) if call.due_ms is not None else None}
+
+
+def _row_without_task(number: int, line: int, tool: str, state: str) -> dict[str, Any]:
+    return {
+        "number": number,
+        "line": line,
+        "tool": tool,
+        "task_id": None,
+        "state": state,
+        "executed": None,
+        "received": False,
+        "message": "",
+        "created_at": None,
+        "finished_at": None,
+        "waits_until": None,
+    }

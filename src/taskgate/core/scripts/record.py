@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 import msgspec
+
+MAX_REFUSED: Final = 100
+"""Refused calls that are kept. Every one also has its row in the audit log."""
 
 
 class OpenCall(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,6 +33,15 @@ class OpenCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """The outcome, if it was known when the step was stored: a denial, a result of an earlier script, a recorded value."""
 
 
+class RefusedCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tool call that was refused before it became a task, for example by a rule. Nothing was sent."""
+
+    number: int
+    tool: str
+    line: int
+    error_type: str
+
+
 class ScriptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Counters are kept here and not in the snapshot: loading a snapshot resets those of the interpreter."""
 
@@ -45,6 +60,19 @@ class ScriptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     progress_total: float | None = None
     reused: tuple[str, ...] = ()
     """With `resume_of`: the calls of the earlier script whose results were handed over. Each is used once."""
+
+    refused: tuple[RefusedCall, ...] = ()
+    """The first refused calls, up to `MAX_REFUSED`."""
+    more_refused: int = 0
+    """The number of refused calls beyond that."""
+
+    def with_refused(self, calls: Sequence[RefusedCall]) -> ScriptRecord:
+        """Return the record with these calls added, as far as there is room."""
+        if not calls:
+            return self
+        every = (*self.refused, *calls)
+        more = self.more_refused + max(0, len(every) - MAX_REFUSED)
+        return msgspec.structs.replace(self, refused=every[:MAX_REFUSED], more_refused=more)
 
     @property
     def pending_children(self) -> tuple[str, ...]:

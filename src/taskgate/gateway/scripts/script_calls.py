@@ -13,7 +13,7 @@ from taskgate.core import wire
 from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.scripts.bind_arguments import ArgumentError, bind_arguments
-from taskgate.core.scripts.record import OpenCall
+from taskgate.core.scripts.record import OpenCall, RefusedCall
 from taskgate.core.scripts.stubs import parameter_order
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.calls.lookup import unknown_tool
@@ -28,9 +28,11 @@ from taskgate.gateway.scripts.earlier_calls import EarlierCalls
 from taskgate.gateway.scripts.passed_results import PassedResults
 from taskgate.gateway.scripts.script_parts import ScriptParts
 from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.script_interpreter import CallKind, CallOutcome, PendingCall, Raised
+from taskgate.ports.script_interpreter import CallKind, PendingCall, Raised
 from taskgate.ports.script_store import ChildCall
 
+MAX_NAME: Final = 120
+"""Characters of a name that are kept; a script may call any name."""
 MAX_SLEEP_S: Final = 30 * 24 * 3600.0
 _ASK_PARAMETERS: Final = ("message", "schema")
 
@@ -44,6 +46,8 @@ class PreparedStepCall:
     request: Request | None = None
     reused: str = ""
     """The call of an earlier script whose result it gets."""
+    refused: RefusedCall | None = None
+    """Set if it is a call of a tool that was refused."""
 
 
 class ScriptCalls:
@@ -151,6 +155,8 @@ def _open(call: PendingCall, child: str = "", settled: bytes | None = None) -> O
     return OpenCall(call.id, call.tool, call.line, child=child, offset=call.offset, settled=settled)
 
 
-def _settled(call: PendingCall, outcome: CallOutcome) -> PreparedStepCall:
+def _settled(call: PendingCall, outcome: Raised) -> PreparedStepCall:
+    """A call that raises without having become a task."""
     name = call.tool or call.kind.value
-    return PreparedStepCall(OpenCall(call.id, name, call.line, settled=encode_outcome(outcome)))
+    refused = RefusedCall(call.id, call.tool[:MAX_NAME], call.line, outcome.type) if call.tool else None
+    return PreparedStepCall(OpenCall(call.id, name, call.line, settled=encode_outcome(outcome)), refused=refused)

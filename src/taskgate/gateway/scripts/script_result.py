@@ -7,13 +7,15 @@ from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.errors import Executed
-from taskgate.core.scripts.record import ScriptRecord
+from taskgate.core.scripts.record import RefusedCall, ScriptRecord
 from taskgate.core.tasks.transition import ResultReceived
 from taskgate.core.wire import Raw
 from taskgate.gateway.scripts.call_outcomes import executed_word
 from taskgate.ports.script_interpreter import Failed, FailureReason
 from taskgate.ports.script_store import ScriptCall
 
+REFUSED: Final = "refused"
+"""The state of a call that was refused before it became a task."""
 _GROUPS: Final = {"yes": "executed", "no": "not_executed", "unknown": "unknown"}
 _ERROR_TYPES: Final = {
     FailureReason.SCRIPT: "script_failed",
@@ -23,14 +25,19 @@ _ERROR_TYPES: Final = {
 }
 
 
-def calls_by_execution(calls: Sequence[ScriptCall]) -> dict[str, list[dict[str, Any]]]:
-    """Every tool call of a script, by whether it was executed."""
+def calls_by_execution(
+    calls: Sequence[ScriptCall], refused: Sequence[RefusedCall] = ()
+) -> dict[str, list[dict[str, Any]]]:
+    """Every tool call of a script, by whether it was executed. Refused calls have no task."""
     groups: dict[str, list[dict[str, Any]]] = {name: [] for name in _GROUPS.values()}
     for call in calls:
         shown: dict[str, Any] = {"tool": call.task.wire_name, "line": call.line, "task_id": call.task.id}
         # Whether the script received the outcome before it ended.
         shown |= {"state": call.task.state.value, "delivered": call.delivered_step is not None}
         groups[_GROUPS[executed_word(call.task)]].append(shown)
+    for call_refused in refused:
+        shown = {"tool": call_refused.tool, "line": call_refused.line, "task_id": None, "state": REFUSED}
+        groups["not_executed"].append({**shown, "delivered": True, "error_type": call_refused.error_type})
     return groups
 
 
@@ -42,7 +49,8 @@ def executed_by(calls: Sequence[ScriptCall]) -> Executed:
 
 def finished(value: bytes, record: ScriptRecord, calls: Sequence[ScriptCall]) -> ResultReceived:
     """The end of a script that returned a value."""
-    counts = {name: len(found) for name, found in calls_by_execution(calls).items()}
+    counts = {name: len(found) for name, found in calls_by_execution(calls, record.refused).items()}
+    counts["not_executed"] += record.more_refused
     structured: dict[str, Any] = {"result": Raw(value), "calls": counts}
     decoded = wire.parse_strictly(value)
     text = decoded if type(decoded) is str else value.decode("utf-8")
@@ -53,7 +61,7 @@ def failed(problem: Failed, record: ScriptRecord, calls: Sequence[ScriptCall]) -
     """The end of a script that raised or exceeded a limit, with every call that it made."""
     where = f" (line {problem.line})" if problem.line else ""
     error_type = _ERROR_TYPES[problem.reason]
-    groups, executed = calls_by_execution(calls), executed_by(calls)
+    groups, executed = calls_by_execution(calls, record.refused), executed_by(calls)
     text = f"The script failed{where}: {problem.error_type}: {problem.message}\n{_summary(groups)}"
     error = {
         "error_type": error_type,
@@ -63,6 +71,8 @@ def failed(problem: Failed, record: ScriptRecord, calls: Sequence[ScriptCall]) -
         "executed": executed.value,
     }
     structured: dict[str, Any] = {"error": error, "calls": groups}
+    if record.more_refused:
+        structured["refused_not_listed"] = record.more_refused
     body = _result(text, record, structured, is_error=True, error=error)
     return ResultReceived(body, is_error=True, message=text[:500])
 

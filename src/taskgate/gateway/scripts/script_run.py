@@ -163,7 +163,7 @@ class ScriptRun:
         await self._cancel_pending("the script cannot be continued")
         calls = await self._calls()
         text = f"The script cannot be continued. {why} Its calls are listed in the data of this error."
-        data = {"task_id": self._task.id, "calls": calls_by_execution(calls)}
+        data = {"task_id": self._task.id, "calls": calls_by_execution(calls, self._record.refused)}
         fault = GatewayFault("script_not_resumable", text, executed=executed_by(calls), data=data)
         await self._end(endings.by_error(self._task, fault))
 
@@ -239,6 +239,7 @@ class ScriptRun:
             pending=(*before, *(call.open for call in prepared)),
             reused=(*record.reused, *(call.reused for call in prepared if call.reused)),
         )
+        record = record.with_refused([call.refused for call in prepared if call.refused is not None])
         place = SnapshotPlace(self._task.id, record.step, record.interpreter)
         sealed = seal(self._parts.key, step.snapshot, place) + step.snapshot
         children = [call.child for call in prepared if call.child is not None]
