@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from taskgate import clock
 from taskgate.core.governance.approver import Approver
 from taskgate.core.history.counts import Dimension, Series, Summary, Total
 from taskgate.core.identity.access import Access
@@ -20,6 +22,7 @@ from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.tasks_api import operator_row
 from taskgate.dashboard.web import Answer, json_answer
+from taskgate.gateway.history_reading import Reach
 from taskgate.gateway.services.console import ConsoleServices
 from taskgate.ports.store_answers import TaskFilter
 from taskgate.ports.upstream import ServerState
@@ -31,6 +34,8 @@ SPARK_BUCKETS: Final = 24
 MAX_ATTENTION: Final = 8
 MIN_CALLS: Final = 5
 """A server with fewer calls in the range is not reported for its errors."""
+SHARED_S: Final = 1.0
+"""How long numbers of history are used again. They are written every ten seconds."""
 _DOWN: Final = frozenset({ServerState.DEGRADED, ServerState.RECONNECTING, ServerState.STOPPED})
 
 
@@ -47,12 +52,23 @@ class OverviewData(NamedTuple):
     fields: dict[str, Any]
 
 
+class OverviewCounts(NamedTuple):
+    """The numbers of history for one range, of those that a person may see."""
+
+    series: Series
+    before: Summary
+    waited: Series
+    totals: tuple[Total, ...]
+    servers: tuple[tuple[Total, Series], ...]
+
+
 class OverviewApi:
     def __init__(self, services: ConsoleServices, records: Records, questions: QuestionsApi) -> None:
         self._services = services
         self._records = records
         self._questions = questions
         self._history = services.history
+        self._shared: dict[tuple[str | None, str | None, str], tuple[float, asyncio.Future[OverviewCounts]]] = {}
 
     def routes(self) -> tuple[Route, ...]:
         return (
@@ -70,24 +86,7 @@ class OverviewApi:
     async def data(self, visit: Visit) -> OverviewData:
         who, reach = visit.who, reach_of(visit)
         period, now = chosen_range(visit.parameter("range")), self._records.now_ms()
-        since = now - period.length_ms
-        series = await self._history.series(reach, Dimension.ALL, "", since, now, now_ms=now, buckets=period.buckets)
-        earlier = await self._history.series(
-            reach, Dimension.ALL, "", since - period.length_ms, since, now_ms=now, buckets=1
-        )
-        waited = await self._history.series(
-            reach, Dimension.WAITING, "", since, now, now_ms=now, buckets=period.buckets
-        )
-        totals = await self._history.totals(reach, Dimension.SERVER, since, now, now_ms=now)
-        drawn = [
-            (
-                total,
-                await self._history.series(
-                    reach, Dimension.SERVER, total.name, since, now, now_ms=now, buckets=SPARK_BUCKETS
-                ),
-            )
-            for total in totals[:SERVERS_DRAWN]
-        ]
+        series, earlier, waited, totals, drawn = await self._counts(reach, period, now)
         running = await self._records.tasks(who, TaskFilter(states=OPEN), only=visit.only, limit=OPEN_COUNTED)
         known = running.tasks or (await self._records.tasks(who, TaskFilter(), only=visit.only, limit=1)).tasks
         waiting = await self._waiting(who)
@@ -96,7 +95,7 @@ class OverviewApi:
             "range": period.name,
             "seconds": period.length_ms // 1000,
             "total": summary_json(series.total),
-            "before": summary_json(earlier.total),
+            "before": summary_json(earlier),
             "waiting": waiting,
             "waited": summary_json(waited.total),
             "open": [operator_row(task) for task in running.tasks[:OPEN_SHOWN]],
@@ -108,7 +107,35 @@ class OverviewApi:
             "servers": [{"name": total.name, **summary_json(total.summary)} for total in totals],
             "has_calls": bool(known or series.total.calls),
         }
-        return OverviewData(period, series, earlier.total, waited, tuple(drawn), fields)
+        return OverviewData(period, series, earlier, waited, drawn, fields)
+
+    async def _counts(self, reach: Reach, period: TimeRange, now: int) -> OverviewCounts:
+        """The numbers of history. Many open pages fetch themselves after a change: those that come together share one read."""
+        key = (reach.tenant, reach.only, period.name)
+        at, shared = self._shared.get(key, (0.0, None))
+        if shared is None or clock.monotonic() - at >= SHARED_S:
+            at = clock.monotonic()
+            self._shared = {name: each for name, each in self._shared.items() if at - each[0] < SHARED_S}
+            shared = asyncio.ensure_future(self._read_counts(reach, period, now))
+            self._shared[key] = (at, shared)
+        return await asyncio.shield(shared)
+
+    async def _read_counts(self, reach: Reach, period: TimeRange, now: int) -> OverviewCounts:
+        since, history = now - period.length_ms, self._history
+        series = await history.series(reach, Dimension.ALL, "", since, now, now_ms=now, buckets=period.buckets)
+        earlier = await history.series(reach, Dimension.ALL, "", since - period.length_ms, since, now_ms=now, buckets=1)
+        waited = await history.series(reach, Dimension.WAITING, "", since, now, now_ms=now, buckets=period.buckets)
+        totals = await history.totals(reach, Dimension.SERVER, since, now, now_ms=now)
+        drawn = [
+            (
+                total,
+                await history.series(
+                    reach, Dimension.SERVER, total.name, since, now, now_ms=now, buckets=SPARK_BUCKETS
+                ),
+            )
+            for total in totals[:SERVERS_DRAWN]
+        ]
+        return OverviewCounts(series, earlier.total, waited, totals, tuple(drawn))
 
     async def _waiting(self, who: Approver) -> int:
         approvals = await self._records.pending_count(who) if who.may(Permission.SEE) else 0
