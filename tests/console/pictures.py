@@ -25,7 +25,7 @@ async def take(folder: Path) -> None:
         (Path(place) / "state").mkdir()
         await team_day.fill(Path(place) / "state" / "taskgate.db")
         async with a_console(browser, Path(place), team_day.config(), listed=len(team_day.SERVERS) - 1) as console:
-            await console.history()
+            await team_day.open_calls(console)
             running = (await console.api("GET", "/api/v1/tasks?state=open"))["tasks"]
             (held, *_) = await console.api("GET", "/api/v1/approvals")
             shown = {page: name_of(page) for page in PAGES}

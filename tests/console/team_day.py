@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.console.stage import CONFIG
+from tests.console.stage import CONFIG, Console
 
 from taskgate.core.history.counts import NO_LATENCY, Counted, Dimension, step_of
 from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind
@@ -85,10 +85,20 @@ async def fill(database: Path, *, hours: int = 7 * 24, seed: int = 7) -> None:
             calls = [_call(chance, at, slow=hours_ago <= 3) for at in times]
             store.add_history([row for row in calls if row.outcome is not CallOutcome.OK or hours_ago <= 48])
             for row in calls:
-                store.add_counts(row.ended_ms, _counted(row))
+                store.add_counts(row.ended_ms, [*_counted(row), *_waited(chance, row)])
             await store.recorded()
     finally:
         await store.close()
+
+
+async def open_calls(console: Console) -> None:
+    """What is running and waiting at the moment."""
+    await console.call("research-agent", "warehouse__slow_report", seconds=600)
+    await console.call("build-agent", "deploy__slow_report", seconds=300)
+    await console.call("research-agent", "wiki__slow_report", seconds=400)
+    await console.call("build-agent", "files__delete_file", name="budget.txt")
+    await console.call("research-agent", "crm__write_file", name="summary.txt", text="Three findings.")
+    await console.call("build-agent", "billing__delete_file", name="invoice-2211.txt")
 
 
 def _call(chance: random.Random, at_ms: int, *, slow: bool) -> HistoryRow:
@@ -101,7 +111,7 @@ def _call(chance: random.Random, at_ms: int, *, slow: bool) -> HistoryRow:
     if server == FAILING_SERVER and luck < 0.6:
         outcome, error, reason = CallOutcome.FAILED, "upstream_unavailable", "connection refused"
     elif luck < 0.02:
-        outcome, error, reason = CallOutcome.FAILED, "upstream_timeout", "no reply within 30 s"
+        outcome, error, reason, took = CallOutcome.FAILED, "upstream_timeout", "no reply within 30 s", 30_000.0
     elif luck < 0.055:
         outcome = CallOutcome.TOOL_ERROR
     elif luck < 0.07 and tool in ("update_item", "merge_pull_request", "roll_back"):
@@ -128,6 +138,13 @@ def _call(chance: random.Random, at_ms: int, *, slow: bool) -> HistoryRow:
         size_in=chance.randint(40, 900),
         size_out=chance.randint(200, 40_000),
     )
+
+
+def _waited(chance: random.Random, row: HistoryRow) -> list[Counted]:
+    """Some calls waited for an approval, most of them for less than a minute."""
+    if chance.random() > 0.15 or row.outcome is not CallOutcome.OK:
+        return []
+    return [Counted(Dimension.WAITING, "", "", row.outcome, step_of(chance.lognormvariate(10.0, 1.0)), 1)]
 
 
 def _counted(row: HistoryRow) -> list[Counted]:
