@@ -78,10 +78,17 @@ async def test_commands_show_plan_calls_and_report_of_a_script(gateway: Gateway,
 
 async def test_report_is_printed_of_failed_scripts_only() -> None:
     calls = [{"tool": "t", "line": 1, "task_id": "tg_1", "state": "completed"}] * (LISTED + 5)
-    report = {"error": {"error_type": "x"}, "calls": {"executed": calls, "not_executed": [], "unknown": [7]}}
+    report: dict[str, Any] = {
+        "error": {"error_type": "x"},
+        "calls": {"executed": calls, "not_executed": [], "unknown": [7]},
+    }
     lines = report_lines(report)
     assert len(lines) == 1 + LISTED + 1 + 1 + 1
     assert "5" in lines[LISTED + 1]
+    refused = {"tool": "t", "line": 2, "task_id": None, "state": "refused", "error_type": "policy_denied"}
+    report["calls"]["not_executed"].append(refused)
+    [line] = [line for line in report_lines(report) if "refused" in line]
+    assert line.split() == ["line", "2", "t", "refused", "policy_denied"]
     others: tuple[Any, ...] = (None, [], {}, {"error": "x"}, {"calls": {}, "error": {}}, {"calls": 3, "error": {}})
     for other in others:
         assert report_lines(other) == []

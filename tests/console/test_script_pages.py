@@ -38,6 +38,10 @@ await files.delete_file(name="budget.txt")
 """
 FAILS = """found = await files.list_files()
 await archive.read_file(name="notes.txt")
+try:
+    await files.delete_file(name="budget.txt")
+except Exception as e:
+    print(tool_error(e).type)
 raise ValueError("<b id=hostile>" + "y" * 300)
 """
 

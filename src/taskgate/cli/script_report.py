@@ -23,10 +23,13 @@ def report_lines(structured: Any) -> list[str]:
     for name, label in _GROUPS.items():
         group = [call for call in calls[name] if isinstance(call, dict)] if isinstance(calls[name], list) else []
         lines.append(f"{label}: {len(group) or 'none'}")
-        lines += [
-            f"  line {call.get('line')}  {call.get('tool')}  {call.get('state', '')}  {call.get('task_id', '')}".rstrip()
-            for call in group[:LISTED]
-        ]
+        lines += [_line(call) for call in group[:LISTED]]
         if len(group) > LISTED:
             lines.append(f"  and {len(group) - LISTED} more")
     return lines
+
+
+def _line(call: dict[str, Any]) -> str:
+    """A refused call has the type of its error instead of a task."""
+    why = call.get("task_id") or call.get("error_type") or ""
+    return f"  line {call.get('line')}  {call.get('tool')}  {call.get('state', '')}  {why}".rstrip()
