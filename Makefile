@@ -34,6 +34,7 @@ Check
   make chaos                 the long crash tests of one gateway
   make chaos-scripts         a crash at every write of a script, in virtual time and by SIGKILL
   make chaos-replicas        300 faults of three gateways on PostgreSQL; make chaos-sabotage: the same judge with broken builds
+  make scripts-cost          CPU of a call in a script beside a durable call, and of 1,000 scripts that wait over a restart
   make scripts-hostile       what becomes of each hostile script, the pause that others see, and what steps cost
   make history               CPU time of every filter and chart with 200,000 rows of history, on both databases
   make links                 every link of every page of the console with 10,000 tasks, as four people
@@ -291,6 +292,12 @@ links: $(STAMP)
 .PHONY: plans
 plans: $(STAMP)
 	$(BIN)/python -m pytest -n 0 -m long tests/store/test_query_plans.py
+
+# What scripts cost: a call of a script beside a durable call of a caller, and 1,000 scripts that wait over a restart.
+.PHONY: scripts-cost
+scripts-cost: $(STAMP)
+	$(BIN)/python -m tests.scripts.call_cost
+	$(BIN)/python -m tests.scripts.waiting_scripts
 
 # Hostile scripts on the real interpreter, and the cost of steps.
 .PHONY: scripts-hostile
