@@ -31,6 +31,7 @@ Check
   make mutants               remove one guard of safety or security at a time; a test must fail for each
   make faults                every way in which a server can fail, compared with a record of what ran
   make fuzz                  100,000 mutated frames in each direction
+  make properties            every property of tests/ with ten times as many generated inputs as make test
   make chaos                 the long crash tests of one gateway
   make chaos-scripts         a crash at every write of a script, in virtual time and by SIGKILL
   make chaos-replicas        300 faults of three gateways on PostgreSQL; make chaos-sabotage: the same judge with broken builds
@@ -312,10 +313,15 @@ faults: $(STAMP)
 	$(BIN)/python -m tests.faults.run
 
 mutants: $(STAMP)
-	$(BIN)/python -m tests.mutants.run
+	HYPOTHESIS_PROFILE=mutants $(BIN)/python -m tests.mutants.run
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.chaos.fuzz
+
+# Ten times as many generated inputs as make test.
+.PHONY: properties
+properties: $(STAMP)
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n $(IN_PROCESS_WORKERS) -m "hypothesis and not long" tests
 
 # The documentation as a site, in build/site; a broken link is an error.
 .PHONY: docs

@@ -65,8 +65,10 @@ if SCRATCH is not None:
     os.environ.setdefault("NODE_COMPILE_CACHE", str(SCRATCH / "node"))
 
 # A busy machine may take a moment over any example; what must be fast has a benchmark. The examples are the same in every run,
-# so that the same commit is green or red everywhere; HYPOTHESIS_PROFILE=default looks for new ones.
-settings.register_profile("house", deadline=None, derandomize=True)
+# so that the same commit is green or red everywhere; HYPOTHESIS_PROFILE=default looks for new ones. `make test` uses few of
+# them, because generating takes much of its time; `make mutants` and `make properties` use more.
+for profile, max_examples in (("house", 40), ("mutants", 100), ("thorough", 400)):
+    settings.register_profile(profile, deadline=None, derandomize=True, max_examples=max_examples)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
 
 
