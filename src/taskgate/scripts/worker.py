@@ -666,10 +666,14 @@ def import_interpreter(packages: str) -> ModuleType:
     sys.modules["pydantic_monty"] = package
     # It looks for tracing and works without; the worker has none.
     sys.modules["opentelemetry"] = None  # type: ignore[assignment]
+    # It imports the search for the interpreter's program, which is known here, and with it pathlib, shutil and sysconfig.
+    search = ModuleType("pydantic_monty._binary")
+    search.find_monty_binary = str  # type: ignore[attr-defined]
+    sys.modules["pydantic_monty._binary"] = search
     try:
         return importlib.import_module("pydantic_monty._monty")
     except ImportError:
-        del sys.modules["pydantic_monty"]
+        del sys.modules["pydantic_monty"], sys.modules["pydantic_monty._binary"]
         return importlib.import_module("pydantic_monty")
 
 
