@@ -23,6 +23,7 @@ OWN_BASE = "localhost/python-base"
 IMAGE = "localhost/taskgate-tried"
 SUITE = "bookworm"
 CERTIFICATES = Path("/etc/ssl/certs")
+DOWNLOAD_MB = 150
 BUILD_SECONDS = 1800
 READY_SECONDS = 120
 DEMO = """\
@@ -91,9 +92,15 @@ def build(base: str) -> None:
         # A machine behind an inspecting proxy trusts more certificates than the base does.
         words += ["--volume", f"{CERTIFICATES}:{CERTIFICATES}:ro"] if CERTIFICATES.is_dir() else []
         podman(*words, "--build-arg", f"BASE={base}", "-f", "deploy/Containerfile", "-t", IMAGE, ".", cwd=Path(folder))
+        packed = Path(folder) / "packed.tar"
+        podman("save", "--format", "oci-archive", "-o", str(packed), IMAGE)
+        download = packed.stat().st_size
     size = int(podman("image", "inspect", IMAGE, "--format", "{{.Size}}").stdout)
     below = int(podman("image", "inspect", base, "--format", "{{.Size}}").stdout)
     print(f"built    {IMAGE}: {size / 1e6:.0f} MB, {(size - below) / 1e6:.0f} MB of it over the base")
+    print(f"packed   {download / 1e6:.0f} MB to download with its base (limit {DOWNLOAD_MB})")
+    if download > DOWNLOAD_MB * 1e6:
+        sys.exit(f"the image is larger than {DOWNLOAD_MB} MB")
 
 
 def try_image(folder: Path) -> int:
