@@ -666,14 +666,10 @@ def import_interpreter(packages: str) -> ModuleType:
     sys.modules["pydantic_monty"] = package
     # It looks for tracing and works without; the worker has none.
     sys.modules["opentelemetry"] = None  # type: ignore[assignment]
-    # It imports the search for the interpreter's program, which is known here, and with it pathlib, shutil and sysconfig.
-    search = ModuleType("pydantic_monty._binary")
-    search.find_monty_binary = str  # type: ignore[attr-defined]
-    sys.modules["pydantic_monty._binary"] = search
     try:
         return importlib.import_module("pydantic_monty._monty")
     except ImportError:
-        del sys.modules["pydantic_monty"], sys.modules["pydantic_monty._binary"]
+        del sys.modules["pydantic_monty"]
         return importlib.import_module("pydantic_monty")
 
 
