@@ -43,15 +43,13 @@ class NeedsLookup(Exception):
         self.is_guess = is_guess
 
 
+@dataclass(slots=True, eq=False)
 class HttpProof:
     """The `Authorization` header of a request, or else the client's certificate."""
 
-    __slots__ = ("arrival", "authorization", "every_header")
-
-    def __init__(self, arrival: Arrival, authorization: bytes | None, every_header: Headers) -> None:
-        self.arrival = arrival
-        self.authorization = authorization
-        self.every_header = every_header
+    arrival: Arrival
+    authorization: bytes | None
+    every_header: Headers
 
     @property
     def shows_credential(self) -> bool:

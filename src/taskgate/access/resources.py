@@ -14,14 +14,15 @@ from urllib.parse import quote, unquote
 from taskgate.access.credentials import Credentials
 from taskgate.core import wire
 from taskgate.gateway.services.access import AccessServices
+from taskgate.lazy_dataclass import dataclass
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 
 
+@dataclass(slots=True, eq=False)
 class ProtectedResources:
-    def __init__(self, gateway: AccessServices, credentials: Credentials) -> None:
-        self._gateway = gateway
-        self._credentials = credentials
+    _gateway: AccessServices
+    _credentials: Credentials
 
     def of_scope(self, scope: str) -> str:
         return f"{self._base()}{self._path(scope)}"

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Final
 
 from taskgate.core.events import Event
+from taskgate.lazy_dataclass import dataclass
 
 KEPT: Final = 1_000
 KEPT_MS: Final = 30 * 60_000
@@ -27,12 +28,10 @@ class _Place(Enum):
     DONE = "done"
 
 
+@dataclass(slots=True, eq=False)
 class _Entry:
-    __slots__ = ("event", "place")
-
-    def __init__(self, event: Event, place: _Place) -> None:
-        self.event = event
-        self.place = place
+    event: Event
+    place: _Place
 
 
 class EventBatch:

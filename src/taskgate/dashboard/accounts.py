@@ -32,6 +32,7 @@ from taskgate.dashboard.routes import (
     post,
 )
 from taskgate.dashboard.web import Answer, WebRequest, json_answer, problem
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.account_connector import AccountConnector, AccountLoginRefused, ConnectRequest
 
 CONNECT: Final = "/oauth/connect/"
@@ -59,14 +60,12 @@ _PAGE: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><ti
 <link rel="stylesheet" href="/static/style.css"></head><body><main><h1>{title}</h1>{body}</main></body></html>"""
 
 
+@dataclass(slots=True, eq=False)
 class AccountPages:
-    def __init__(
-        self, accounts: AccountConnector, records: Records, login: Login, is_https: Callable[[], bool]
-    ) -> None:
-        self._accounts = accounts
-        self._records = records
-        self._login = login
-        self._is_https = is_https
+    _accounts: AccountConnector
+    _records: Records
+    _login: Login
+    _is_https: Callable[[], bool]
 
     def page_routes(self) -> tuple[Route, ...]:
         """Routes outside `/api`: pages that connect accounts, and public documents."""

@@ -10,17 +10,18 @@ from taskgate.access.routes import RouteKind
 from taskgate.core.identity.access import Access
 from taskgate.dashboard.routes import Route, Visit
 from taskgate.dashboard.web import Answer, problem
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_channel import CallbackChannel
 
 TIMEOUT_S: Final = 30
 _DIGITS: Final = frozenset("0123456789")
 
 
+@dataclass(slots=True, eq=False)
 class ApprovalCallback:
     """`channels` returns the channels of each workflow, in the order of the configuration."""
 
-    def __init__(self, channels: Callable[[], Mapping[str, Sequence[Any]]]) -> None:
-        self._channels = channels
+    _channels: Callable[[], Mapping[str, Sequence[Any]]]
 
     def route(self) -> Route:
         return Route(

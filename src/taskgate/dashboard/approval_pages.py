@@ -21,6 +21,7 @@ from taskgate.dashboard.script_view import shown_calls, shown_plan
 from taskgate.dashboard.text_filters import clear, span
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import PAGE, Answer, RequestProblem, redirect
+from taskgate.lazy_dataclass import dataclass
 
 EXCERPT: Final = 20_000
 """Characters of arguments on the page; a call with more can be approved only after all of them were shown."""
@@ -31,11 +32,11 @@ _DECIDED: Final = {
 MAX_DIGITS: Final = 15
 
 
+@dataclass(slots=True, eq=False)
 class ApprovalPages:
-    def __init__(self, approvals: ApprovalsApi, inbox: Inbox, frame: Frame) -> None:
-        self._approvals = approvals
-        self._inbox = inbox
-        self._frame = frame
+    _approvals: ApprovalsApi
+    _inbox: Inbox
+    _frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         return (

@@ -17,6 +17,7 @@ from taskgate.dashboard.periods import since_ms
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.web import Answer, json_answer, limit_of
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.store import Store
 
 if TYPE_CHECKING:
@@ -48,10 +49,10 @@ _EXPORT: Final = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class Audit:
-    def __init__(self, store: Store, records: Records) -> None:
-        self._records = records
-        self._store = store
+    _store: Store
+    _records: Records
 
     async def found(self, visit: Visit) -> dict[str, Any]:
         """Matching rows, newest first; `next` is the number before which the next page starts. Raises ValueError."""

@@ -12,6 +12,7 @@ from taskgate.dashboard.history_api import HistoryApi
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, page_route
 from taskgate.dashboard.web import Answer, with_query
+from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 _EXPORTS: Final = (("JSON lines", "jsonl"), ("CEF", "cef"))
 
 
+@dataclass(slots=True, eq=False)
 class AuditPages:
-    def __init__(self, audit: Audit, history: HistoryApi, frame: Frame) -> None:
-        self._audit = audit
-        self._history = history
-        self._frame = frame
+    _audit: Audit
+    _history: HistoryApi
+    _frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         return (page_route("/audit", Access.SEE, self._show, page=Page("audit", "Audit", "/api/v1/audit", menu=11)),)

@@ -11,12 +11,13 @@ from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.text_filters import clear
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import Answer, redirect
+from taskgate.lazy_dataclass import dataclass
 
 
+@dataclass(slots=True, eq=False)
 class DefinitionPages:
-    def __init__(self, definitions: DefinitionsApi, frame: Frame) -> None:
-        self._definitions = definitions
-        self._frame = frame
+    _definitions: DefinitionsApi
+    _frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         return (

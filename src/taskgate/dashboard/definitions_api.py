@@ -9,13 +9,14 @@ from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.governance.pins import Pins
+from taskgate.lazy_dataclass import dataclass
 
 _DEFINITION: Final = closed_object(("server", "tool", "digest"), server=TEXT, tool=TEXT, digest=TEXT)
 
 
+@dataclass(slots=True, eq=False)
 class DefinitionsApi:
-    def __init__(self, pins: Pins) -> None:
-        self._pins = pins
+    _pins: Pins
 
     def routes(self) -> tuple[Route, ...]:
         return (

@@ -23,17 +23,18 @@ from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.subject_numbers import caller_address, tool_address
 from taskgate.dashboard.web import Answer, json_answer
 from taskgate.gateway.services.console import ConsoleServices
+from taskgate.lazy_dataclass import dataclass
 
 OF_EACH_KIND: Final = 6
 LONGEST_TEXT: Final = 200
 Menu = Callable[[Approver], list[tuple[Route, Page]]]
 
 
+@dataclass(slots=True, eq=False)
 class FindApi:
-    def __init__(self, services: ConsoleServices, records: Records, menu: Menu) -> None:
-        self._services = services
-        self._records = records
-        self._menu = menu
+    _services: ConsoleServices
+    _records: Records
+    _menu: Menu
 
     def routes(self) -> tuple[Route, ...]:
         return (

@@ -8,12 +8,13 @@ from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, page_route
 from taskgate.dashboard.web import Answer, with_query
+from taskgate.lazy_dataclass import dataclass
 
 
+@dataclass(slots=True, eq=False)
 class FindPages:
-    def __init__(self, find: FindApi, frame: Frame) -> None:
-        self._find = find
-        self._frame = frame
+    _find: FindApi
+    _frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         return (page_route("/find", Access.LOGIN, self._show, page=Page("find", "Find", "/api/v1/find")),)

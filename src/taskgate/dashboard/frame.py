@@ -23,6 +23,7 @@ from taskgate.dashboard.routes import Route, RouteTable, Visit
 from taskgate.dashboard.text_filters import ago, clear, moment, segment, span
 from taskgate.dashboard.topics import MENU_TOPIC
 from taskgate.dashboard.web import Answer, WebRequest
+from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -62,12 +63,12 @@ async def templates_compiled() -> None:
         await asyncio.to_thread(_compile_templates)
 
 
+@dataclass(slots=True, eq=False)
 class Frame:
-    def __init__(self, login: Login, waiting: Count, pages: Callable[[], RouteTable], api: RouteTable) -> None:
-        self._login = login
-        self._api = api
-        self._waiting = waiting
-        self._pages = pages
+    _login: Login
+    _waiting: Count
+    _pages: Callable[[], RouteTable]
+    _api: RouteTable
 
     async def page(
         self,

@@ -24,6 +24,7 @@ from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.task_filters import point_in_time
 from taskgate.dashboard.web import Answer, RequestProblem, json_answer, limit_of
 from taskgate.gateway.history_reading import HistoryReading, HistoryRows, Reach
+from taskgate.lazy_dataclass import dataclass
 
 EXPORTED: Final = 5_000
 """Maximum number of rows of one export; the header `x-next-after` leads to the next one."""
@@ -57,10 +58,10 @@ _RANGE: Final = {
 _BY: Final = "server, tool or caller"
 
 
+@dataclass(slots=True, eq=False)
 class HistoryApi:
-    def __init__(self, reading: HistoryReading, now_ms: Callable[[], int]) -> None:
-        self._reading = reading
-        self._now_ms = now_ms
+    _reading: HistoryReading
+    _now_ms: Callable[[], int]
 
     def routes(self) -> tuple[Route, ...]:
         login = Access.LOGIN

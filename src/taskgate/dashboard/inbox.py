@@ -17,6 +17,7 @@ from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ruling import GrantRequest, Ruling
 from taskgate.gateway.plan import Live, Plan
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL
 from taskgate.ports.approval_store import HeldCall
 
@@ -46,20 +47,13 @@ _IDENTITY: Final = (
 """Approvals whose rows agree in these fields are about the same call."""
 
 
+@dataclass(slots=True, eq=False)
 class Inbox:
-    def __init__(
-        self,
-        approvals: Approvals,
-        records: Records,
-        catalogs: Catalogs,
-        plan: Live[Plan],
-        polled_ago_s: Callable[[str], float | None],
-    ) -> None:
-        self.approvals = approvals
-        self.records = records
-        self._catalogs = catalogs
-        self._plan = plan
-        self._polled_ago_s = polled_ago_s
+    approvals: Approvals
+    records: Records
+    _catalogs: Catalogs
+    _plan: Live[Plan]
+    _polled_ago_s: Callable[[str], float | None]
 
     async def rows(
         self, who: Approver, *, everything: bool, after: str | None, limit: int = PAGE

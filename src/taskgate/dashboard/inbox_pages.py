@@ -30,6 +30,7 @@ from taskgate.dashboard.text_filters import clear, span
 from taskgate.dashboard.tool_facts import RISK_LABELS
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import PAGE, Answer, redirect
+from taskgate.lazy_dataclass import dataclass
 
 EXCERPT: Final = 1_200
 """Characters of arguments on a card; a call with more is decided on its own page, which shows all of them."""
@@ -52,15 +53,13 @@ _DONE: Final = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class InboxPages:
-    def __init__(
-        self, approvals: ApprovalsApi, inbox: Inbox, questions: QuestionsApi, history: HistoryApi, frame: Frame
-    ) -> None:
-        self._approvals = approvals
-        self._history = history
-        self._inbox = inbox
-        self._questions = questions
-        self._frame = frame
+    _approvals: ApprovalsApi
+    _inbox: Inbox
+    _questions: QuestionsApi
+    _history: HistoryApi
+    _frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         return (

@@ -24,6 +24,7 @@ from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.identity import Identity, claim_at, tenant_of
 from taskgate.gateway.events import CredentialsChanged, EventHub
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.caller_credentials import Credential, PendingLogin
 from taskgate.ports.identity_store import CONSOLE_SESSION, LOGIN_CODE, IdentityRecord, IdentityStore
 
@@ -264,11 +265,11 @@ class Login:
         return hmac.new(self._key, purpose + b"\0" + payload, hashlib.sha256).digest()
 
 
+@dataclass(slots=True, eq=False)
 class _Connecting:
     """The login of a person who connects an account, by its own cookie."""
 
-    def __init__(self, login: Login) -> None:
-        self._login = login
+    _login: Login
 
     async def session(self, cookie: str, credentials: Credentials) -> Credential | None:
         return await self._login.connecting_session(cookie, credentials)

@@ -11,13 +11,14 @@ from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.routes import Route, Visit, closed_object, post
 from taskgate.dashboard.web import Answer, json_answer
+from taskgate.lazy_dataclass import dataclass
 
 
+@dataclass(slots=True, eq=False)
 class LoginLinks:
-    def __init__(self, login: Login, authorizer: Authorizer, base_url: Callable[[], str]) -> None:
-        self._login = login
-        self._authorizer = authorizer
-        self._base_url = base_url
+    _login: Login
+    _authorizer: Authorizer
+    _base_url: Callable[[], str]
 
     def routes(self) -> tuple[Route, ...]:
         return (

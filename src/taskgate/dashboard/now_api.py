@@ -20,6 +20,7 @@ from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.tasks_api import operator_row
 from taskgate.dashboard.web import Answer, json_answer
 from taskgate.gateway.plan import Live
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.store_answers import TaskFilter
 from taskgate.ports.upstream import Upstream
 
@@ -28,10 +29,10 @@ WINDOW_S: Final = 600.0
 SLICES: Final = 30
 
 
+@dataclass(slots=True, eq=False)
 class NowApi:
-    def __init__(self, upstreams: Live[Mapping[str, Upstream]], records: Records) -> None:
-        self._upstreams = upstreams
-        self._records = records
+    _upstreams: Live[Mapping[str, Upstream]]
+    _records: Records
 
     def routes(self) -> tuple[Route, ...]:
         return (

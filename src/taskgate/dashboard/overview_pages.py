@@ -21,15 +21,16 @@ from taskgate.dashboard.routes import Route, Visit, page_route
 from taskgate.dashboard.task_pages import task_line
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import Answer, redirect, with_query
+from taskgate.lazy_dataclass import dataclass
 
 FAILURES_SHOWN: Final = 8
 
 
+@dataclass(slots=True, eq=False)
 class OverviewPages:
-    def __init__(self, overview: OverviewApi, history: HistoryApi, frame: Frame) -> None:
-        self._overview = overview
-        self._history = history
-        self._frame = frame
+    _overview: OverviewApi
+    _history: HistoryApi
+    _frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         topics = (Topic.TASKS, Topic.INBOX, Topic.SERVERS)

@@ -17,6 +17,7 @@ from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.questions.inbox import FORMS
 from taskgate.gateway.questions.inbox import Inbox as QuestionInbox
 from taskgate.gateway.questions.waiting import Waiting
+from taskgate.lazy_dataclass import dataclass
 
 _ANSWER: Final = closed_object(
     action={"enum": ["accept", "decline", "cancel"]}, content={}, role=TEXT, model=TEXT, stop_reason=TEXT, reason=TEXT
@@ -35,9 +36,9 @@ def question_row(waiting: Waiting, who: Approver) -> dict[str, Any]:
     }
 
 
+@dataclass(slots=True, eq=False)
 class QuestionsApi:
-    def __init__(self, inbox: QuestionInbox) -> None:
-        self._inbox = inbox
+    _inbox: QuestionInbox
 
     def routes(self) -> tuple[Route, ...]:
         return (

@@ -20,16 +20,17 @@ from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, post
 from taskgate.dashboard.web import Answer, RequestProblem, WebRequest, json_answer
 from taskgate.gateway.history_reading import HistoryReading
 from taskgate.gateway.plan import Live, Plan
+from taskgate.lazy_dataclass import dataclass
 
 _BODY: Final = closed_object(scope=TEXT)
 
 
+@dataclass(slots=True, eq=False)
 class RerunApi:
-    def __init__(self, records: Records, history: HistoryReading, calls: ConsoleCalls, plan: Live[Plan]) -> None:
-        self._records = records
-        self._history = history
-        self._calls = calls
-        self._plan = plan
+    _records: Records
+    _history: HistoryReading
+    _calls: ConsoleCalls
+    _plan: Live[Plan]
 
     def routes(self) -> tuple[Route, ...]:
         return (

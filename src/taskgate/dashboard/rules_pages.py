@@ -16,6 +16,7 @@ from taskgate.dashboard.routes import (
 )
 from taskgate.dashboard.rules_api import RulesApi
 from taskgate.dashboard.web import Answer
+from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 _EXAMPLES_SHOWN: Final = 50
 
 
+@dataclass(slots=True, eq=False)
 class RulesPages:
-    def __init__(self, rules: RulesApi, frame: Frame) -> None:
-        self._rules = rules
-        self._frame = frame
+    _rules: RulesApi
+    _frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         return (

@@ -10,6 +10,7 @@ from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, page_route
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import Answer
+from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
@@ -19,10 +20,10 @@ from taskgate.dashboard.scopes_api import ScopesApi
 TOOLS_SHOWN: Final = 200
 
 
+@dataclass(slots=True, eq=False)
 class ScopePages:
-    def __init__(self, scopes: ScopesApi, frame: Frame) -> None:
-        self._scopes = scopes
-        self._frame = frame
+    _scopes: ScopesApi
+    _frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         return (

@@ -22,16 +22,17 @@ from taskgate.dashboard.routes import Route, Visit, closed_object, get, post
 from taskgate.dashboard.server_rows import server_rows
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.services.console import ConsoleServices
+from taskgate.lazy_dataclass import dataclass
 
 ACTIONS: Final = {"reconnect": "reconnected", "drain": "drained", "enable": "enabled"}
 _NO_SUCH_SERVER: Final = "Server not found."
 
 
+@dataclass(slots=True, eq=False)
 class Servers:
-    def __init__(self, gateway: ConsoleServices, records: Records, configuration: Configuration) -> None:
-        self._gateway = gateway
-        self._records = records
-        self._configuration = configuration
+    _gateway: ConsoleServices
+    _records: Records
+    _configuration: Configuration
 
     def rows(self, who: Approver) -> list[dict[str, Any]]:
         """Every server with recent latencies, and whether it is drained."""

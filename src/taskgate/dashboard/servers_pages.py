@@ -17,6 +17,7 @@ from taskgate.dashboard.sorting import TableColumn, head_cells, sorted_rows
 from taskgate.dashboard.subject_numbers import SubjectNumbers
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import Answer, redirect
+from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
@@ -49,11 +50,11 @@ def _shown_state(row: Mapping[str, Any]) -> tuple[str, str]:
     return row["state"], tone
 
 
+@dataclass(slots=True, eq=False)
 class ServersPages:
-    def __init__(self, servers: Servers, numbers: SubjectNumbers, frame: Frame) -> None:
-        self._servers = servers
-        self._numbers = numbers
-        self._frame = frame
+    _servers: Servers
+    _numbers: SubjectNumbers
+    _frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         return (

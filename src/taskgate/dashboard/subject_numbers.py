@@ -18,6 +18,7 @@ from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Visit
 from taskgate.dashboard.web import with_query
 from taskgate.gateway.history_reading import HistoryReading
+from taskgate.lazy_dataclass import dataclass
 
 FAILURES_SHOWN: Final = 8
 LAST_SHOWN: Final = 12
@@ -26,11 +27,11 @@ LOOKED_AT: Final = 200
 USERS_SHOWN: Final = 10
 
 
+@dataclass(slots=True, eq=False)
 class SubjectNumbers:
-    def __init__(self, history: HistoryReading, records: Records, questions: QuestionsApi) -> None:
-        self._history = history
-        self._records = records
-        self._questions = questions
+    _history: HistoryReading
+    _records: Records
+    _questions: QuestionsApi
 
     async def values(
         self, visit: Visit, dimension: Dimension, name: str, address: str, wanted: dict[str, str | None]

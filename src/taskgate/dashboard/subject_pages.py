@@ -26,6 +26,7 @@ from taskgate.dashboard.text_filters import clear
 from taskgate.dashboard.tool_facts import RISK_LABELS, description_of, risks_of, tool_entry
 from taskgate.dashboard.web import Answer, RequestProblem, with_query
 from taskgate.gateway.services.console import ConsoleServices
+from taskgate.lazy_dataclass import dataclass
 
 LONGEST_DEFINITION: Final = 20_000
 _COLUMNS: Final = (
@@ -38,15 +39,13 @@ _COLUMNS: Final = (
 )
 
 
+@dataclass(slots=True, eq=False)
 class SubjectPages:
-    def __init__(
-        self, services: ConsoleServices, records: Records, numbers: SubjectNumbers, rules: Rules, frame: Frame
-    ) -> None:
-        self._services = services
-        self._records = records
-        self._numbers = numbers
-        self._rules = rules
-        self._frame = frame
+    _services: ConsoleServices
+    _records: Records
+    _numbers: SubjectNumbers
+    _rules: Rules
+    _frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         see, totals = Access.SEE, "/api/v1/history/totals"

@@ -10,6 +10,7 @@ from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.web import Answer, redirect
+from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
@@ -19,10 +20,10 @@ from taskgate.dashboard.system_api import System
 TEXT_SHOWN: Final = 20_000
 
 
+@dataclass(slots=True, eq=False)
 class SystemPages:
-    def __init__(self, system: System, frame: Frame) -> None:
-        self._system = system
-        self._frame = frame
+    _system: System
+    _frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         return (

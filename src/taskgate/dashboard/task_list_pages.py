@@ -27,6 +27,7 @@ from taskgate.dashboard.task_pages import task_line
 from taskgate.dashboard.tasks_api import TasksApi
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import PAGE, Answer, RequestProblem, redirect, with_query
+from taskgate.lazy_dataclass import dataclass
 
 OPEN_SHOWN: Final = 20
 """Open tasks above those that have ended; all of them with `?state=open`."""
@@ -76,12 +77,12 @@ _COOKIE: Final = "taskgate_task_columns"
 _YEAR_S: Final = 365 * 86_400
 
 
+@dataclass(slots=True, eq=False)
 class TaskListPages:
-    def __init__(self, tasks: TasksApi, history: HistoryApi, records: Records, frame: Frame) -> None:
-        self._tasks = tasks
-        self._history = history
-        self._records = records
-        self._frame = frame
+    _tasks: TasksApi
+    _history: HistoryApi
+    _records: Records
+    _frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         return (

@@ -30,6 +30,7 @@ from taskgate.dashboard.task_phases import Phase, PhaseKind
 from taskgate.dashboard.tasks_api import TasksApi
 from taskgate.dashboard.text_filters import clear
 from taskgate.dashboard.web import Answer, RequestProblem, redirect, with_query
+from taskgate.lazy_dataclass import dataclass
 
 EXCERPT: Final = 4_000
 """Characters of arguments and result on the page; `?full=1` shows more."""
@@ -45,15 +46,13 @@ _STATUS: Final = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class TaskPages:
-    def __init__(
-        self, tasks: TasksApi, history: HistoryApi, reruns: RerunApi, questions: QuestionsApi, frame: Frame
-    ) -> None:
-        self._tasks = tasks
-        self._history = history
-        self._reruns = reruns
-        self._questions = questions
-        self._frame = frame
+    _tasks: TasksApi
+    _history: HistoryApi
+    _reruns: RerunApi
+    _questions: QuestionsApi
+    _frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         return (

@@ -12,15 +12,16 @@ from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.governance.known_people import KnownPeople, Revoked
 from taskgate.gateway.governing import KnownToken
 from taskgate.gateway.plan import Live, Plan
+from taskgate.lazy_dataclass import dataclass
 
 LONGEST_REASON: Final = 500
 _REVOKE: Final = closed_object(("name",), name=TEXT, reason=TEXT)
 
 
+@dataclass(slots=True, eq=False)
 class PeopleApi:
-    def __init__(self, plan: Live[Plan], people: KnownPeople) -> None:
-        self._plan = plan
-        self._people = people
+    _plan: Live[Plan]
+    _people: KnownPeople
 
     def routes(self) -> tuple[Route, ...]:
         admin = Access.CONFIGURE

@@ -17,6 +17,7 @@ from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.schema_forms import WHOLE, BadForm, filled_in, form_of, form_values
 from taskgate.dashboard.text_filters import clear
 from taskgate.dashboard.web import Answer, redirect
+from taskgate.lazy_dataclass import dataclass
 
 FIRST_LOOK: Final = 20_000
 LONGEST_TEXT: Final = 300
@@ -31,11 +32,11 @@ def shown_reply(reply: Mapping[str, Any], limit: int = FIRST_LOOK) -> dict[str, 
     return {"is_error": is_error, "text": text.text, "left_out": text.left_out}
 
 
+@dataclass(slots=True, eq=False)
 class TryPages:
-    def __init__(self, records: Records, frame: Frame, calls: ConsoleCalls) -> None:
-        self._records = records
-        self._frame = frame
-        self._calls = calls
+    _records: Records
+    _frame: Frame
+    _calls: ConsoleCalls
 
     def routes(self) -> tuple[Route, ...]:
         return (

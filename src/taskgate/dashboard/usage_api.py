@@ -11,6 +11,7 @@ from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.usage_metrics import as_metrics
 from taskgate.dashboard.web import Answer, json_answer
+from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     pass
@@ -26,9 +27,9 @@ _LABELS: Final = "principal,tenant,server,tool"
 GROUPINGS: Final = ("principal,server,tool", "principal", "tenant", "server", "tool", "day")
 
 
+@dataclass(slots=True, eq=False)
 class Usage:
-    def __init__(self, records: Records) -> None:
-        self._records = records
+    _records: Records
 
     async def rows(self, visit: Visit) -> tuple[list[UsageRow], int, str]:
         """Usage by the query parameters: of all callers with the permission `see`, otherwise of this person."""

@@ -12,6 +12,7 @@ from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, page_route
 from taskgate.dashboard.usage_api import GROUPINGS, Usage, usage_row
 from taskgate.dashboard.web import Answer
+from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 SHOWN: Final = 200
 
 
+@dataclass(slots=True, eq=False)
 class UsagePages:
-    def __init__(self, usage: Usage, frame: Frame) -> None:
-        self._usage = usage
-        self._frame = frame
+    _usage: Usage
+    _frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         return (page_route("/usage", Access.LOGIN, self._show, page=Page("usage", "Usage", "/api/v1/usage", menu=9)),)

@@ -11,6 +11,7 @@ from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.web import Answer, json_answer
+from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     pass
@@ -28,9 +29,9 @@ _SPANS_QUERY: Final = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class RecentRequests:
-    def __init__(self, records: Records) -> None:
-        self._records = records
+    _records: Records
 
     def routes(self) -> tuple[Route, ...]:
         return (

@@ -10,6 +10,7 @@ from taskgate.core.waterfall import svg
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, page_route
 from taskgate.dashboard.web import Answer, with_query
+from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 from taskgate.dashboard.waterfall_api import FILTERS, ZOOM, RecentRequests, chosen_window
 
 
+@dataclass(slots=True, eq=False)
 class WaterfallPages:
-    def __init__(self, requests: RecentRequests, frame: Frame) -> None:
-        self._requests = requests
-        self._frame = frame
+    _requests: RecentRequests
+    _frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         return (

@@ -27,6 +27,7 @@ from taskgate.core.history.filters import HistoryFilter
 from taskgate.core.history.row import HistoryRow, is_row_id
 from taskgate.core.ids import is_task_id
 from taskgate.gateway.requests.request_state import RequestStateSigner
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.history import HistoryPage, HistoryStore
 
 MAX_ROWS: Final = 1_000
@@ -49,10 +50,10 @@ class HistoryRows(NamedTuple):
     cursor: str | None
 
 
+@dataclass(slots=True, eq=False)
 class HistoryReading:
-    def __init__(self, store: HistoryStore, signer: RequestStateSigner) -> None:
-        self._store = store
-        self._signer = signer
+    _store: HistoryStore
+    _signer: RequestStateSigner
 
     async def page(
         self, reach: Reach, wanted: HistoryFilter, *, cursor: str | None = None, limit: int = 50

@@ -19,6 +19,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from taskgate.core import wire
 from taskgate.identity.strict_json import NotStrict, strict_object
 from taskgate.late_imports import load
+from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.failures import HttpFailure
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.target import Target
@@ -44,9 +45,9 @@ class IssuerRefused(IssuerUnavailable):
         self.error = error
 
 
+@dataclass(slots=True, eq=False)
 class Documents:
-    def __init__(self, client: Callable[[], httpx2.AsyncClient]) -> None:
-        self._client = client
+    _client: Callable[[], httpx2.AsyncClient]
 
     async def get(self, url: str, issuer: str) -> dict[str, Any]:
         """Raises IssuerUnavailable."""

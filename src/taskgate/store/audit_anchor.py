@@ -16,6 +16,7 @@ from typing import Final, Literal
 import msgspec
 
 from taskgate.atomic_files import replace_file
+from taskgate.lazy_dataclass import dataclass
 
 MAX_BYTES: Final = 1 << 20
 MAX_PROBLEMS: Final = 100
@@ -52,10 +53,10 @@ def audit_key(secret: bytes) -> bytes:
     return hmac.new(secret, b"taskgate audit anchor", hashlib.sha256).digest()
 
 
+@dataclass(slots=True, eq=False)
 class AuditAnchor:
-    def __init__(self, path: Path, key: bytes) -> None:
-        self._path = path
-        self._key = key
+    _path: Path
+    _key: bytes
 
     def read(self) -> Marks | None:
         """Return the recorded marks; None if there is no anchor. Raises InvalidAnchor."""

@@ -12,14 +12,15 @@ from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.returned_uris import ReturnedUris
 from taskgate.gateway.catalog.validate import Validation
 from taskgate.gateway.requests.caller_keys import fair_key_of
+from taskgate.lazy_dataclass import dataclass
 from taskgate.turns import LARGE_BYTES
 
 
+@dataclass(slots=True, eq=False)
 class ToolFacts:
-    def __init__(self, catalogs: Catalogs, validation: Validation, returned_uris: ReturnedUris) -> None:
-        self._catalogs = catalogs
-        self._validation = validation
-        self._handed_out = returned_uris
+    _catalogs: Catalogs
+    _validation: Validation
+    _handed_out: ReturnedUris
 
     def can_be_upstream_task(self, server: str, tool: str) -> bool:
         entry = self._entry(server, tool)

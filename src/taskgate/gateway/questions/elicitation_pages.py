@@ -35,9 +35,9 @@ class AnswerReceiver(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class CallerReceiver:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    _session: Session
 
     @property
     def gone(self) -> bool:

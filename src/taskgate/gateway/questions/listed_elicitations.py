@@ -77,12 +77,12 @@ class ServerElicitations:
         await asyncio.gather(*sending, return_exceptions=True)
 
 
+@dataclass(slots=True, eq=False)
 class ServerReceiver:
     """A server's conversation. Answers are sent in the background, because the server may read slowly."""
 
-    def __init__(self, link: Link, background: set[asyncio.Task[None]]) -> None:
-        self._link = link
-        self._background = background
+    _link: Link
+    _background: set[asyncio.Task[None]]
 
     @property
     def gone(self) -> bool:

@@ -20,6 +20,7 @@ from taskgate.core import wire
 from taskgate.core.errors import (
     CallerError,
 )
+from taskgate.lazy_dataclass import dataclass
 
 LIFETIME_S = 3600
 _INVALID_STATE: Final = (
@@ -42,12 +43,12 @@ class RequestState(msgspec.Struct, array_like=True):
     """The gateway that the caller must be forwarded to, if only that one can continue the call."""
 
 
+@dataclass(slots=True, eq=False)
 class RequestStateSigner:
     """`now_ms` is the store's clock: the next round may reach another gateway, whose own clock may differ."""
 
-    def __init__(self, key: bytes, now_ms: Callable[[], int]) -> None:
-        self._key = key
-        self._now_ms = now_ms
+    _key: bytes
+    _now_ms: Callable[[], int]
 
     def sign(self, kind: str, principal: str, method: str, name: str, server: str, *, body: str, home: str = "") -> str:
         expires, nonce = self._now_ms() // 1000 + LIFETIME_S, secrets.token_hex(6)

@@ -23,17 +23,16 @@ from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.gateway.tasks.stored_questions import keep_answers, keep_round, question_text, stored_question
 from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.lazy_dataclass import dataclass
 
 
+@dataclass(slots=True, eq=False)
 class TaskInbox:
-    def __init__(
-        self, activity: Activity, asker: Asker, models: Models, records: TaskRecords, conversations: Conversations
-    ) -> None:
-        self._activity = activity
-        self._asker = asker
-        self._models = models
-        self._records = records
-        self._conversations = conversations
+    _activity: Activity
+    _asker: Asker
+    _models: Models
+    _records: TaskRecords
+    _conversations: Conversations
 
     def keep(self, task: Task, question: Question, answered: Callable[[Answer], bool]) -> Callable[[], None]:
         """Show a task's question in the inbox, unless its caller sees it in `tasks/get`. Return a function that withdraws it."""

@@ -12,6 +12,7 @@ from taskgate.core.identity.access import Access
 from taskgate.inbound.http.asgi import Receive, Scope, Send, respond, respond_json
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.late_imports import METRICS, load
+from taskgate.lazy_dataclass import dataclass
 
 
 class Pages(Protocol):
@@ -62,20 +63,14 @@ METADATA_ROUTES: Final = tuple(
 )
 
 
+@dataclass(slots=True, eq=False)
 class Site:
     """The ASGI application. It routes by path without a framework, because almost every request is `/mcp`."""
 
-    def __init__(
-        self,
-        mcp: McpEndpoint,
-        ready: Callable[[], dict[str, object]],
-        metrics: Exposition | None,
-        pages: Pages | None = None,
-    ) -> None:
-        self.mcp = mcp
-        self._ready = ready
-        self._metrics = metrics
-        self._pages = pages
+    mcp: McpEndpoint
+    _ready: Callable[[], dict[str, object]]
+    _metrics: Exposition | None
+    _pages: Pages | None = None
 
     @property
     def routes(self) -> tuple[DeclaredRoute, ...]:

@@ -21,6 +21,7 @@ from taskgate.core.ids import RANDOM_BYTES, new_task_id
 from taskgate.core.tasks.deadlines import is_expired
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
 from taskgate.ports.audit_log import AuditTime
 from taskgate.ports.catalog_store import KeptCatalog
@@ -44,13 +45,13 @@ from taskgate.store.sealing import Sealing
 from taskgate.store.transaction import KeptEvents, Statements
 
 
+@dataclass(slots=True, eq=False)
 class Reader:
     """Every method is quick and changes nothing."""
 
-    def __init__(self, run: Statements, kept_events: KeptEvents, sealing: Sealing) -> None:
-        self._sealing = sealing
-        self._run = run
-        self._kept_events = kept_events
+    _run: Statements
+    _kept_events: KeptEvents
+    _sealing: Sealing
 
     def task(self, task_id: str, now_ms: int, *, also_gone: bool = False) -> Task | None:
         row = self._run("find_task", id=task_id).fetchone()

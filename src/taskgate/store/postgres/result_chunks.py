@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
+from taskgate.lazy_dataclass import dataclass
 from taskgate.store.postgres.connection import Connection
 from taskgate.store.postgres.readers import Readers
 from taskgate.store.postgres.statements import SQL
@@ -14,12 +15,12 @@ CHUNK: Final = 1 << 20
 _ORPHAN_AGE_MS: Final = 600_000
 
 
+@dataclass(slots=True, eq=False)
 class ResultChunks:
     """Implements `views.engine.LargeResults` with the table `result_chunks`."""
 
-    def __init__(self, readers: Readers, now_ms: Callable[[], int]) -> None:
-        self._connections = readers
-        self._now_ms = now_ms
+    _connections: Readers
+    _now_ms: Callable[[], int]
 
     async def write(self, task_id: str, body: bytes) -> str:
         name = f"{task_id}.{secrets.token_hex(8)}"

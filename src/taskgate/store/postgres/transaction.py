@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import psycopg
 
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.postgres.arrays import ENCODERS, bigint_array, text_array
 from taskgate.store.postgres.connection import Connection
@@ -61,13 +62,11 @@ class RowCountMismatch(Exception):
     result."""
 
 
+@dataclass(slots=True, eq=False)
 class PendingRows:
     """The result of a statement, awaited when it is read."""
 
-    __slots__ = ("cursor",)
-
-    def __init__(self, cursor: psycopg.Cursor[tuple[Any, ...]]) -> None:
-        self.cursor = cursor
+    cursor: psycopg.Cursor[tuple[Any, ...]]
 
     @property
     def rowcount(self) -> int:

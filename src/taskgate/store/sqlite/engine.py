@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.batch_writer import DeferredWrite, Operation, Revert, unavailable
 from taskgate.store.operations.reader import Reader
@@ -29,12 +30,12 @@ from taskgate.store.transaction import KeptEvents, Locks
 T = TypeVar("T")
 
 
+@dataclass(slots=True, eq=False)
 class ResultFiles:
     """Implements `views.engine.LargeResults` with files beside the database."""
 
-    def __init__(self, files: SpillFiles, reader: Reader) -> None:
-        self._files = files
-        self._reader = reader
+    _files: SpillFiles
+    _reader: Reader
 
     async def write(self, task_id: str, body: bytes) -> str:
         try:
