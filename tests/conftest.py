@@ -67,9 +67,9 @@ if SCRATCH is not None:
 # A busy machine may take a moment over any example; what must be fast has a benchmark. The examples are the same in every run,
 # so that the same commit is green or red everywhere; HYPOTHESIS_PROFILE=default looks for new ones. `make test` uses few of
 # them, because generating takes much of its time; `make mutants` and `make properties` use more.
-for profile, max_examples in (("house", 40), ("mutants", 100), ("thorough", 400)):
+for profile, max_examples in (("quick", 40), ("mutants", 100), ("thorough", 400)):
     settings.register_profile(profile, deadline=None, derandomize=True, max_examples=max_examples)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 # Loading and collecting leave next to no garbage, and what they make stays: neither then nor later is it looked through.
@@ -243,7 +243,7 @@ FIRST = (
     "activity", "governance", "faults", "identity", "features", "config",
 )  # fmt: skip
 """Folders whose tests with programs take longest, so that none of them is begun when everything else is over."""
-LAST = ("faults", "middle", "gateway", "scopes", "house", "identity", "seam")
+LAST = ("faults", "middle", "gateway", "scopes", "structure", "identity", "seam")
 """Folders whose tests without programs take longest; one worker begins with the last of them."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.house.source import parsed
+from tests.structure.source import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "taskgate"

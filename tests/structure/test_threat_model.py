@@ -46,6 +46,6 @@ def test_what_a_row_names_is_there(row: str) -> None:
 
 
 def test_a_test_that_is_gone_is_noticed() -> None:
-    assert missing("tests/house/test_threat_model.py::test_that_nobody_wrote") is not None
+    assert missing("tests/structure/test_threat_model.py::test_that_nobody_wrote") is not None
     assert missing("tests/nowhere") is not None
-    assert missing("tests/house/test_threat_model.py::test_what_a_row_names_is_there") is None
+    assert missing("tests/structure/test_threat_model.py::test_what_a_row_names_is_there") is None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.house.source import nodes_of
+from tests.structure.source import nodes_of
 
 import taskgate
 import taskgate.config

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.house.source import nodes_of
+from tests.structure.source import nodes_of
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
 Graph = Mapping[str, set[str]]

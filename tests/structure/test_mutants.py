@@ -39,10 +39,10 @@ def test_each_mutant_finds_its_line_and_its_tests() -> None:
 @pytest.mark.parametrize(
     ("test", "run"),
     [
-        ("tests/house/test_mutants.py::test_each_mutant_finds_its_line_and_its_tests", True),
+        ("tests/structure/test_mutants.py::test_each_mutant_finds_its_line_and_its_tests", True),
         ("tests/chaos/test_random_kills.py::test_two_hundred_kills", False),
-        ("tests/house/test_mutants.py::test_nothing_of_that_name", False),
-        ("tests/house/no_such_file.py", False),
+        ("tests/structure/test_mutants.py::test_nothing_of_that_name", False),
+        ("tests/structure/no_such_file.py", False),
     ],
 )
 def test_a_test_that_no_mutant_meets_is_noticed(test: str, run: bool) -> None:

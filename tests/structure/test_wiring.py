@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.house.wiring_check import sins_in, sins_of
+from tests.structure.wiring_check import sins_in, sins_of
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from tests.house.source import nodes_of
+from tests.structure.source import nodes_of
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
 ASKING = {("time", "monotonic"), ("time", "time"), ("time", "time_ns"), ("time", "perf_counter"), ("asyncio", "sleep")}

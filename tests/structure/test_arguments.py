@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.house.source import nodes_of
+from tests.structure.source import nodes_of
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
 USE_CASES = ("gateway/calls", "gateway/methods", "gateway/own_tools")

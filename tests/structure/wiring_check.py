@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeGuard
 
-from tests.house.source import nodes_of
+from tests.structure.source import nodes_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 OF_LIBRARIES = {

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.house.source import parsed
+from tests.structure.source import parsed
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
 APART = ("client/", "config/", "bridge/", "cli/", "dashboard/")
