@@ -73,11 +73,12 @@ def config() -> dict[str, Any]:
 
 async def fill(database: Path, *, hours: int = 7 * 24, seed: int = 7) -> None:
     """A week of calls, most of them by day, with the last afternoon slow on one server."""
-    chance, now = random.Random(seed), time.time_ns() // 1_000_000
+    now = time.time_ns() // 1_000_000
     store = open_store(database)
     try:
         for hours_ago in range(hours, 0, -1):
-            hour = now - hours_ago * HOUR_MS
+            # Its own sequence for each hour: the number of calls before it depends on the time of day.
+            chance, hour = random.Random(seed * 1_000 + hours_ago), now - hours_ago * HOUR_MS
             of_day = (hour // HOUR_MS) % 24
             busy = 60 if 8 <= of_day <= 18 else 12
             count = chance.randint(busy // 2, busy) if hours_ago > 1 else 140
@@ -105,12 +106,14 @@ def _call(chance: random.Random, at_ms: int, *, slow: bool) -> HistoryRow:
     server = chance.choices(SERVERS, weights=[12 - min(place, 11) for place in range(len(SERVERS))])[0]
     tool = chance.choice(TOOLS.get(server, USUAL_TOOLS))
     caller = chance.choices(CALLERS, weights=(9, 8, 7, 4, 3, 2, 2, 5))[0]
-    took = chance.lognormvariate(4.6, 1.1) * (SLOW_FACTOR if slow and server == SLOW_SERVER else 1)
+    took = chance.lognormvariate(4.6, 1.1)
+    if slow:
+        took = max(3_000, SLOW_FACTOR * took) if server == SLOW_SERVER else min(2_000, took)
     outcome, error, rule, reason, kind = CallOutcome.OK, "", "", "", RowKind.CALL
     luck = chance.random()
     if server == FAILING_SERVER and luck < 0.6:
         outcome, error, reason = CallOutcome.FAILED, "upstream_unavailable", "connection refused"
-    elif luck < 0.02:
+    elif luck < 0.02 and not slow:
         outcome, error, reason, took = CallOutcome.FAILED, "upstream_timeout", "no reply within 30 s", 30_000.0
     elif luck < 0.055:
         outcome = CallOutcome.TOOL_ERROR

@@ -67,6 +67,7 @@ async def test_why_is_it_slow_since_noon(console: Console) -> None:
     assert await browser.all("#charts figure")
     await browser.open(console.base + "/tools?range=hour")
     await browser.click("thead a[href*='sort=-p99']")
+    await browser.until("location.search.includes('sort=-p99') && document.readyState === 'complete'")
     slowest = await browser.run("return document.querySelector('tbody th').textContent")
     assert team_day.SLOW_SERVER in str(slowest)
     await browser.run("document.querySelector('tbody th a').click()")

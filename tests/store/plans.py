@@ -155,6 +155,7 @@ def _common(names: Names) -> dict[str, Any]:
         "address": "",
         "version": "",
         "configuration": "",
+        "interpreter": "",
         "internal": "",
         "outcome": "",
         "topics": ["grants"],

@@ -54,17 +54,3 @@ DELETE FROM history_counts WHERE dimension = 'caller' AND name = :caller AND per
 INSERT INTO history (number, kind, outcome, task_id, caller, tenant, scope, server, tool, client, error_type, rule, approved_by, doc)
 VALUES (:number, :kind, :outcome, :task_id, :caller, :tenant, :scope, :server, :tool, :client, :error_type, :rule, :approved_by, :doc)
 ON CONFLICT DO NOTHING;
-
--- name: forget_old_history
-DELETE FROM history WHERE number IN (SELECT number FROM history WHERE number < :before ORDER BY number LIMIT :limit)
-RETURNING task_id;
-
--- name: forget_old_history_content
-DELETE FROM history_content
-WHERE task_id IN (SELECT task_id FROM history_content WHERE at_ms < :before_ms ORDER BY at_ms LIMIT :limit);
-
--- name: forget_history_counts
-DELETE FROM history_counts WHERE (period, dimension, name, start_ms, tenant, outcome, step) IN (
-    SELECT period, dimension, name, start_ms, tenant, outcome, step FROM history_counts
-    WHERE period = :period AND dimension = :dimension AND start_ms < :before_ms LIMIT :limit
-);

@@ -45,3 +45,19 @@ WHERE i.inhparent = 'history'::regclass ORDER BY c.relname;
 
 -- name: history_needs_key
 SELECT EXISTS (SELECT 1 FROM history_content WHERE substring(body FROM 1 FOR :length) = :prefix);
+
+-- name: forget_old_history
+DELETE FROM history WHERE number = ANY(ARRAY(SELECT number FROM history WHERE number < :before ORDER BY number LIMIT :limit))
+RETURNING task_id;
+
+-- name: forget_old_history_content
+DELETE FROM history_content WHERE task_id = ANY(ARRAY(
+    SELECT task_id FROM history_content WHERE at_ms < :before_ms ORDER BY at_ms LIMIT :limit
+));
+
+-- name: forget_history_counts
+-- Sorted, so that the rows are found by the index of time and not by reading the table.
+DELETE FROM history_counts WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM history_counts
+    WHERE period = :period AND dimension = :dimension AND start_ms < :before_ms ORDER BY start_ms LIMIT :limit
+));

@@ -31,3 +31,17 @@ WHERE approved_by <> '' AND instr(', ' || approved_by || ', ', ', ' || :caller |
 
 -- name: history_needs_key
 SELECT EXISTS (SELECT 1 FROM history_content WHERE substr(body, 1, :length) = :prefix);
+
+-- name: forget_old_history
+DELETE FROM history WHERE number IN (SELECT number FROM history WHERE number < :before ORDER BY number LIMIT :limit)
+RETURNING task_id;
+
+-- name: forget_old_history_content
+DELETE FROM history_content
+WHERE task_id IN (SELECT task_id FROM history_content WHERE at_ms < :before_ms ORDER BY at_ms LIMIT :limit);
+
+-- name: forget_history_counts
+DELETE FROM history_counts WHERE (period, dimension, name, start_ms, tenant, outcome, step) IN (
+    SELECT period, dimension, name, start_ms, tenant, outcome, step FROM history_counts
+    WHERE period = :period AND dimension = :dimension AND start_ms < :before_ms LIMIT :limit
+);
