@@ -45,10 +45,16 @@ async def gateway() -> AsyncIterator[Gateway]:
 
 
 def every(callers: tuple[Caller, ...]) -> list[Any]:
+    """All of them. Each client over one transport, in turn, is part of `make test`; the rest runs with `make conversations`."""
     return [
-        pytest.param(caller, transport, id=f"{caller.name} over {transport}", marks=pytest.mark.peers(caller.peer))
-        for caller in callers
-        for transport in ("http", "stdio")
+        pytest.param(
+            caller,
+            transport,
+            id=f"{caller.name} over {transport}",
+            marks=[pytest.mark.peers(caller.peer), *([pytest.mark.long] if (one + two) % 2 else [])],
+        )
+        for one, caller in enumerate(callers)
+        for two, transport in enumerate(("http", "stdio"))
     ]
 
 
