@@ -17,6 +17,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.gateway.scripts.call_outcomes import executed_word, outcome_of
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.script_interpreter import CallOutcome, PlacedReference, Raised, Referenced, Returned
+from taskgate.turns import LARGE_BYTES
 
 MAX_LOADED: Final = 4 * 1024 * 1024
 """Of a result that the script itself reads."""
@@ -66,22 +67,27 @@ class PassedResults:
             total += len(known[placed.reference])
             if total > MAX_PASSED:
                 text = f"The results that are passed on have more than {MAX_PASSED:,} bytes. The call was not executed."
-                raise CallerError("result_too_large", text)
-            value = _put(value, placed.path, wire.parse_strictly(known[placed.reference]))
+                raise CallerError("result_too_large", text, executed=Executed.NO)
+            value = _put(value, placed.path, await _parsed(known[placed.reference]))
         return value
 
     async def _result(self, reference: str) -> bytes:
         call = referenced_call(self._key, self._script, reference)
         if call is None:
-            raise CallerError(
-                "invalid_params", "An argument is not a result of this script. The call was not executed."
-            )
+            text = "An argument is not a result of this script. The call was not executed."
+            raise CallerError("invalid_params", text, executed=Executed.NO)
         task = await self._records.current(call)
         outcome = None if task is None else outcome_of(task, await self._records.result_bytes(task))
         if not isinstance(outcome, Returned):
             text = "A result that is passed on is no longer kept. The call was not executed."
             raise CallerError("result_expired", text, executed=Executed.NO)
         return outcome.value
+
+
+async def _parsed(result: bytes) -> Any:
+    if len(result) < LARGE_BYTES:
+        return wire.parse_strictly(result)
+    return await asyncio.to_thread(wire.parse_strictly, result)
 
 
 def _put(value: Any, path: Sequence[str | int], result: Any) -> Any:

@@ -213,11 +213,12 @@ class ScriptRun:
         if not step.references:
             return step.value
         try:
-            return wire.encode(await self._passed.resolved(wire.parse_strictly(step.value), step.references))
+            value = await self._passed.resolved(wire.parse_strictly(step.value), step.references)
         except CallerError as problem:
             reason = FailureReason.LIMIT if problem.error_type == "result_too_large" else FailureReason.SCRIPT
             await self._fail(Failed(reason, problem.error_type, problem.message, 0, StepOutput()))
             raise
+        return await asyncio.to_thread(wire.encode, value)
 
     async def _suspend(self, step: Suspended, outcomes: Mapping[int, CallOutcome]) -> None:
         """Store the step with its calls, then start them."""
