@@ -63,3 +63,19 @@ async def test_call_that_no_script_made_gives_no_grant_for_a_script() -> None:
         (await gate.caller("2025")).begin_call("shop__buy", {"n": 1})
         await gate.advance(5)
         assert (await approve(gate, same_script=True)).status == 400
+
+
+@seam
+async def test_plain_call_does_not_join_an_equal_call_of_a_script() -> None:
+    store = shop()
+    async with Gateway({**ON, **APPROVE_BUY}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, "await shop.buy(n=1)")
+        await gate.advance(5)
+        plain = caller.begin_call("shop__buy", {"n": 1})
+        await gate.advance(5)
+        for one in await waiting(gate):
+            await gate.operator("POST", f"/api/approvals/{one['id']}/approve", {})
+        assert (await plain.done()).text == "bought 1"
+        assert structured(await ended(caller, task))["result"] == "bought 1"
+        assert store.count("buy") == 2

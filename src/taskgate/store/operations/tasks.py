@@ -120,12 +120,15 @@ def _by_key(tx: Transaction, draft: Task, key: str | None) -> SameCall | KeyTake
 
 
 def _pending_equal_call(tx: Transaction, draft: Task, approval: ApprovalRequest) -> Joined | None:
-    """Return the task of an equal pending call: of the same conversation, with the same arguments and definition."""
+    """Return the task of an equal pending call: of the same conversation, with the same arguments and definition.
+
+    A call of a script is no repetition of a plain call, nor the other way round.
+    """
     for task_id in approvals.tasks_of_equal_calls(tx, approval):
         task = load_task(tx, task_id)
         if task is None or task.state is not TaskState.AWAITING_APPROVAL:
             continue
-        if (task.conversation_key, task.place) == (draft.conversation_key, draft.place):
+        if (task.conversation_key, task.place, task.parent) == (draft.conversation_key, draft.place, draft.parent):
             return Joined(task)
     return None
 
