@@ -11,6 +11,7 @@ import pytest
 from tests.scripts.driving import FACTS, LIMITS, interpreter
 
 from taskgate.core.scripts.check_source import check_source
+from taskgate.core.scripts.names import PythonName
 from taskgate.ports.script_interpreter import (
     CallOutcome,
     Failed,
@@ -36,6 +37,7 @@ TOOLS = (
     ScriptTool("files", "read_file", "files__read_file"),
     ScriptTool("tickets", "create", "tickets__create"),
 )
+NAMES = tuple(PythonName(tool.namespace, tool.function, tool.tool) for tool in TOOLS)
 
 
 def answer(call: PendingCall) -> CallOutcome:
@@ -73,7 +75,7 @@ def test_page_has_examples() -> None:
 
 @pytest.mark.parametrize(("code", "expected"), EXAMPLES)
 async def test_example_has_the_printed_result(code: str, expected: str) -> None:
-    assert check_source(code, {"files", "tickets"}) == ()
+    assert check_source(code, NAMES) == ()
     step = await outcome(code)
     assert isinstance(step, Finished), step
     assert json.loads(step.value) == json.loads(expected)
@@ -87,8 +89,8 @@ async def test_way_to_call_a_tool_works(code: str) -> None:
 
 @pytest.mark.parametrize(("missing", "instead"), MISSING)
 async def test_missing_feature_is_refused_and_its_replacement_accepted(missing: str, instead: str) -> None:
-    assert check_source(missing, {"files"})
-    assert check_source(instead, {"files"}) == ()
+    assert check_source(missing, NAMES)
+    assert check_source(instead, NAMES) == ()
     assert isinstance(await outcome(missing), Failed)
     step = await outcome(instead)
     assert isinstance(step, Finished) or step.error_type == "ValueError"

@@ -7,6 +7,9 @@ import ast
 import pytest
 
 from taskgate.core.scripts.check_source import MAX_BYTES, check_source
+from taskgate.core.scripts.names import PythonName
+
+TOOLS = (PythonName("files", "read_file", "files__read_file"),)
 
 REFUSED = [
     ("x = 1\nclass A(Exception):\n    pass", 2, "tool_error"),
@@ -17,8 +20,8 @@ REFUSED = [
     ("def f():\n    yield from x", 2, "list"),
     ("del a", 1, "pop"),
     ("try:\n    pass\nexcept* ValueError:\n    pass", 1, "except Exception"),
-    ("import asyncio\nasyncio.create_task(f())", 2, "gather"),
-    ("import asyncio\nasyncio.wait_for(f(), 3)", 2, "timeout="),
+    ("import asyncio\nasyncio.create_task(1)", 2, "gather"),
+    ("import asyncio\nasyncio.wait_for(1, 3)", 2, "timeout="),
     ("import asyncio\nasyncio.TaskGroup()", 2, "gather"),
     ("from asyncio import create_task", 1, "gather"),
     ("import asyncio\nasyncio.current_task()", 2, "gather"),
@@ -41,7 +44,10 @@ REFUSED = [
     ("await progress(1)", 1, "without await"),
     ("files.read_file()", 1, "await files.read_file"),
     ("sleep(3)", 1, "await sleep"),
-    ("import asyncio\nawait asyncio.gather(f(), return_exceptions=True)", 2, "try"),
+    ("import asyncio\nawait asyncio.gather(sleep(1), return_exceptions=True)", 2, "try"),
+    ("x = files__read_file(path='a')", 1, "await files.read_file(...)"),
+    ("x = 1\nawait call('files__read_file')", 2, "call_tool(...)"),
+    ("zip_everything_up()", 1, "describe_tools"),
     ("x = 1\ndef f(:", 2, ""),
     ("x = '\0'", 1, ""),
     ("'\ud800'", 1, ""),
@@ -50,7 +56,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("code", "line", "instead"), REFUSED)
 def test_refused(code: str, line: int, instead: str) -> None:
-    [fault] = check_source(code, {"files"})
+    [fault] = check_source(code, TOOLS)
     assert fault.line == line
     assert instead in fault.instead
     assert f"line {line}" in str(fault)
@@ -68,12 +74,16 @@ ACCEPTED = [
     + "".join(f"    'k{number}': {number} + 1,\n" for number in range(500))
     + "}",
     "x.y.z()[0](1)",
+    "from json import *\ndumps(1)",
+    "import os.path as p\nfrom re import sub\np(sub('', '', ''))",
+    "def f(g, *h, **i):\n    return g(h(i))\ntry:\n    j = (k := f)\nexcept Exception:\n    j()\nk(1)",
+    "match x:\n    case {'a': 1, **rest} | [_, *rest] | rest:\n        rest()\nfor a, [b] in c:\n    b(a)",
 ]
 
 
 @pytest.mark.parametrize("code", ACCEPTED)
 def test_accepted(code: str) -> None:
-    assert check_source(code, {"files"}) == ()
+    assert check_source(code, TOOLS) == ()
 
 
 HOSTILE = {

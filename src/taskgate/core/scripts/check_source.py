@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ast
 import builtins
+import difflib
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from taskgate.core.scripts.names import MODULES
+from taskgate.core.scripts.names import FUNCTIONS, MODULES, PythonName
 from taskgate.lazy_dataclass import dataclass
 
 MAX_BYTES: Final = 200_000
@@ -72,13 +73,16 @@ class SourceFault:
         return f"line {self.line}: {self.problem}" + (f"; instead: {self.instead}" if self.instead else "")
 
 
-def check_source(code: str, namespaces: Iterable[str] = ()) -> tuple[SourceFault, ...]:
+def check_source(code: str, tools: Iterable[PythonName] = ()) -> tuple[SourceFault, ...]:
     """Return what is wrong with a script, in the order of its lines; empty if it may run."""
     tree = parse(code)
     if isinstance(tree, SourceFault):
         return (tree,)
-    known = frozenset(namespaces)
-    found = [fault for node in ast.walk(tree) for fault in _faults(node, known)]
+    named = tuple(tools)
+    namespaces = frozenset(tool.namespace for tool in named)
+    nodes = list(ast.walk(tree))
+    found = [fault for node in nodes for fault in _faults(node, namespaces)]
+    found += _undefined_calls(nodes, namespaces, {tool.tool: f"{tool.namespace}.{tool.function}" for tool in named})
     return tuple(sorted(found, key=lambda fault: fault.line)[:_MAX_FOUND])
 
 
@@ -150,6 +154,37 @@ def _faults(node: ast.AST, namespaces: frozenset[str]) -> Iterator[SourceFault]:
     rule = _RULES.get(type(node).__name__)
     if rule is not None:
         yield from (SourceFault(line, problem, instead) for line, problem, instead in rule(node, namespaces))
+
+
+def _undefined_calls(
+    nodes: Sequence[ast.AST], namespaces: frozenset[str], listed: Mapping[str, str]
+) -> Iterator[SourceFault]:
+    """Calls of functions that exist nowhere. Models guess such names, most often the tool's name in `tools/list`."""
+    known = {*_BUILT_IN, *FUNCTIONS, *namespaces, *_defined_names(nodes)}
+    if "*" in known:  # `from json import *` defines names that are not in the source
+        return
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in known:
+            name = node.func.id
+            tool, close = listed.get(name), difflib.get_close_matches(name, FUNCTIONS, 1, 0.5)
+            instead = (
+                f"await {tool}(...)" if tool else f"{close[0]}(...)" if close else "a tool that describe_tools lists"
+            )
+            yield SourceFault(node.lineno, f"there is no function {name}", instead)
+
+
+def _defined_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Every name that the script binds somewhere."""
+    for node in nodes:
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.alias(name=name, asname=own_name):
+                yield own_name or name.split(".")[0]
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+                yield name
 
 
 _Found = Iterator[tuple[int, str, str]]

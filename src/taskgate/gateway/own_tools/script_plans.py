@@ -53,10 +53,9 @@ def plan_for_approvers(plan: Mapping[str, Any]) -> PlannedScript:
 
 
 async def _faults(code: str, names: Sequence[PythonName]) -> tuple[SourceFault, ...]:
-    namespaces = {name.namespace for name in names}
     if len(code) <= _SHORT:
-        return check_source(code, namespaces)
-    return await asyncio.to_thread(check_source, code, namespaces)
+        return check_source(code, names)
+    return await asyncio.to_thread(check_source, code, names)
 
 
 def _named(call: NamedCall) -> dict[str, Any]:
