@@ -62,7 +62,7 @@ WAYS = ("/mcp", "/api/v1/tasks", "/api/v1/events", "/login")
 @pytest.mark.parametrize("where", WAYS)
 @pytest.mark.parametrize("together", [True, False], ids=["in parallel", "one after the other"])
 @seam
-async def test_wrong_tokens_cost_their_issuer_sixty_requests_a_minute_at_most(where: str, together: bool) -> None:
+async def test_wrong_tokens_cause_at_most_sixty_introspections_a_minute(where: str, together: bool) -> None:
     async with an_issuer() as issuer, Gateway(introspecting(issuer), {"s": Upstream("2025")}) as gate:
         issuer.slow_s = 0.2 if together else 0.0
         tries = [try_at(gate, where, f"guess-{number}") for number in range(GUESSES if together else 70)]
@@ -76,7 +76,7 @@ async def test_wrong_tokens_cost_their_issuer_sixty_requests_a_minute_at_most(wh
 
 
 @seam
-async def test_guesses_at_one_way_in_count_at_all_others() -> None:
+async def test_failed_attempts_at_one_login_method_count_at_all_others() -> None:
     async with Gateway({"tokens": [token("agent")]}, {"s": Upstream("2025")}) as gate:
         for number in range(MAX_FAILURES):
             assert await try_at(gate, WAYS[number % 3], f"guess-{number}") == 401
@@ -109,7 +109,7 @@ async def test_login_codes_are_limited_too() -> None:
 
 
 @seam
-async def test_many_good_tokens_at_once_from_one_address_are_all_let_in() -> None:
+async def test_many_valid_tokens_at_once_from_one_address_are_all_accepted() -> None:
     """What is in progress takes a place, and those who find none wait for one: they are not refused."""
     async with an_issuer() as issuer:
         jwt = {"issuer": issuer.url, "audiences": ["gate"]}
@@ -120,7 +120,7 @@ async def test_many_good_tokens_at_once_from_one_address_are_all_let_in() -> Non
 
 
 @seam
-async def test_an_issuer_that_is_away_costs_no_attempt() -> None:
+async def test_an_unavailable_issuer_does_not_count_as_a_failed_attempt() -> None:
     async with an_issuer() as issuer, Gateway(introspecting(issuer), {"s": Upstream("2025")}) as gate:
         issuer.pages["/introspect"] = lambda _: (500, b"")
         for number in range(MAX_FAILURES + 5):
@@ -129,7 +129,7 @@ async def test_an_issuer_that_is_away_costs_no_attempt() -> None:
 
 @pytest.mark.parametrize("together", [True, False], ids=["in parallel", "one after the other"])
 @seam
-async def test_guessed_codes_cost_the_login_provider_sixty_requests_a_minute_at_most(together: bool) -> None:
+async def test_guessed_codes_cause_at_most_sixty_requests_a_minute_to_the_login_provider(together: bool) -> None:
     """One login that was begun is enough to send any number of answers."""
     async with an_issuer() as issuer:
         provider = Provider(issuer)
@@ -179,7 +179,7 @@ async def test_of_parallel_guesses_only_the_first_few_are_tried(place: int) -> N
     assert sum(guess != "right" for guess in tried) == TRIES
 
 
-async def test_the_passphrase_fits_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_passphrase_is_accepted_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     lock, _ = slow_lock("right")
     for _ in range(TRIES):
         assert not await lock.fits("wrong")
@@ -212,7 +212,7 @@ async def test_parallel_guesses_of_the_passphrase_do_not_log_in(tmp_path: Path) 
 
 
 @seam
-async def test_an_attempt_that_passes_frees_its_place_and_one_that_waits_too_long_is_refused() -> None:
+async def test_a_successful_attempt_frees_its_slot_and_one_that_waits_too_long_is_refused() -> None:
     attempts = FailedAttempts(2, 60.0)
     first, second = await attempts.begin("a"), await attempts.begin("a")
     third = asyncio.create_task(attempts.begin("a"))
@@ -236,7 +236,7 @@ async def test_an_attempt_that_passes_frees_its_place_and_one_that_waits_too_lon
 
 
 @seam
-async def test_addresses_are_forgotten_beyond_a_number_but_none_with_an_attempt_in_progress() -> None:
+async def test_addresses_beyond_the_limit_are_dropped_except_those_with_an_attempt_in_progress() -> None:
     attempts = FailedAttempts(1, 60.0)
     pending = await attempts.begin("pending")
     for number in range(MAX_KEYS + 10):

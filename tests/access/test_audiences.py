@@ -63,7 +63,7 @@ async def test_by_default_the_audience_is_the_address(audience: str) -> None:
 
 @pytest.mark.parametrize(("audience", "opens"), [("gate", True), (f"{URL}/mcp", False), ("https://other", False)])
 @seam
-async def test_configured_audiences_take_the_place_of_the_addresses(audience: str, opens: bool) -> None:
+async def test_configured_audiences_replace_the_addresses(audience: str, opens: bool) -> None:
     async with an_issuer() as issuer, Gateway(config(issuer, audiences=["gate", "gate2"]), {"bank": bank()}) as gate:
         for where in WAYS:
             status = await try_at(gate, where, issuer.token(aud=audience, groups=["root"], jti=where))
@@ -71,7 +71,7 @@ async def test_configured_audiences_take_the_place_of_the_addresses(audience: st
 
 
 @seam
-async def test_a_token_for_another_resource_decides_lists_and_runs_nothing() -> None:
+async def test_a_token_for_another_resource_cannot_decide_list_or_call() -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {"bank": bank()}) as gate:
         ann = await gate.caller("2025", token=issuer.token(aud=f"{URL}/mcp"))
         calling = ann.begin_call("bank__pay")

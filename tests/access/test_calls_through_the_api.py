@@ -127,7 +127,7 @@ async def test_a_session_of_a_person_keeps_what_scopes_require_and_when_its_toke
 
 
 @seam
-async def test_an_operator_of_another_tenant_cannot_enter_a_scope_that_was_handed_over() -> None:
+async def test_an_operator_of_another_tenant_cannot_use_a_shared_scope() -> None:
     async with Gateway(CONFIG, {"notes": notes()}) as gate:
         wish = {"config": {"mcp.enabled": "true"}, "label": "acme's"}
         made = (await gate.http("POST", "/api/v1/scopes", wish, bearer("acme-boss-token")).done()).json()
@@ -140,7 +140,7 @@ async def test_an_operator_of_another_tenant_cannot_enter_a_scope_that_was_hande
 
 
 @seam
-async def test_an_approver_that_may_not_call_still_decides() -> None:
+async def test_an_approver_without_permission_to_call_can_decide() -> None:
     config = {**CONFIG, "governance": {"rules": [{"match": "read", "action": "approve"}]}}
     async with Gateway(config, {"notes": notes()}) as gate:
         caller = await gate.caller("2025", token="sre-token")

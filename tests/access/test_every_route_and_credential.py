@@ -225,7 +225,7 @@ async def test_every_route_opens_to_the_credentials_of_its_class_and_to_no_other
 
 
 @seam
-async def test_the_kinds_differ_where_they_should() -> None:
+async def test_the_credential_kinds_have_different_permissions() -> None:
     """The table above is not empty on either side: each class opens to some kinds, and is closed to others."""
     for access in Access:
         if access not in (Access.PUBLIC, Access.CALL):

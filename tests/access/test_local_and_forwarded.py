@@ -50,7 +50,7 @@ async def test_a_local_user_calls_in_scopes_that_require_nothing() -> None:
 
 
 @seam
-async def test_a_peer_that_proves_nothing_is_refused_and_counted() -> None:
+async def test_an_unauthenticated_peer_is_refused_and_counted() -> None:
     async with Gateway({}, {}) as gate:
         other = LocalProof("local:other", proved=False)
         found = [refusal(gate, other, Access.LOGIN) for _ in range(MAX_FAILURES + 1)]
@@ -84,7 +84,7 @@ async def test_a_forwarded_request_stays_in_the_scope_that_it_was_authorized_for
 
 
 @seam
-async def test_what_was_admitted_is_remembered_only_while_it_holds() -> None:
+async def test_a_cached_admission_ends_with_its_credential() -> None:
     async with Gateway(CONFIG, {"s": Upstream("2025")}) as gate:
         caller = await gate.caller("2026", token="agent-token")
 

@@ -184,7 +184,7 @@ def reason_of(stream: Exchange) -> Any:
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("kind", STREAMS)
 @seam
-async def test_a_stream_ends_with_its_credential_and_says_why(kind: str, ending: str) -> None:
+async def test_a_stream_ends_with_its_credential_and_contains_the_reason(kind: str, ending: str) -> None:
     async with a_bench(ending) as bench:
         if "expired" in ending:
             await bench.gate.advance(EXPIRES_S - 50)
@@ -315,7 +315,7 @@ async def test_every_request_of_a_batch_is_answered_when_its_credential_is_revok
 
 
 @seam
-async def test_a_short_reply_is_not_watched_and_leaves_nothing_behind() -> None:
+async def test_a_short_reply_registers_no_credential_watch() -> None:
     async with a_bench("token revoked") as bench:
         caller = await bench.gate.caller("2025", token=bench.secret)
         for _ in range(5):
@@ -329,7 +329,7 @@ async def test_a_short_reply_is_not_watched_and_leaves_nothing_behind() -> None:
 
 
 @seam
-async def test_an_open_page_ends_with_its_session_and_with_the_token_it_was_begun_with() -> None:
+async def test_an_open_page_ends_with_its_session_and_with_the_token_of_its_login() -> None:
     async with a_bench("token revoked") as bench:
         gate = bench.gate
 
@@ -382,7 +382,7 @@ async def test_a_stream_ends_when_its_roles_or_its_scope_change() -> None:
 
 
 @seam
-async def test_anonymous_streams_end_when_a_reload_asks_for_credentials() -> None:
+async def test_anonymous_streams_end_when_a_reload_requires_credentials() -> None:
     async with Gateway({}, {"shop": shop()}) as gate:
         stream = await (await gate.caller("2025")).listen()
         await stream.head()
@@ -392,7 +392,7 @@ async def test_anonymous_streams_end_when_a_reload_asks_for_credentials() -> Non
 
 
 @seam
-async def test_an_issuer_that_is_away_ends_no_stream() -> None:
+async def test_an_unavailable_issuer_does_not_end_streams() -> None:
     async with a_bench("revoked at the issuer") as bench:
         stream = await get_stream(bench)
         await stream.head()
@@ -407,7 +407,7 @@ async def test_an_issuer_that_is_away_ends_no_stream() -> None:
 
 
 @seam
-async def test_an_opaque_token_with_open_streams_costs_one_introspection_in_each_interval() -> None:
+async def test_an_opaque_token_with_open_streams_causes_one_introspection_per_interval() -> None:
     async with a_bench("revoked at the issuer") as bench:
         streams = [await get_stream(bench) for _ in range(20)]
         for stream in streams:
@@ -419,7 +419,7 @@ async def test_an_opaque_token_with_open_streams_costs_one_introspection_in_each
 
 @pytest.mark.parametrize("leap", [EXPIRES_S + 1, -3600])
 @seam
-async def test_a_credential_ends_by_whichever_clock_comes_first(leap: float) -> None:
+async def test_a_credential_expires_by_the_earlier_of_two_clocks(leap: float) -> None:
     """The wall clock jumps forward past the end, or back by an hour before it."""
     async with a_bench("token expired") as bench:
         stream = await get_stream(bench)
@@ -435,7 +435,7 @@ async def test_a_credential_ends_by_whichever_clock_comes_first(leap: float) -> 
 
 
 @seam
-async def test_a_client_that_hangs_up_ends_its_stream_here() -> None:
+async def test_a_stream_ends_when_its_client_disconnects() -> None:
     async with a_bench("token revoked") as bench:
         gate = bench.gate
         for _ in range(3):

@@ -61,7 +61,7 @@ async def test_no_body_of_an_api_request_is_an_internal_error(name: str) -> None
 
 
 @seam
-async def test_json_in_the_forms_of_pages_is_read_by_the_same_reader() -> None:
+async def test_json_in_console_forms_is_parsed_by_the_strict_parser() -> None:
     async with Gateway({}, {"notes": notes()}) as gate:
         boss = await operator(gate)
         guard = gate.life.dashboard.login.form_token(boss.cookie.partition("=")[2])

@@ -62,7 +62,7 @@ async def test_events_of_tasks_survive_the_gateway_being_killed(gateway: Gateway
         assert (await call_json(caller, "get_task", task_id=task_id))["task"]["status"] == "failed"
 
 
-async def test_a_promoted_call_ends_by_the_same_rules_after_a_restart_in_order(gateway: Gateway) -> None:
+async def test_a_promoted_call_is_recovered_by_the_same_rules_after_a_restart(gateway: Gateway) -> None:
     async with http_stateless(gateway, client="bob") as caller:
         promoted = read(await call(caller, "execute_tool", server="files", tool="greet", timeout_ms=200))
         task_id = promoted["proxy_task"]["task_id"]
@@ -89,7 +89,7 @@ def facade_over(servers: dict[str, Any]) -> dict[str, Any]:
         for t in ("http", "stdio")
     ),
 )
-async def test_every_real_server_is_asked_for_through_the_inbox_by_callers_of_both_generations(
+async def test_questions_of_every_real_server_reach_the_inbox_for_callers_of_both_generations(
     upstream: Upstream, transport: str, tmp_path: Path
 ) -> None:
     async with upstream.http() as url:

@@ -142,7 +142,7 @@ async def test_its_resources_and_prompts_are_read(caller: Caller) -> None:
     assert (await call_json(caller, "get_prompt", server="everything", name=plain))["messages"]
 
 
-async def test_a_followed_resource_tells_when_it_changes(caller: Caller) -> None:
+async def test_a_subscribed_resource_sends_an_update(caller: Caller) -> None:
     uri = (await call_json(caller, "list_resources"))["resources"][0]["uri"]
     assert (await call_json(caller, "subscribe_resource", server="everything", uri=uri))["success"] is True
     await run(caller, "toggle-subscriber-updates")
@@ -172,7 +172,7 @@ async def test_its_question_for_roots_is_answered_with_a_tool() -> None:
         assert "file:///tmp/project" in result["text"]
 
 
-async def test_its_questions_can_be_turned_down(caller: Caller) -> None:
+async def test_its_questions_can_be_declined(caller: Caller) -> None:
     asking = read(await run(caller, "trigger-elicitation-request", timeout_ms=1000))
     asked = await waiting_form(caller, "name")
     gone = await call_json(
@@ -190,7 +190,7 @@ async def test_its_questions_can_be_turned_down(caller: Caller) -> None:
     assert "no model here" in str(result)
 
 
-async def test_its_tasks_are_listed_looked_at_and_cancelled(caller: Caller) -> None:
+async def test_its_tasks_are_listed_shown_and_cancelled(caller: Caller) -> None:
     promoted = read(await run(caller, "trigger-long-running-operation", timeout_ms=300, duration=30, steps=30))
     task_id = promoted["proxy_task"]["task_id"]
     assert task_id in [
@@ -205,7 +205,7 @@ async def test_its_tasks_are_listed_looked_at_and_cancelled(caller: Caller) -> N
     assert (await call_json(caller, "get_task", task_id=task_id))["task"]["status"] == "cancelled"
 
 
-async def test_its_state_its_words_and_reminders(caller: Caller) -> None:
+async def test_its_status_logs_and_timers_are_available(caller: Caller) -> None:
     await run(caller, "echo", message="hello")
     (server,) = (await call_json(caller, "list_servers"))["servers"]
     assert (server["name"], server["state"], server["health"]) == ("everything", "connected", "healthy")
@@ -223,6 +223,6 @@ async def test_its_state_its_words_and_reminders(caller: Caller) -> None:
     assert (await call_json(caller, "delete_timer", timer_id=timer["timer_id"]))["success"] is True
 
 
-async def test_no_tool_of_the_facade_is_left_out_here(caller: Caller) -> None:
+async def test_every_facade_tool_is_used_in_this_file(caller: Caller) -> None:
     here = Path(__file__).read_text()
     assert [name for name in await tool_names(caller) if f'"{name}"' not in here] == []

@@ -123,7 +123,7 @@ async def test_a_fast_call_returns_the_tools_own_blocks_and_makes_no_task(caller
     assert (await call_json(caller, "list_tasks", include_completed=True))["tasks"] == []
 
 
-async def test_a_call_that_times_out_is_promoted_asked_answered_and_finished(any_caller: Caller) -> None:
+async def test_a_call_that_times_out_is_promoted_answers_its_question_and_finishes(any_caller: Caller) -> None:
     """Tool call timeout behaviour: a task, its question, and completion after the timeout."""
     await call_json(any_caller, "list_tools")
     promoted = await promoted_with_its_question(any_caller)
@@ -151,7 +151,7 @@ async def test_a_call_that_times_out_is_promoted_asked_answered_and_finished(any
     assert (await call_json(any_caller, "get_task", task_id=task["task_id"]))["task"]["status"] == "completed"
 
 
-async def test_waiting_for_activity_wakes_for_a_question_and_for_the_end_of_a_task(any_caller: Caller) -> None:
+async def test_wait_for_activity_returns_for_a_question_and_for_the_end_of_a_task(any_caller: Caller) -> None:
     running = asyncio.create_task(call(any_caller, "execute_tool", server="files", tool="greet", timeout_ms=200))
     kinds: list[str] = []
     seen: dict[str, Any] = {}
@@ -177,7 +177,7 @@ async def test_waiting_for_activity_wakes_for_a_question_and_for_the_end_of_a_ta
     assert "No name given" in result["content"][0]["text"]
 
 
-async def test_nothing_new_is_a_timeout_with_empty_lists(caller: Caller) -> None:
+async def test_wait_without_events_times_out_with_empty_lists(caller: Caller) -> None:
     await call_json(caller, "await_activity", timeout_ms=1)
     seen = await call_json(caller, "await_activity", timeout_ms=50)
     assert seen["triggers"] == [{"type": "timeout"}]
@@ -224,7 +224,7 @@ async def test_an_answer_is_checked_and_the_first_one_wins(caller: Caller) -> No
     await task_result(caller, promoted["proxy_task"]["task_id"])
 
 
-async def test_concurrent_waiters_all_wake_and_one_reply_carries_the_events(caller: Caller, gateway: Gateway) -> None:
+async def test_concurrent_waits_all_return_and_one_reply_contains_the_events(caller: Caller, gateway: Gateway) -> None:
     """Concurrent `await_activity` calls."""
     await call_json(caller, "await_activity", timeout_ms=1)
     waiting = [asyncio.create_task(call_json(caller, "await_activity", timeout_ms=4500)) for _ in range(3)]
@@ -237,7 +237,7 @@ async def test_concurrent_waiters_all_wake_and_one_reply_carries_the_events(call
     assert [event["data"]["message"] for event in carried] == ["tea"]
 
 
-async def test_everything_after_an_event_can_be_asked_for_again(caller: Caller) -> None:
+async def test_events_after_an_event_id_can_be_requested_again(caller: Caller) -> None:
     events: list[dict[str, Any]] = []
     for text in ("one", "two", "three"):
         events += (await call_json(caller, "set_timer", duration_ms=1, message=text)).get(
@@ -251,7 +251,7 @@ async def test_everything_after_an_event_can_be_asked_for_again(caller: Caller) 
     assert (await call_json(caller, "await_activity", timeout_ms=30))["events"] == []
 
 
-async def test_servers_and_tools_can_be_looked_at_and_filtered(caller: Caller) -> None:
+async def test_servers_and_tools_can_be_listed_and_filtered(caller: Caller) -> None:
     (server,) = (await call_json(caller, "list_servers"))["servers"]
     assert (server["name"], server["transport"], server["tools"]) == ("files", "stdio", 6)
     assert (server["state"], server["health"]) == ("connected", "healthy")
@@ -300,7 +300,7 @@ async def test_a_caller_of_tools_can_read_the_gateways_own_resources(caller: Cal
         ("get_logs", {"level": "loud"}, "one of debug"),
     ],
 )
-async def test_bad_input_is_answered_with_what_to_do(
+async def test_invalid_input_returns_an_error_with_the_next_step(
     gateway: Gateway, name: str, arguments: dict[str, Any], says: str
 ) -> None:
     """Bad input: unknown ids, and a `timeout_ms` of 0, negative or huge."""
@@ -310,13 +310,13 @@ async def test_bad_input_is_answered_with_what_to_do(
         assert says in result["content"][0]["text"]
 
 
-async def test_an_expression_that_explodes_elsewhere_is_answered_at_once(gateway: Gateway) -> None:
+async def test_an_expression_with_catastrophic_backtracking_is_answered_at_once(gateway: Gateway) -> None:
     """Bad input: regex filters that explode."""
     async with http_session(gateway) as caller, asyncio.timeout(120):
         await call_json(caller, "list_tools", tool="(a+)+$" * 10)
 
 
-async def test_another_callers_question_cannot_be_seen_or_answered(gateway: Gateway) -> None:
+async def test_a_question_of_another_caller_cannot_be_seen_or_answered(gateway: Gateway) -> None:
     """Bad input: the answer to another caller's question."""
     async with http_session(gateway) as one, http_session(gateway) as other:
         promoted = read(await call(one, "execute_tool", server="files", tool="greet", timeout_ms=200))
@@ -328,7 +328,7 @@ async def test_another_callers_question_cannot_be_seen_or_answered(gateway: Gate
         await task_result(one, promoted["proxy_task"]["task_id"])
 
 
-async def test_a_direct_call_waits_in_the_inbox_and_its_task_shows_that_it_waits(gateway: Gateway) -> None:
+async def test_a_question_of_a_direct_call_waits_in_the_inbox_and_its_task_is_input_required(gateway: Gateway) -> None:
     async with http_session(gateway, "direct") as caller:
         running = asyncio.create_task(call(caller, "files__greet"))
         asked = await question_of(caller)
@@ -343,7 +343,7 @@ async def test_a_direct_call_waits_in_the_inbox_and_its_task_shows_that_it_waits
         assert (await task_result(caller, task["task_id"]))["content"][0]["text"] == "Hello, D!"
 
 
-async def test_a_caller_that_can_be_asked_natively_is_asked_natively(gateway: Gateway) -> None:
+async def test_a_caller_with_the_capability_receives_the_question_itself(gateway: Gateway) -> None:
     async with http_session(gateway, capabilities={"elicitation": {}}) as caller:
         caller.answers["elicitation/create"] = {"action": "accept", "content": {"name": "E"}}
         result = await call(caller, "execute_tool", server="files", tool="greet")
@@ -352,7 +352,7 @@ async def test_a_caller_that_can_be_asked_natively_is_asked_natively(gateway: Ga
         assert (await call_json(caller, "get_elicitations"))["elicitations"] == []
 
 
-async def test_a_stateless_caller_that_can_be_asked_is_asked_in_rounds(gateway: Gateway) -> None:
+async def test_a_stateless_caller_with_the_capability_receives_questions_in_rounds(gateway: Gateway) -> None:
     async with http_stateless(gateway, capabilities={"elicitation": {"form": {}}}, client="rounds") as caller:
         params = {"name": "execute_tool", "arguments": {"server": "files", "tool": "greet"}}
         asked = await caller.ask("tools/call", params)
@@ -364,7 +364,7 @@ async def test_a_stateless_caller_that_can_be_asked_is_asked_in_rounds(gateway: 
         assert (await caller.ask("tools/call", again))["content"][0]["text"] == "Hello, F!"
 
 
-async def test_both_shows_the_servers_tools_beside_the_facade(gateway: Gateway) -> None:
+async def test_facade_mode_both_lists_the_servers_tools_beside_the_facade(gateway: Gateway) -> None:
     async with http_session(gateway, "both") as caller:
         names = await tool_names(caller)
         assert "files__greet" in names

@@ -42,7 +42,7 @@ async def gateway() -> AsyncIterator[Gateway]:
         pytest.param("quiet", {}, False, id="never means never"),
     ],
 )
-async def test_helpers_are_listed_where_they_help(
+async def test_helpers_are_listed_for_callers_that_need_them(
     gateway: Gateway, scope: str, capabilities: dict[str, Any], shown: bool
 ) -> None:
     async with http_session(gateway, scope, capabilities) as caller:
@@ -102,7 +102,7 @@ async def test_a_task_is_cancelled_once(gateway: Gateway) -> None:
         ("cancel_task", {"task_id": "tg_01ARZ3NDEKTSV4RRFFQ69G5FAV"}, "list_tasks shows"),
     ],
 )
-async def test_bad_parameters_are_results_that_say_what_to_do(
+async def test_invalid_parameters_are_error_results_with_the_next_step(
     gateway: Gateway, name: str, arguments: dict[str, Any], says: str
 ) -> None:
     async with http_session(gateway) as caller:

@@ -73,7 +73,7 @@ async def answered(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize(("upstream", "transport"), every("http", "stdio"))
-async def test_a_tools_only_caller_tells_its_roots_with_a_tool(
+async def test_a_tools_only_caller_provides_its_roots_with_a_tool(
     upstream: Upstream, transport: str, tmp_path: Path
 ) -> None:
     async with upstream.http() as url:
@@ -86,14 +86,14 @@ async def test_a_tools_only_caller_tells_its_roots_with_a_tool(
 
 
 @pytest.mark.peers("mcp130")
-async def test_the_same_over_standard_streams(tmp_path: Path) -> None:
+async def test_a_tools_only_caller_over_stdio_provides_its_roots_with_a_tool(tmp_path: Path) -> None:
     Gateway(tmp_path, 0).write(facade(UPSTREAMS[0].stdio()))
     async with stdio_session(tmp_path) as caller:
         await answered(caller)
 
 
 @pytest.mark.peers("mcp130")
-async def test_a_caller_that_declared_roots_is_asked_itself(tmp_path: Path) -> None:
+async def test_a_caller_that_declared_roots_receives_the_request(tmp_path: Path) -> None:
     async with running_gateway(facade(UPSTREAMS[0].stdio()), tmp_path) as gateway:
         async with http_session(gateway, capabilities={"roots": {}}) as caller:
             caller.answers["roots/list"] = {"roots": [{"uri": ROOT}]}
@@ -104,7 +104,7 @@ async def test_a_caller_that_declared_roots_is_asked_itself(tmp_path: Path) -> N
 
 @pytest.mark.peers("mcp130")
 @pytest.mark.parametrize("tool", ["respond_to_elicitation", "cancel_elicitation_request"])
-async def test_a_caller_that_does_not_tell_leaves_the_server_with_an_error(tool: str, tmp_path: Path) -> None:
+async def test_declined_roots_request_is_an_error_for_the_server(tool: str, tmp_path: Path) -> None:
     async with running_gateway(facade(UPSTREAMS[0].stdio()), tmp_path) as gateway, http_session(gateway) as caller:
         task_id, question = await asked_for_roots(caller)
         more = {"action": "decline"} if tool == "respond_to_elicitation" else {"reason": "declined to provide roots"}
@@ -115,7 +115,7 @@ async def test_a_caller_that_does_not_tell_leaves_the_server_with_an_error(tool:
 
 
 @pytest.mark.peers("mcp130")
-async def test_the_operator_sees_and_answers_it(tmp_path: Path) -> None:
+async def test_the_operator_sees_and_answers_a_roots_request(tmp_path: Path) -> None:
     async with running_gateway(facade(UPSTREAMS[0].stdio()), tmp_path) as gateway, http_session(gateway) as caller:
         task_id, question = await asked_for_roots(caller)
         headers = {"Authorization": f"Bearer {(gateway.state / 'operator-token').read_text().strip()}"}
@@ -147,7 +147,7 @@ async def test_the_operator_sees_and_answers_it(tmp_path: Path) -> None:
         if u.speaks is Generation.STATELESS
     ],
 )
-async def test_it_survives_the_gateway_being_killed(upstream: Upstream, tmp_path: Path) -> None:
+async def test_a_roots_request_survives_a_kill_of_the_gateway(upstream: Upstream, tmp_path: Path) -> None:
     async with upstream.http() as url, running_gateway(facade({"url": url}), tmp_path) as gateway:
         async with http_stateless(gateway, client="ann") as caller:
             task_id, question = await asked_for_roots(caller)

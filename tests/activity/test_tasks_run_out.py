@@ -52,7 +52,7 @@ async def promoted(caller: Caller, tool: str, **args: Any) -> str:
 
 
 @pytest.mark.parametrize("door", ["http", "stdio"])
-async def test_a_task_that_works_longer_than_its_ttl_is_not_forgotten(door: str, tmp_path: Path) -> None:
+async def test_a_task_that_runs_longer_than_its_ttl_is_kept(door: str, tmp_path: Path) -> None:
     """TTL expiration never ends work that goes on."""
     async with every_door(tmp_path, CONFIG, door) as caller:
         task_id = await promoted(caller, "slow_report", seconds=8)
@@ -66,7 +66,7 @@ async def test_a_task_that_works_longer_than_its_ttl_is_not_forgotten(door: str,
 
 
 @pytest.mark.parametrize("door", ["http", "stdio"])
-async def test_a_call_that_nobody_approved_in_time_is_expired_and_told_so(door: str, tmp_path: Path) -> None:
+async def test_a_call_that_was_not_approved_in_time_is_expired(door: str, tmp_path: Path) -> None:
     async with every_door(tmp_path, APPROVING, door) as caller:
         task_id = await promoted(caller, "greet")
         kinds: list[str] = []
@@ -83,7 +83,7 @@ async def test_a_call_that_nobody_approved_in_time_is_expired_and_told_so(door: 
         assert [row["task_id"] for row in rows] == [task_id]
 
 
-async def test_what_is_no_longer_kept_is_expired_and_its_result_is_gone(tmp_path: Path) -> None:
+async def test_a_task_past_its_ttl_is_expired_and_has_no_result(tmp_path: Path) -> None:
     """TTL expiration: marked `expired`, and no result any more."""
     config = {**CONFIG, "tasks": {**CONFIG["tasks"], "keep_result_ms": 8000}}
     async with running_gateway(config, tmp_path) as gateway, http_session(gateway) as caller:
@@ -107,7 +107,7 @@ async def test_what_is_no_longer_kept_is_expired_and_its_result_is_gone(tmp_path
         assert [(row["task_id"], row["args"]) for row in rows["tasks"]] == [(task_id, {"seconds": 1})]
 
 
-async def test_what_was_swept_away_is_unknown_and_the_caller_is_told_what_to_do(tmp_path: Path) -> None:
+async def test_a_deleted_task_is_unknown_and_the_error_names_the_next_step(tmp_path: Path) -> None:
     """TTL expiration: cleaned up after a while."""
     config = {**CONFIG, "tasks": {**CONFIG["tasks"], "sweep_interval_ms": 1000}}
     async with running_gateway(config, tmp_path) as gateway:

@@ -90,7 +90,7 @@ async def test_a_lost_server_withdraws_its_questions_and_ends_its_tasks(caller: 
     assert (await run(caller, "echo", 5))["text"] == "echo 5"
 
 
-async def test_several_questions_in_one_call_come_one_after_the_other(caller: Caller) -> None:
+async def test_several_questions_of_one_call_are_sequential(caller: Caller) -> None:
     """Multiple elicitations for a single tool call."""
     promoted = await run(caller, "ask_twice", timeout_ms=300)
     for word, message in (("a", "first"), ("b", "second")):
@@ -102,7 +102,7 @@ async def test_several_questions_in_one_call_come_one_after_the_other(caller: Ca
     assert (await call_json(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"]))["text"] == "a b"
 
 
-async def test_a_form_that_asks_for_a_secret_is_flagged(caller: Caller) -> None:
+async def test_a_form_with_a_secret_field_is_flagged(caller: Caller) -> None:
     await run(caller, "ask_secret", timeout_ms=300)
     (asked,) = await questions(caller)
     assert asked["secret_fields"] == ["api_key"]
@@ -130,7 +130,7 @@ async def test_sampling_is_answered_by_a_tool_or_refused(caller: Caller) -> None
     assert refused["error"]["message"] == "no"
 
 
-async def test_a_server_that_asks_ten_thousand_questions_is_limited_and_others_go_on(gateway: Gateway) -> None:
+async def test_a_server_with_ten_thousand_questions_is_limited_and_others_continue(gateway: Gateway) -> None:
     """Bad input: a server that asks 10,000 questions."""
     async with http_session(gateway) as one, http_session(gateway) as other:
         promoted = await run(one, "ask_many", 10_000, timeout_ms=300)
@@ -159,7 +159,7 @@ async def test_a_flood_of_notifications_is_bounded_and_what_was_lost_is_counted(
         assert (await call_json(other, "get_notifications"))["notifications"] == []
 
 
-async def test_logs_are_kept_apart_and_wake_nobody(caller: Caller) -> None:
+async def test_logs_are_separate_and_do_not_end_a_wait(caller: Caller) -> None:
     await run(caller, "echo")
     await call_json(caller, "await_activity", timeout_ms=1)
     waiting = asyncio.create_task(call_json(caller, "await_activity", timeout_ms=1000))
@@ -174,12 +174,12 @@ async def test_logs_are_kept_apart_and_wake_nobody(caller: Caller) -> None:
     assert line["data"] == "odd upstream is up"
 
 
-async def test_a_server_whose_questions_are_refused_is_told_so_at_once(caller: Caller) -> None:
+async def test_refused_questions_are_answered_with_an_error_at_once(caller: Caller) -> None:
     refused = await run(caller, "ask", server="shy")
     assert refused["error"]["code"] == -32600
 
 
-async def test_a_program_that_keeps_dying_is_left_alone_for_a_while(gateway: Gateway) -> None:
+async def test_a_program_that_crashes_repeatedly_is_restarted_after_a_pause(gateway: Gateway) -> None:
     async with http_session(gateway, "fragile") as caller:
         kinds: list[str] = []
         while "server_restart_failed" not in kinds:
@@ -198,7 +198,7 @@ async def test_a_program_that_keeps_dying_is_left_alone_for_a_while(gateway: Gat
         assert (await call_json(caller, "execute_tool", server="fragile", tool="echo"))["text"] == "echo 1"
 
 
-async def test_a_server_that_stops_answering_is_degraded_and_well_again_when_it_answers() -> None:
+async def test_an_unresponsive_server_is_degraded_until_it_answers() -> None:
     config = {**CONFIG, "servers": {"odd": ODD}, "scopes": {"default": {"default_servers": ["odd"], "mode": "facade"}}}
     async with running_gateway(config) as gateway, http_session(gateway) as caller:
         assert (await run(caller, "echo"))["text"] == "echo 1"
@@ -218,7 +218,7 @@ async def test_a_server_that_stops_answering_is_degraded_and_well_again_when_it_
 
 
 @pytest.mark.real_processes
-async def test_servers_cannot_be_added_over_standard_streams_unless_the_operator_says_so(tmp_path: Path) -> None:
+async def test_servers_cannot_be_added_over_stdio_unless_configured(tmp_path: Path) -> None:
     Gateway(tmp_path, 0).write(CONFIG)
     async with stdio_session(tmp_path) as caller:
         refused = await call_json(caller, "add_server", name="guest", command=ODD["command"], args=ODD["args"])
@@ -227,7 +227,7 @@ async def test_servers_cannot_be_added_over_standard_streams_unless_the_operator
 
 
 @pytest.mark.real_processes
-async def test_a_caller_over_standard_streams_may_bring_a_server_along(tmp_path: Path) -> None:
+async def test_a_caller_over_stdio_may_add_a_server_if_configured(tmp_path: Path) -> None:
     Gateway(tmp_path, 0).write({**CONFIG, "facade": {"add_server": "session"}})
     async with stdio_session(tmp_path) as caller:
         odd = {"name": "guest", "command": ODD["command"], "args": ODD["args"]}
@@ -250,7 +250,7 @@ async def test_a_caller_over_standard_streams_may_bring_a_server_along(tmp_path:
         assert (await run(caller, "echo", server="guest"))["isError"] is True
 
 
-async def test_servers_cannot_be_added_over_http_unless_the_operator_says_so(gateway: Gateway) -> None:
+async def test_servers_cannot_be_added_over_http_unless_configured(gateway: Gateway) -> None:
     async with http_session(gateway) as caller:
         names = [tool["name"] for tool in (await caller.ask("tools/list"))["tools"]]
         assert "add_server" not in names
@@ -275,7 +275,7 @@ async def test_diagrams_and_status_are_listed_and_can_be_read_in_both_generation
                 await caller.ask("resources/read", {"uri": "taskgate://nothing"})
 
 
-async def test_a_program_that_was_only_asked_what_it_speaks_does_not_count_as_crashed() -> None:
+async def test_a_program_that_was_only_probed_for_its_generation_does_not_count_as_crashed() -> None:
     """It was started for a caller of the newer generation, speaks the older one only, and has a link for that already."""
     config = {"schema": 1, "servers": {"odd": {**ODD, "restart": {"limit": 1, "within": "1m"}}}}
     async with running_gateway(config) as gateway:

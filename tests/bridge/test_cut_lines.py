@@ -168,7 +168,7 @@ def complete_within(count: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("answers", [False, True], ids=["silent", "answered"])
-def test_death_at_every_byte_loses_nothing_and_repeats_nothing(
+def test_crash_at_every_byte_loses_and_repeats_nothing(
     stages: list[Stage], monkeypatch: pytest.MonkeyPatch, answers: bool
 ) -> None:
     """The first gateway gets exactly so many bytes, executes what is complete, and dies; `answered`: after it has answered."""
@@ -198,7 +198,7 @@ def test_death_at_every_byte_loses_nothing_and_repeats_nothing(
             stages.pop().close()
 
 
-def test_death_at_every_byte_of_replay_loses_nothing(stages: list[Stage], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_at_every_byte_of_replay_loses_nothing(stages: list[Stage], monkeypatch: pytest.MonkeyPatch) -> None:
     """The second gateway dies while it is brought to where the first one was: the third gets one whole opening."""
     opening = [request(0, "initialize", protocolVersion="2025-11-25")]
     opening.append(encode({"jsonrpc": "2.0", "method": "notifications/initialized"}) + b"\n")
@@ -334,7 +334,7 @@ def test_requests_beyond_limit_are_rejected_and_none_is_lost(
     assert sorted(message["id"] for message in stage.heard) == [0, 1, 2, 3, 4]
 
 
-def test_death_after_end_of_client_input_answers_everything(stages: list[Stage]) -> None:
+def test_crash_after_end_of_client_input_answers_every_request(stages: list[Stage]) -> None:
     """`printf ... | taskgate stdio`: the input has ended, and answers are still read."""
     first = Gateway(answers=False)
     stage = Stage([first])

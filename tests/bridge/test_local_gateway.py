@@ -70,7 +70,7 @@ async def test_socket_and_folders_are_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
-async def test_every_request_is_answered_when_gateway_dies(tmp_path: Path, sign: signal.Signals) -> None:
+async def test_every_request_is_answered_when_gateway_crashes(tmp_path: Path, sign: signal.Signals) -> None:
     async with stage(tmp_path, configuration(limits={"drain_timeout": "1s"})) as made:
         client = await made.client()
         assert await mirrored(client, 1, "before") == "before"

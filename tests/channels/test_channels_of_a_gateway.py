@@ -68,7 +68,7 @@ def press(double: SlackDouble, action: str) -> dict[str, Any]:
     }
 
 
-async def test_a_button_in_slack_lets_the_call_run_and_the_card_says_so(tmp_path: Path) -> None:
+async def test_an_approval_by_slack_button_runs_the_call_and_updates_the_card(tmp_path: Path) -> None:
     async with slack() as double, a_stage(tmp_path, approval=slack_workflow(double)) as stage:
         caller, task_id = await held(stage)
         await double.wait_for("chat.postMessage")
@@ -80,9 +80,7 @@ async def test_a_button_in_slack_lets_the_call_run_and_the_card_says_so(tmp_path
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-async def test_after_a_restart_slack_is_not_asked_again_and_the_old_card_is_brought_up_to_date(
-    tmp_path: Path, end: str
-) -> None:
+async def test_after_a_restart_no_second_card_is_posted_and_the_old_card_is_updated(tmp_path: Path, end: str) -> None:
     async with slack() as double, a_stage(tmp_path, approval=slack_workflow(double)) as stage:
         _, task_id = await held(stage)
         await double.wait_for("chat.postMessage")
@@ -100,7 +98,7 @@ async def test_after_a_restart_slack_is_not_asked_again_and_the_old_card_is_brou
         await receipts_kept(stage, 0)
 
 
-async def test_after_a_restart_reactions_on_the_old_card_count(tmp_path: Path) -> None:
+async def test_reactions_on_a_card_count_after_a_restart(tmp_path: Path) -> None:
     async with slack() as double:
         workflow = slack_workflow(double, mode="reactions", poll_interval="100ms", app_token=None)
         async with a_stage(tmp_path, approval=workflow) as stage:
@@ -114,7 +112,7 @@ async def test_after_a_restart_reactions_on_the_old_card_count(tmp_path: Path) -
             assert double.count_of("chat.postMessage") == 1
 
 
-async def test_what_ended_while_slack_was_away_is_shown_after_the_restart(tmp_path: Path) -> None:
+async def test_an_approval_that_ended_while_slack_was_unavailable_is_shown_after_the_restart(tmp_path: Path) -> None:
     async with slack() as double, a_stage(tmp_path, approval=slack_workflow(double)) as stage:
         await held(stage)
         await double.wait_for("chat.postMessage")
@@ -143,7 +141,7 @@ async def receipts_kept(stage: Stage, count: int) -> None:
     await eventually(look)
 
 
-async def test_a_signed_callback_decides_and_after_a_restart_only_the_end_is_told(tmp_path: Path) -> None:
+async def test_a_signed_callback_decides_and_after_a_restart_only_the_outcome_is_sent(tmp_path: Path) -> None:
     async with receiver(key_of(SECRET)) as there, a_stage(tmp_path, approval=hook_workflow(there)) as stage:
         _, task_id = await held(stage)
         await until(lambda: len(there.got) == 1)

@@ -31,7 +31,7 @@ async def listener(take: Callable[[web.Request], Awaitable[web.Response]]) -> As
         await runner.cleanup()
 
 
-async def test_people_are_told_who_waits_for_what_without_the_arguments() -> None:
+async def test_a_notification_names_caller_and_tool_without_the_arguments() -> None:
     got: list[dict[str, Any]] = []
 
     async def take(request: web.Request) -> web.Response:
@@ -63,7 +63,7 @@ async def test_an_address_that_fails_is_reported() -> None:
         )
 
 
-async def test_an_address_that_never_answers_is_given_up() -> None:
+async def test_an_unresponsive_address_times_out() -> None:
     release = asyncio.Event()
 
     async def stall(request: web.Request) -> web.Response:
@@ -76,7 +76,7 @@ async def test_an_address_that_never_answers_is_given_up() -> None:
     assert told == NotDelivered("the notification timed out", lasting=False)
 
 
-async def test_no_address_at_all_is_a_lasting_trouble() -> None:
+async def test_a_notification_without_an_address_is_a_permanent_error() -> None:
     told = await NotifyChannel([]).announce(a_card())
     assert isinstance(told, NotDelivered)
 

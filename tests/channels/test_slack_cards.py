@@ -22,7 +22,7 @@ from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTo
 from taskgate.core.redaction.difference import Difference
 
 
-def test_a_card_says_everything_an_approver_needs() -> None:
+def test_a_card_contains_everything_an_approver_needs() -> None:
     text = json.dumps(
         blocks(a_card(last_approved={"amount": 5, "gone": 1, "token": "a"}), buttons=True), ensure_ascii=False
     )
@@ -41,7 +41,7 @@ def test_a_card_says_everything_an_approver_needs() -> None:
         assert words in text
 
 
-def test_a_card_says_when_nothing_differs() -> None:
+def test_a_card_states_that_nothing_differs() -> None:
     same = {"amount": 500, "token": "t0p"}
     assert "The same arguments" in json.dumps(blocks(a_card(same, last_approved=same), buttons=True))
 
@@ -67,12 +67,12 @@ def test_hostile_text_cannot_become_markup() -> None:
     assert hostile in json.loads(preformatted["elements"][0]["elements"][0]["text"])["note"]
 
 
-def test_deceiving_characters_are_pointed_out() -> None:
+def test_deceptive_characters_are_marked() -> None:
     assert "RIGHT-TO-LEFT OVERRIDE" in json.dumps(blocks(a_card({"a": "x\u202ey"}), buttons=True))
 
 
 @pytest.mark.parametrize("buttons", [True, False])
-def test_a_card_that_shows_not_everything_offers_no_approval(buttons: bool) -> None:
+def test_a_truncated_card_has_no_approve_button(buttons: bool) -> None:
     long = a_card({"note": "x" * 5_000})
     text = json.dumps(blocks(long, buttons=buttons))
     assert not whole(long)
@@ -82,14 +82,14 @@ def test_a_card_that_shows_not_everything_offers_no_approval(buttons: bool) -> N
     assert "https://gate.test/approvals/ap_1" in text
 
 
-def test_a_card_without_buttons_asks_for_reactions() -> None:
+def test_a_card_without_buttons_explains_the_reactions() -> None:
     text = json.dumps(blocks(a_card(), buttons=False))
     assert "white_check_mark" in text
     assert "taskgate_approve" not in text
 
 
 @pytest.mark.parametrize("state", [state for state in State if state is not State.OPEN])
-def test_an_ended_card_has_no_way_to_decide(state: State) -> None:
+def test_a_decided_card_has_no_buttons(state: State) -> None:
     text = json.dumps(blocks(decided(state), buttons=True))
     assert "taskgate_" not in text
     assert "ann: deny" in text
@@ -104,7 +104,7 @@ def test_no_text_breaks_slacks_limits(note: str) -> None:
             assert len(block["text"]["text"]) <= (150 if block["type"] == "header" else 3_000)
 
 
-def test_a_button_carries_the_approval_and_what_was_shown() -> None:
+def test_a_button_contains_the_approval_and_the_digest_of_what_was_shown() -> None:
     assert read_button_value(button_value("ap_1", "sha256:abc")) == ("ap_1", "sha256:abc")
 
 

@@ -73,7 +73,7 @@ async def test_a_card_is_posted_with_buttons(double: SlackDouble, make: Make) ->
     assert "t0p" not in text
 
 
-async def test_approve_is_heard_and_answered(double: SlackDouble, make: Make) -> None:
+async def test_approve_button_is_recorded_and_acknowledged(double: SlackDouble, make: Make) -> None:
     ear = Ear(VoteReply("Recorded: 1 of 2."))
     await make(ear)
     await double.press(await double.connected(), "e1", block_actions("taskgate_approve"))
@@ -82,7 +82,7 @@ async def test_approve_is_heard_and_answered(double: SlackDouble, make: Make) ->
     assert (whispered["user"], whispered["text"]) == ("U0ANN", "Recorded: 1 of 2.")
 
 
-async def test_deny_asks_for_a_reason_first(double: SlackDouble, make: Make) -> None:
+async def test_deny_button_opens_a_form_for_the_reason(double: SlackDouble, make: Make) -> None:
     ear = Ear()
     await make(ear)
     socket = await double.connected()
@@ -102,7 +102,7 @@ async def test_deny_asks_for_a_reason_first(double: SlackDouble, make: Make) -> 
     assert (await ear.next()).reason == ""
 
 
-async def test_a_stranger_is_told_and_never_heard(double: SlackDouble, make: Make) -> None:
+async def test_an_unknown_user_gets_a_message_and_decides_nothing(double: SlackDouble, make: Make) -> None:
     ear = Ear()
     await make(ear)
     socket = await double.connected()
@@ -118,7 +118,7 @@ async def test_a_stranger_is_told_and_never_heard(double: SlackDouble, make: Mak
     assert ear.said.empty()
 
 
-async def test_whatever_slack_sends_is_acknowledged_and_survived(double: SlackDouble, make: Make) -> None:
+async def test_any_slack_message_is_acknowledged_without_an_exception(double: SlackDouble, make: Make) -> None:
     ear = Ear()
     await make(ear)
     socket = await double.connected()
@@ -150,13 +150,13 @@ async def test_a_revoked_app_token_leaves_the_rest_working(double: SlackDouble, 
     assert double.count_of("apps.connections.open") == 1
 
 
-async def test_slack_being_away_at_the_start_is_survived(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slack_may_be_unavailable_at_the_start(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("taskgate.channels.slack.CONNECT_DEADLINE_S", 0.2)
     channel = await make(Ear(), api_url="http://127.0.0.1:9/api/")
     assert await channel.announce(a_card()) == NotDelivered("slack: unreachable", lasting=False)
 
 
-async def test_a_rate_limit_is_waited_out_as_long_as_slack_says(double: SlackDouble, make: Make) -> None:
+async def test_a_rate_limited_request_is_retried_after_the_time_slack_states(double: SlackDouble, make: Make) -> None:
     pauses = Pauses()
     double.script["chat.postMessage"] = [3, 500]
     channel = await make(pauses=pauses)
@@ -164,7 +164,7 @@ async def test_a_rate_limit_is_waited_out_as_long_as_slack_says(double: SlackDou
     assert pauses.asked == [3.0, 60.0]
 
 
-async def test_a_rate_limit_without_end_is_given_up(double: SlackDouble, make: Make) -> None:
+async def test_a_request_is_given_up_after_repeated_rate_limits(double: SlackDouble, make: Make) -> None:
     double.script["chat.postMessage"] = [1] * 10
     channel = await make()
     assert await channel.announce(a_card()) == NotDelivered("slack: ratelimited", lasting=False)
@@ -175,7 +175,7 @@ async def test_a_rate_limit_without_end_is_given_up(double: SlackDouble, make: M
     ("error", "lasting"),
     [("token_revoked", True), ("not_in_channel", True), ("is_archived", True), ("internal_error", False)],
 )
-async def test_slacks_errors_are_sorted_by_whether_they_last(
+async def test_slack_errors_are_permanent_or_temporary(
     double: SlackDouble, make: Make, error: str, lasting: bool
 ) -> None:
     double.script["chat.postMessage"] = [error]
@@ -192,7 +192,7 @@ async def test_a_card_is_redrawn_when_decided(double: SlackDouble, make: Make) -
     assert "taskgate_approve" not in text
 
 
-async def test_a_deleted_card_is_left_alone(double: SlackDouble, make: Make) -> None:
+async def test_a_deleted_card_is_not_updated(double: SlackDouble, make: Make) -> None:
     channel = await make()
     assert await channel.update(decided(), "C0REAL 1.2") == Delivered("C0REAL 1.2")
     double.script["chat.update"] = ["token_revoked"]
@@ -203,7 +203,7 @@ def react(double: SlackDouble, name: str, *users: str, ts: str = "1800000000.000
     double.messages[ts]["reactions"].append({"name": name, "users": list(users), "count": len(users)})
 
 
-async def test_reactions_are_heard_once_each_and_denials_first(double: SlackDouble, make: Make) -> None:
+async def test_each_reaction_counts_once_and_denials_come_first(double: SlackDouble, make: Make) -> None:
     ear = Ear()
     channel = await make(ear, buttons=False)
     await channel.announce(a_card())
@@ -228,7 +228,7 @@ async def test_a_cut_card_cannot_be_approved_by_reaction(double: SlackDouble, ma
     assert (await ear.next()).verdict is Verdict.DENY
 
 
-async def test_a_resumed_card_is_looked_at_again(double: SlackDouble, make: Make) -> None:
+async def test_a_resumed_card_is_polled_again(double: SlackDouble, make: Make) -> None:
     ear = Ear()
     double.messages["7.7"] = {"reactions": [{"name": "thumbsup", "users": ["U0ANN"]}]}
     channel = await make(ear, buttons=False)
@@ -238,7 +238,7 @@ async def test_a_resumed_card_is_looked_at_again(double: SlackDouble, make: Make
     assert all(arguments["timestamp"] == "7.7" for name, arguments in double.calls if name == "reactions.get")
 
 
-async def test_a_deleted_expired_or_decided_card_is_no_longer_visited(double: SlackDouble, make: Make) -> None:
+async def test_a_deleted_expired_or_decided_card_is_no_longer_polled(double: SlackDouble, make: Make) -> None:
     ear = Ear()
     channel = await make(ear, buttons=False)
     await channel.resume(a_card(approval_id="deleted"), "C0REAL 1.1")
@@ -253,7 +253,7 @@ async def test_a_deleted_expired_or_decided_card_is_no_longer_visited(double: Sl
     assert sum(arguments.get("timestamp") == "1.1" for _, arguments in double.calls) == 1
 
 
-async def test_trouble_on_one_card_does_not_end_the_looking(double: SlackDouble, make: Make) -> None:
+async def test_an_error_on_one_card_does_not_end_polling(double: SlackDouble, make: Make) -> None:
     class FailsOnce(Ear):
         failed = False
 
@@ -272,7 +272,7 @@ async def test_trouble_on_one_card_does_not_end_the_looking(double: SlackDouble,
     assert ear.failed
 
 
-async def test_a_revoked_token_ends_the_looking(double: SlackDouble, make: Make) -> None:
+async def test_a_revoked_token_ends_polling(double: SlackDouble, make: Make) -> None:
     channel = await make(Ear(), buttons=False)
     double.script["reactions.get"] = ["token_revoked"]
     await channel.announce(a_card())
@@ -282,7 +282,7 @@ async def test_a_revoked_token_ends_the_looking(double: SlackDouble, make: Make)
     assert double.count_of("reactions.get") == 1
 
 
-async def test_only_so_many_cards_are_watched(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_polled_cards_is_limited(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slack_reactions, "MAX_WATCHED", 2)
     channel = await make(buttons=False)
     for number in range(5):
@@ -290,7 +290,7 @@ async def test_only_so_many_cards_are_watched(make: Make, monkeypatch: pytest.Mo
     assert list(channel._watch._cards) == ["ap_3", "ap_4"]
 
 
-async def test_a_closed_channel_takes_no_decisions(double: SlackDouble, make: Make) -> None:
+async def test_a_closed_channel_accepts_no_decisions(double: SlackDouble, make: Make) -> None:
     ear = Ear()
     channel = await make(ear)
     await double.connected()

@@ -47,7 +47,7 @@ def channel(client: httpx2.AsyncClient, url: str, pauses: Pauses | None = None, 
     return WebhookChannel(settings, client, pause=pauses or Pauses(), now_s=lambda: NOW_S)
 
 
-async def test_a_question_arrives_signed_and_whole(client: httpx2.AsyncClient, there: Receiver) -> None:
+async def test_a_webhook_request_is_signed_and_complete(client: httpx2.AsyncClient, there: Receiver) -> None:
     long = "x" * 100_000
     delivery = await channel(client, there.url).announce(a_card({"amount": 5, "note": long, "token": "t0p"}))
     assert delivery == Delivered("ap_1.requested")
@@ -60,7 +60,7 @@ async def test_a_question_arrives_signed_and_whole(client: httpx2.AsyncClient, t
     assert there.headers[0]["x-team"] == "ops"
 
 
-async def test_an_update_tells_what_became_of_it(client: httpx2.AsyncClient, there: Receiver) -> None:
+async def test_an_update_contains_the_outcome(client: httpx2.AsyncClient, there: Receiver) -> None:
     plain = channel(client, there.url)
     await plain.resume(decided(), "x")
     assert await plain.update(decided(), "ap_1.requested") == Delivered("ap_1.denied.1")
@@ -68,7 +68,7 @@ async def test_an_update_tells_what_became_of_it(client: httpx2.AsyncClient, the
     assert (approval["state"], approval["votes"][0]["approver"], approval["reason"]) == ("denied", "ann", "too <much>")
 
 
-async def test_differences_are_told(client: httpx2.AsyncClient, there: Receiver) -> None:
+async def test_differences_are_included(client: httpx2.AsyncClient, there: Receiver) -> None:
     await channel(client, there.url).announce(a_card(last_approved={"amount": 5, "token": "a", "big": 2**70}))
     changes = there.got[0]["approval"]["changes"]
     assert changes["list"][0] == {"path": "amount", "kind": "changed", "before": 5, "after": 500, "hidden": False}
@@ -77,13 +77,15 @@ async def test_differences_are_told(client: httpx2.AsyncClient, there: Receiver)
     assert changes["left_out"] == 0
 
 
-async def test_without_a_callback_address_none_is_promised(client: httpx2.AsyncClient, there: Receiver) -> None:
+async def test_without_a_callback_address_the_request_contains_none(
+    client: httpx2.AsyncClient, there: Receiver
+) -> None:
     quiet = WebhookChannel(WebhookSettings(there.url, SECRET, retries=0), client, now_s=lambda: NOW_S)
     assert isinstance(await quiet.announce(a_card()), Delivered)
     assert "callback_url" not in there.got[0]
 
 
-async def test_a_busy_receiver_is_asked_again_with_the_same_id(client: httpx2.AsyncClient, there: Receiver) -> None:
+async def test_a_busy_receiver_gets_a_retry_with_the_same_id(client: httpx2.AsyncClient, there: Receiver) -> None:
     there.answers = [
         (503, {}),
         (429, {"retry-after": "7"}),
@@ -100,7 +102,7 @@ async def test_a_busy_receiver_is_asked_again_with_the_same_id(client: httpx2.As
 
 
 @pytest.mark.parametrize(("status", "lasting"), [(400, False), (302, False), (401, True), (404, True), (410, True)])
-async def test_a_receiver_that_refuses_is_not_asked_again(
+async def test_a_refused_request_is_not_retried(
     client: httpx2.AsyncClient, there: Receiver, status: int, lasting: bool
 ) -> None:
     there.answers = [(status, {"location": "/elsewhere"})]
@@ -109,7 +111,7 @@ async def test_a_receiver_that_refuses_is_not_asked_again(
     assert len(there.got) == 1
 
 
-async def test_a_receiver_that_is_away_is_given_up_after_the_retries(client: httpx2.AsyncClient) -> None:
+async def test_an_unavailable_receiver_is_given_up_after_the_retries(client: httpx2.AsyncClient) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/hook"
@@ -119,14 +121,14 @@ async def test_a_receiver_that_is_away_is_given_up_after_the_retries(client: htt
     assert len(pauses.asked) == 3
 
 
-async def test_nobody_is_asked_once_the_time_is_over(client: httpx2.AsyncClient, there: Receiver) -> None:
+async def test_no_request_is_sent_after_the_deadline(client: httpx2.AsyncClient, there: Receiver) -> None:
     there.answers = [(503, {})]
     delivery = await channel(client, there.url).announce(a_card(expires_at_ms=int(NOW_S * 1_000)))
     assert isinstance(delivery, NotDelivered)
     assert len(there.got) == 1
 
 
-async def test_an_update_is_still_told_after_the_deadline(client: httpx2.AsyncClient, there: Receiver) -> None:
+async def test_an_update_is_sent_even_after_the_deadline(client: httpx2.AsyncClient, there: Receiver) -> None:
     there.answers = [(503, {})]
     late = a_card(expires_at_ms=int(NOW_S * 1_000))
     assert isinstance(await channel(client, there.url).update(late, "x"), Delivered)
@@ -150,7 +152,7 @@ def signed(body: bytes, *, key: bytes = KEY, at: float = NOW_S) -> dict[str, str
     return signed_headers(key, "msg_1", int(at), body)
 
 
-async def test_a_signed_callback_is_heard(client: httpx2.AsyncClient) -> None:
+async def test_a_signed_callback_is_accepted(client: httpx2.AsyncClient) -> None:
     ear = Ear()
     listening: CallbackChannel = channel(client, "http://127.0.0.1:9/")
     await listening.start(ear)
@@ -173,7 +175,7 @@ async def test_a_signed_callback_is_heard(client: httpx2.AsyncClient) -> None:
         ("something new", 409),
     ],
 )
-async def test_a_refused_decision_says_why(client: httpx2.AsyncClient, refusal: str, status: int) -> None:
+async def test_a_refused_decision_contains_the_reason(client: httpx2.AsyncClient, refusal: str, status: int) -> None:
     listening = channel(client, "http://127.0.0.1:9/")
     await listening.start(Ear(VoteReply("No.", refusal)))
     body = callback()
@@ -202,7 +204,7 @@ async def test_a_refused_decision_says_why(client: httpx2.AsyncClient, refusal: 
         (signed(b"x" * 70_000), b"x" * 70_000, 413),
     ],
 )
-async def test_a_callback_that_is_not_genuine_or_not_readable_is_never_heard(
+async def test_a_forged_or_malformed_callback_is_rejected(
     client: httpx2.AsyncClient, headers: dict[str, str], body: bytes, status: int
 ) -> None:
     ear = Ear()
@@ -212,7 +214,7 @@ async def test_a_callback_that_is_not_genuine_or_not_readable_is_never_heard(
     assert ear.said.empty()
 
 
-async def test_where_a_passphrase_is_set_a_callback_does_not_speak_as_the_operator(client: httpx2.AsyncClient) -> None:
+async def test_with_a_passphrase_a_callback_does_not_decide_as_the_operator(client: httpx2.AsyncClient) -> None:
     for may, who, status in ((True, "operator", 200), (False, "operator", 403), (False, "ann", 200)):
         ear = Ear()
         settings = WebhookSettings("http://x.test", SECRET, operator_may_decide=may)
@@ -224,7 +226,7 @@ async def test_where_a_passphrase_is_set_a_callback_does_not_speak_as_the_operat
             assert (await ear.next()).who == who
 
 
-async def test_a_closed_channel_hears_nothing(client: httpx2.AsyncClient) -> None:
+async def test_a_closed_channel_accepts_no_callbacks(client: httpx2.AsyncClient) -> None:
     listening = channel(client, "http://127.0.0.1:9/")
     await listening.start(Ear())
     await listening.close()
@@ -232,7 +234,7 @@ async def test_a_closed_channel_hears_nothing(client: httpx2.AsyncClient) -> Non
     assert (await listening.receive(signed(body), body)).status == 503
 
 
-def test_several_signatures_may_stand_in_one_header_while_a_secret_changes() -> None:
+def test_one_header_may_contain_several_signatures_while_a_secret_is_rotated() -> None:
     headers = signed(b"x")
     headers["webhook-signature"] = "v1,old " + headers["webhook-signature"]
     assert check_signature(KEY, headers, b"x", NOW_S) == "msg_1"

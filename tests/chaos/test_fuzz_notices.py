@@ -30,25 +30,25 @@ async def server(answer: bytes) -> AsyncIterator[int]:
         yield running.sockets[0].getsockname()[1]
 
 
-async def test_a_server_that_never_answers_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unresponsive_server_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz, "HANG", 0.1)
     async with server(b"") as port:
         with pytest.raises(fuzz.Broken, match="no answer"):
             await fuzz.HttpCaller(port).send(fuzz.posted(b"{}", {}))
 
 
-async def test_a_good_call_with_a_wrong_answer_is_noticed(tmp_path: Path) -> None:
+async def test_a_wrong_answer_to_a_valid_call_is_detected(tmp_path: Path) -> None:
     async with server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}") as port:
         with pytest.raises(fuzz.Broken, match="a good call got 200"):
             await fuzz.good_call(Gateway(tmp_path, port))
 
 
-def test_an_answer_500_is_noticed(tmp_path: Path) -> None:
+def test_a_response_with_status_500_is_detected(tmp_path: Path) -> None:
     with pytest.raises(fuzz.Broken, match="HTTP 500"):
         fuzz.Watch(Gateway(tmp_path, 0), 1).judge(500, b"oops", b"frame")
 
 
-async def test_a_dead_gateway_is_noticed(tmp_path: Path) -> None:
+async def test_a_crashed_gateway_is_detected(tmp_path: Path) -> None:
     with pytest.raises(fuzz.Broken, match="died"):
         await fuzz.Watch(Gateway(tmp_path, 0), 1).look()
 

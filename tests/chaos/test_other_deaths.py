@@ -135,7 +135,7 @@ async def test_nothing_is_lost_and_nothing_runs_twice(tmp_path: Path, what: Happ
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @pytest.mark.parametrize("what", WHAT)
-async def test_twenty_times(tmp_path: Path, what: Happening, generation: str) -> None:
+async def test_nothing_is_lost_or_run_twice_in_twenty_runs(tmp_path: Path, what: Happening, generation: str) -> None:
     folder = tmp_path / generation
     folder.mkdir()
     assert await tormented(folder, what, times=20, callers=16, seed=11) == []

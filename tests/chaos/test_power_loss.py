@@ -27,7 +27,7 @@ LIVES = 30
 PROGRAM = Path(__file__).parent / "busy_store.py"
 
 
-def test_strace_is_here_or_power_loss_is_not_checked_at_all() -> None:
+def test_strace_is_installed() -> None:
     assert shutil.which("strace"), "strace is missing: install it, or nothing checks what survives a power cut"
 
 
@@ -88,7 +88,7 @@ async def check(trace: Path, folder: Path, *, torn: bool = False) -> tuple[int, 
     return acknowledged, []
 
 
-def test_the_recorded_run_has_result_files_and_a_checkpoint_in_it(tmp_path: Path) -> None:
+def test_the_recorded_run_contains_result_files_and_a_checkpoint(tmp_path: Path) -> None:
     for moment in moments(traced(tmp_path), tmp_path / "disk"):
         sizes = {path.rpartition("/")[2]: len(content) for path, content in moment.files.items()}
     assert sizes["store.db"] > WITHOUT_CHECKPOINT, "nothing was ever moved from the log to the database"
@@ -208,7 +208,7 @@ async def kept_in(path: Path) -> set[str]:
     return kept
 
 
-def test_what_was_refused_by_a_failed_sync_is_not_there_after_a_crash(tmp_path: Path) -> None:
+def test_a_write_refused_after_a_failed_sync_is_absent_after_a_crash(tmp_path: Path) -> None:
     """The bytes of a commit whose sync failed stand in the log. The next process must not find them there."""
     path = tmp_path / "store.db"
     program = REFUSED_THEN_KILLED.format(here=str(PROGRAM.parent), path=str(path))

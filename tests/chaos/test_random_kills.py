@@ -55,7 +55,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_runs_twice(tmp_path: Pat
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(8))
-async def test_two_hundred_kills(tmp_path: Path, seed: int) -> None:
+async def test_nothing_is_lost_or_run_twice_after_two_hundred_kills(tmp_path: Path, seed: int) -> None:
     assert await torment(tmp_path, kills=KILLS_PER_STORE, callers=16, seed=100 + seed) == []
 
 
@@ -68,7 +68,7 @@ SABOTAGED = [
 @pytest.mark.long
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("fate", "expected"), SABOTAGED)
-async def test_the_checker_notices_a_sabotaged_build_under_load(tmp_path: Path, fate: str, expected: str) -> None:
+async def test_the_checker_detects_a_sabotaged_build_under_load(tmp_path: Path, fate: str, expected: str) -> None:
     found = await torment(tmp_path, kills=2, callers=12, seed=7, fate=fate, max_wait_s=0.5)
     assert any(expected in complaint for complaint in found), found
 
@@ -83,7 +83,7 @@ async def test_the_checker_notices_a_sabotaged_build_under_load(tmp_path: Path, 
         pytest.param("early-reply+600", "acknowledged as", id="one that promises before it writes"),
     ],
 )
-async def test_the_checker_notices_a_sabotaged_build(tmp_path: Path, fate: str, expected: str) -> None:
+async def test_the_checker_detects_a_sabotaged_build(tmp_path: Path, fate: str, expected: str) -> None:
     """One call is enough when it is out, and its promise just made, at the moment of the kill."""
     async with set_stage(tmp_path, fate) as stage:
         load, made = Load(stage.gateway, seed=7), Promise("c1", "once", "2025 task", time.time())
@@ -128,6 +128,8 @@ def promise(tool: str = "once", status: str = "completed", *answers: str, task_i
         pytest.param(promise("once", "failed", task_id=None), [run(101)], None, id="nothing was promised"),
     ],
 )
-def test_the_checker_knows_right_from_wrong(given: Promise, runs: list[Execution], expected: str | None) -> None:
+def test_the_checker_distinguishes_correct_from_wrong_histories(
+    given: Promise, runs: list[Execution], expected: str | None
+) -> None:
     found = complaints([given], {"c1": runs}, kills=[110.0])
     assert [expected in text for text in found] == ([True] if expected else [])  # type: ignore[operator]

@@ -140,7 +140,9 @@ async def all_stopped(stage: Stage) -> None:
 
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-async def test_lives_cut_off_at_each_write_go_on_as_the_table_says(tmp_path: Path, generation: str) -> None:
+async def test_a_restart_after_a_crash_at_each_write_follows_the_recovery_table(
+    tmp_path: Path, generation: str
+) -> None:
     async with set_stage(tmp_path, "stop", generation) as stage:
         lives = Lives(stage)
         calling = [asyncio.create_task(begin(stage, moment)) for moment in MOMENTS]
@@ -158,7 +160,7 @@ async def test_lives_cut_off_at_each_write_go_on_as_the_table_says(tmp_path: Pat
 @pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-async def test_a_gateway_that_dies_at_the_exact_write_is_taken_over_as_the_table_says(
+async def test_a_takeover_after_a_crash_at_each_write_follows_the_recovery_table(
     tmp_path: Path, generation: str
 ) -> None:
     async with set_stage(tmp_path, "die", generation) as stage:

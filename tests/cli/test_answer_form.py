@@ -30,7 +30,7 @@ from taskgate.client import Question
         ({"type": "string", "pattern": "["}, "anything", "anything"),
     ],
 )
-def test_what_fits_becomes_the_value_the_schema_wants(field: dict[str, Any], typed: str, value: Any) -> None:
+def test_valid_input_becomes_a_value_of_the_schema(field: dict[str, Any], typed: str, value: Any) -> None:
     assert read_value(field, typed) == value
 
 
@@ -50,7 +50,7 @@ def test_what_fits_becomes_the_value_the_schema_wants(field: dict[str, Any], typ
         ({"type": "string", "pattern": "^x+$"}, "y"),
     ],
 )
-def test_what_does_not_fit_is_explained(field: dict[str, Any], typed: str) -> None:
+def test_invalid_input_is_explained(field: dict[str, Any], typed: str) -> None:
     with pytest.raises(NotValid):
         read_value(field, typed)
 
@@ -89,12 +89,12 @@ FORM = {
         ((), {"action": "cancel"}),
     ],
 )
-def test_a_form_is_filled_in_declined_or_left(lines: tuple[str, ...], answer: dict[str, Any]) -> None:
+def test_a_form_is_filled_in_declined_or_cancelled(lines: tuple[str, ...], answer: dict[str, Any]) -> None:
     assert answer_question(Question("1", "elicitation/create", FORM), typing(*lines)) == answer
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "https://a.test/\u202egnp"])
-def test_an_address_that_is_not_plain_is_declined_without_a_question(url: str) -> None:
+def test_a_suspicious_url_is_declined_without_a_prompt(url: str) -> None:
     question = Question("1", "elicitation/create", {"mode": "url", "message": "m", "url": url})
     assert answer_question(question, typing("y")) == {"action": "decline"}
 

@@ -38,7 +38,7 @@ async def staying(gateway: Gateway) -> AsyncIterator[asyncio.Task[Any]]:
     ids=["the operator's inbox", "the caller's inbox"],
 )
 @pytest.mark.parametrize("generation", ["stateful", "stateless"])
-async def test_person_at_the_terminal_is_asked(
+async def test_user_at_the_terminal_gets_a_prompt(
     tmp_path: Path, instances: str, who: tuple[str, ...], generation: str
 ) -> None:
     server = {"command": sys.executable, "args": [str(SERVER)], "instances": instances}

@@ -67,13 +67,13 @@ def test_a_call_prints_the_result_on_standard_output_only(liar_url: str) -> None
     assert done.stdout == "from stdin\n"
 
 
-def test_a_watched_task_shows_its_way_to_the_result(liar_url: str) -> None:
+def test_a_watched_task_shows_its_progress_and_result(liar_url: str) -> None:
     done = run("call", "progressing", "--task", "--watch", "--url", liar_url)
     assert (done.returncode, done.stdout) == (ExitCode.OK, "true result\n")
     assert [word in done.stderr for word in ("working", "half", "completed")] == [True] * 3
 
 
-def test_a_script_gets_one_json_object_a_line(liar_url: str) -> None:
+def test_json_output_has_one_object_per_line(liar_url: str) -> None:
     done = run("call", "progressing", "--task", "--watch", "--json", "--url", liar_url, "--generation", "stateful")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert [event["event"] for event in events] == ["status", "status", "status", "result"]
@@ -114,14 +114,14 @@ def test_a_started_task_is_followed_by_other_commands(liar_url: str) -> None:
         (["call", "ask_related", "--task", "--generation", "stateful", "--", *ASKER], ExitCode.USAGE),
     ],
 )
-def test_the_exit_code_says_what_went_wrong(liar_url: str, arguments: list[str], code: ExitCode) -> None:
+def test_each_failure_has_its_exit_code(liar_url: str, arguments: list[str], code: ExitCode) -> None:
     done = run(*(liar_url if argument == "LIAR" else argument for argument in arguments))
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
 
 
-def test_an_error_for_scripts_is_json_too() -> None:
+def test_errors_are_json_with_json_output() -> None:
     done = run("call", "x", "--json", "--url", "http://127.0.0.1:1/mcp")
     event = json.loads(done.stdout)
     assert (event["event"], event["error"], event["executed"], event["exit_code"]) == (
@@ -132,7 +132,7 @@ def test_an_error_for_scripts_is_json_too() -> None:
     )
 
 
-def test_the_servers_text_cannot_play_with_the_terminal(liar_url: str) -> None:
+def test_text_of_a_server_cannot_control_the_terminal(liar_url: str) -> None:
     terminal = on_terminal("call", "echo", '{"text": "a\\u001b[31mred\\u202eb"}', "--url", liar_url)
     assert terminal.end() == 0
     assert "\x1b[31mred" not in terminal.seen
@@ -147,7 +147,7 @@ def test_a_live_line_shows_status_and_message(liar_url: str) -> None:
     assert "true result" in terminal.seen
 
 
-def test_questions_are_asked_as_a_form() -> None:
+def test_questions_are_shown_as_a_form() -> None:
     terminal = on_terminal("call", "ask_related", "--json", "--", *ASKER)
     assert terminal.end() == 0  # with --json nothing is asked
     terminal = on_terminal("call", "ask_related", "--", *ASKER)
@@ -172,7 +172,7 @@ def test_a_url_is_shown_in_full_and_opened_only_with_consent() -> None:
 
 
 @pytest.mark.parametrize(("typed", "code"), [("y\n", ExitCode.CANCELLED), ("n\n", ExitCode.INTERRUPTED)])
-def test_ctrl_c_asks_before_it_cancels(liar_url: str, typed: str, code: ExitCode) -> None:
+def test_ctrl_c_prompts_before_it_cancels(liar_url: str, typed: str, code: ExitCode) -> None:
     terminal = on_terminal("call", "forever", "--task", "--watch", "--url", liar_url)
     terminal.wait_for("working")
     terminal.type("\x03")

@@ -47,7 +47,7 @@ def test_help_lists_every_command_under_its_heading() -> None:
         assert names == [name for name, listed in commands.items() if not listed.hidden]
 
 
-def test_unknown_command_is_answered_with_a_similar_one() -> None:
+def test_unknown_command_error_suggests_a_similar_one() -> None:
     for arguments, similar in (["taks"], "tasks"), (["tasks", "lsit"], "list"):
         done = CliRunner().invoke(build_app(), arguments)
         assert (done.exit_code, similar in done.stderr) == (2, True)

@@ -107,7 +107,7 @@ def test_person_is_warned_of_call_that_may_have_run() -> None:
 
 @pytest.mark.parametrize("command", ["show", "result", "cancel"])
 @pytest.mark.parametrize("answer", [hangs_up, refuses(401), refuses(503), rpc_error()])
-def test_failed_question_about_task_does_not_state_executed(command: str, answer: Answer) -> None:
+def test_failed_task_request_does_not_state_executed(command: str, answer: Answer) -> None:
     _, event, _ = run(answer, "tasks", command, "t1", "--json")
     assert "executed" not in event
 

@@ -59,7 +59,7 @@ class FirstSteps:
             await process.communicate()
 
 
-async def test_the_first_gateway_shows_what_it_is_for(tmp_path: Path) -> None:
+async def test_the_quickstart_commands_work(tmp_path: Path) -> None:
     person = FirstSteps(tmp_path)
     async with person.gateway() as said:
         assert '{"mcpServers": {"taskgate": {"type": "http", "url": "http://127.0.0.1:' in said

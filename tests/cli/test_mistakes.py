@@ -63,7 +63,7 @@ async def test_a_state_folder_that_cannot_be_one(tmp_path: Path, words: list[str
     assert "TASKGATE_STATE_DIR" in said
 
 
-async def test_a_port_that_does_not_exist(tmp_path: Path) -> None:
+async def test_a_port_out_of_range(tmp_path: Path) -> None:
     code, said = await told(tmp_path, "serve", "-c", configuration(tmp_path), "--port", "80000")
     assert code == 2
     assert "65535" in said
@@ -94,7 +94,7 @@ async def test_check_warns_about_missing_program(tmp_path: Path) -> None:
     ]
 
 
-async def test_nothing_to_serve_is_not_in_order(tmp_path: Path) -> None:
+async def test_check_fails_without_servers(tmp_path: Path) -> None:
     config = configuration(tmp_path, servers={})
     env = {"TASKGATE_STATE_DIR": str(tmp_path / "state")}
     code, out, said = await command("check", "-c", config, env=env)
@@ -225,7 +225,7 @@ async def behind_a_login() -> AsyncIterator[str]:
         yield f"{base}/mcp"
 
 
-async def test_the_doctor_says_what_login_a_server_wants(tmp_path: Path) -> None:
+async def test_doctor_names_the_login_that_a_server_requires(tmp_path: Path) -> None:
     env = {"TASKGATE_STATE_DIR": str(tmp_path / "state")}
     async with behind_a_login() as url:
         config = configuration(tmp_path, servers={"notes": {"url": url}})
@@ -236,7 +236,7 @@ async def test_the_doctor_says_what_login_a_server_wants(tmp_path: Path) -> None
     assert "taskgate servers login NAME" in server["said"] + server["fix"]
 
 
-async def test_a_second_gateway_on_a_store_is_told_so(tmp_path: Path) -> None:
+async def test_a_second_gateway_on_a_store_is_refused(tmp_path: Path) -> None:
     servers = {"demo": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}}
     async with running_gateway({"schema": 1, "servers": servers}, tmp_path) as first:
         code, said = await told(tmp_path, "serve", "-c", str(first.config), "--port", "0", state=str(first.state))
@@ -244,7 +244,7 @@ async def test_a_second_gateway_on_a_store_is_told_so(tmp_path: Path) -> None:
     assert str(first.pid) in said
 
 
-def test_an_old_python_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_old_python_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(command_line.sys, "version_info", (3, 10, 4))  # type: ignore[attr-defined]
     with pytest.raises(SystemExit) as left:
         command_line.main()
@@ -252,7 +252,9 @@ def test_an_old_python_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert "needs Python 3.11 or newer" in capsys.readouterr().err
 
 
-def test_a_mistake_of_ours_is_called_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_internal_error_is_reported_as_such(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def broken() -> None:
         raise KeyError("x")
 

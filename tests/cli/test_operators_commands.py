@@ -41,7 +41,7 @@ async def until(gateway: Gateway, *words: str) -> str:
             await asyncio.sleep(0.5)
 
 
-async def test_a_changed_file_is_rehearsed_on_the_calls_on_record(gateway: Gateway, tmp_path: Path) -> None:
+async def test_a_changed_file_is_rehearsed_with_recorded_calls(gateway: Gateway, tmp_path: Path) -> None:
     code, _, err = await run(gateway, "call", "demo__read_file", '{"path": "notes.txt"}')
     assert code in (0, 1), err
     new = tmp_path / "new.yaml"
@@ -68,7 +68,7 @@ async def test_usage_is_printed_as_a_table_as_lines_and_as_csv(gateway: Gateway)
     assert (code, "principal" in err) == (1, True)
 
 
-async def test_a_persons_data_are_exported_and_erased_after_a_yes(gateway: Gateway) -> None:
+async def test_personal_data_is_exported_and_erased_after_confirmation(gateway: Gateway) -> None:
     await run(gateway, "call", "demo__read_file", '{"path": "notes.txt"}')
     mine = ("--principal", "operator")
     kinds: set[str] = set()

@@ -66,7 +66,7 @@ def test_without_any_client_a_demo_server_is_served(tmp_path: Path) -> None:
     assert (tmp_path / named_schema(tmp_path / "taskgate.yaml")).read_text() == taskgate(tmp_path, "schema")
 
 
-def test_the_servers_of_clients_are_found_and_scripts_can_read_the_answer(tmp_path: Path) -> None:
+def test_servers_of_clients_are_found_and_printed_as_json(tmp_path: Path) -> None:
     settings = with_cursor(tmp_path)
     before = settings.read_text()
     answer = json.loads(taskgate(tmp_path, "init", "--json"))
@@ -75,7 +75,7 @@ def test_the_servers_of_clients_are_found_and_scripts_can_read_the_answer(tmp_pa
     assert "Configuration valid" in taskgate(tmp_path, "check")
 
 
-def test_three_questions_make_rules_and_put_the_gateway_in_front(tmp_path: Path) -> None:
+def test_setup_with_three_answers_writes_rules_and_installs_the_gateway(tmp_path: Path) -> None:
     settings = with_cursor(tmp_path)
     said = answered(tmp_path, "y\ny\ny\n", "init")
     assert [f"{number}." in said for number in (1, 2, 3)] == [True] * 3
@@ -85,7 +85,7 @@ def test_three_questions_make_rules_and_put_the_gateway_in_front(tmp_path: Path)
     assert list(json.loads(settings.read_text())["mcpServers"]) == ["taskgate"]
 
 
-def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path) -> None:
+def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "taskgate.yaml").write_text("schema: 1\n")
     taskgate(tmp_path, "init", "--yes", code=ExitCode.USAGE)
     assert (tmp_path / "taskgate.yaml").read_text() == "schema: 1\n"
@@ -103,7 +103,7 @@ def test_the_schema_is_printed_as_json(tmp_path: Path) -> None:
         ("fish", {"COMP_WORDS": "taskgate ser", "COMP_CWORD": "ser"}),
     ],
 )
-def test_words_are_completed(tmp_path: Path, shell: str, asked: dict[str, str]) -> None:
+def test_shell_completion_completes_commands_and_values(tmp_path: Path, shell: str, asked: dict[str, str]) -> None:
     assert "_TASKGATE_COMPLETE" in taskgate(tmp_path, "completion", shell)
     program = tmp_path / "run.py"
     program.write_text("import sys; sys.argv = ['taskgate']; from taskgate.cli.main import main; main()")

@@ -60,7 +60,7 @@ def test_a_message_and_its_progress_are_one_line(capsys: pytest.CaptureFixture[s
     assert lines == ["working  25%  a", "working  50%  b", "completed"]
 
 
-def test_a_failure_says_what_it_is_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_states_its_reason_once(capsys: pytest.CaptureFixture[str]) -> None:
     unknown = {"error_type": "outcome_unknown"}
     printing.failure(ServerError(-32000, "Outcome unknown. It may have run.", unknown), as_json=False, executed=None)
     printing.failure(ServerError(-32000, "It may have run.", unknown), as_json=False, executed=None)
@@ -68,13 +68,13 @@ def test_a_failure_says_what_it_is_once(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().err.splitlines() == said
 
 
-def test_what_stands_first_in_a_row_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_column_of_a_row_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
     printing.table(["Scope", "Address"], [[LONG, f"http://127.0.0.1:7467/mcp/{LONG}"]])
     assert LONG in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("zone", "shown"), [("UTC", "10:00:00"), ("Asia/Tokyo", "19:00:00")])
-def test_times_are_shown_by_the_readers_clock(monkeypatch: pytest.MonkeyPatch, zone: str, shown: str) -> None:
+def test_times_are_shown_in_the_local_time_zone(monkeypatch: pytest.MonkeyPatch, zone: str, shown: str) -> None:
     with monkeypatch.context() as patched:
         patched.setenv("TZ", zone)
         time.tzset()

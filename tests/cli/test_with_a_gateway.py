@@ -48,7 +48,7 @@ async def cancel_all(gateway: Gateway) -> None:
             await http.post(f"/api/v1/tasks/{task['id']}/cancel", json={})
 
 
-async def test_the_doctor_knows_the_gateway_that_has_the_port(gateway: Gateway, tmp_path: Path) -> None:
+async def test_doctor_recognises_the_gateway_that_uses_the_port(gateway: Gateway, tmp_path: Path) -> None:
     config = tmp_path / "taskgate.yaml"
     config.write_text(json.dumps({"schema": 1, "listen": {"port": gateway.port}, "servers": {}}))
     _, out, _ = await run(gateway, "doctor", "--json", "-c", str(config))
@@ -62,7 +62,7 @@ async def test_the_doctor_knows_the_gateway_that_has_the_port(gateway: Gateway, 
 
 
 @pytest.mark.parametrize("generation", ["stateful", "stateless"])
-async def test_a_question_with_nobody_there_ends_a_watched_task_with_code_4(gateway: Gateway, generation: str) -> None:
+async def test_an_unanswered_question_ends_a_watched_task_with_code_4(gateway: Gateway, generation: str) -> None:
     code, out, err = await run(gateway, "call", "demo__greet", "--task", "--watch", "--generation", generation)
     assert (code, out) == (4, "")
     assert "waits for an answer" in err
@@ -78,7 +78,7 @@ async def test_a_question_with_nobody_there_ends_a_watched_task_with_code_4(gate
 
 
 @pytest.mark.parametrize("who", [(), ("--token", ANN)], ids=["the operator", "a caller"])
-async def test_a_watcher_sees_what_a_server_asks_without_saying_for_which_call(
+async def test_a_watched_task_shows_questions_that_are_not_tied_to_a_call(
     gateway: Gateway, who: tuple[str, ...]
 ) -> None:
     """Two calls are open on one process: the question is shown as the server's, with the command that answers it."""
@@ -125,7 +125,7 @@ async def test_tools_are_listed_as_a_client_gets_them(gateway: Gateway) -> None:
     assert all(name.startswith("demo__") for name in names)
 
 
-async def test_a_misspelt_tool_is_answered_with_what_was_meant(gateway: Gateway) -> None:
+async def test_a_misspelt_tool_error_suggests_the_right_name(gateway: Gateway) -> None:
     code, _, err = await run(gateway, "call", "demo__list_fiels")
     assert code == 8
     assert "Did you mean demo__list_files" in err
@@ -133,7 +133,7 @@ async def test_a_misspelt_tool_is_answered_with_what_was_meant(gateway: Gateway)
     assert "demo__list_files" in err
 
 
-async def test_commands_find_the_running_gateway_by_themselves(gateway: Gateway) -> None:
+async def test_commands_find_the_running_gateway(gateway: Gateway) -> None:
     code, out, _ = await run(gateway, "status", "--json")
     assert code == 0
     (record,) = map(json.loads, out.splitlines())
@@ -145,7 +145,7 @@ async def test_commands_find_the_running_gateway_by_themselves(gateway: Gateway)
     assert Path(f"/proc/{gateway.pid}").exists()
 
 
-async def test_an_operator_finds_tasks_by_what_they_are(gateway: Gateway) -> None:
+async def test_an_operator_filters_tasks(gateway: Gateway) -> None:
     code, out, err = await run(gateway, "call", "demo__slow_report", '{"seconds": 0.1}', "--task")
     assert code == 0, err
     task_id = out.split()[0]

@@ -98,12 +98,12 @@ EXTENSION = [
 # A stateless gateway answers what is quick without a task, so it has tests of its own.
 _TASK_PEERS = [peer for peer in BEHAVIOUR if peer.tasks and peer.makes_tasks_when_asked]
 STDIO_TOO = {
-    "test_the_newest_generation_the_server_speaks_is_chosen",
+    "test_the_newest_generation_of_the_server_is_chosen",
     "test_a_call_returns_what_the_tool_returned",
     "test_questions_are_answered_by_the_callbacks",
-    "test_a_watched_resource_and_a_changed_list_are_told",
+    "test_updates_of_a_resource_and_of_a_list_are_delivered",
     "test_a_task_is_followed_to_its_result",
-    "test_a_task_that_asks_gets_its_answer",
+    "test_a_question_of_a_task_is_answered_by_the_callback",
 }
 
 

@@ -17,7 +17,7 @@ async def answer_name(question: Question) -> dict[str, Any]:
     return accept() if question.is_url else accept({"name": "Ann"})
 
 
-async def test_the_newest_generation_the_server_speaks_is_chosen(behaviour_peer: Any, opened: Any) -> None:
+async def test_the_newest_generation_of_the_server_is_chosen(behaviour_peer: Any, opened: Any) -> None:
     async with opened(behaviour_peer) as session:
         assert session.generation == behaviour_peer.expected
         assert session.server_capabilities["tools"] is not None
@@ -88,7 +88,7 @@ async def test_resources_prompts_and_completions_can_be_read(behaviour_peer: Any
         await session.ping()
 
 
-async def test_log_messages_come_when_they_are_asked_for(behaviour_peer: Any, opened: Any) -> None:
+async def test_log_messages_arrive_after_the_level_is_set(behaviour_peer: Any, opened: Any) -> None:
     async with opened(behaviour_peer) as session:
         logs: list[Any] = []
         session.on("notifications/message", lambda params: logs.append(params["data"]))
@@ -97,7 +97,7 @@ async def test_log_messages_come_when_they_are_asked_for(behaviour_peer: Any, op
         assert logs == ["one", "two", "three"]
 
 
-async def test_a_watched_resource_and_a_changed_list_are_told(behaviour_peer: Any, opened: Any) -> None:
+async def test_updates_of_a_resource_and_of_a_list_are_delivered(behaviour_peer: Any, opened: Any) -> None:
     async with opened(behaviour_peer) as session:
         told: asyncio.Queue[str] = asyncio.Queue()
         acknowledged = asyncio.Event()
@@ -116,7 +116,7 @@ async def test_a_watched_resource_and_a_changed_list_are_told(behaviour_peer: An
                 pass
 
 
-async def test_many_calls_at_once_keep_their_answers_apart(behaviour_peer: Any, opened: Any) -> None:
+async def test_concurrent_calls_get_their_own_results(behaviour_peer: Any, opened: Any) -> None:
     async with opened(behaviour_peer) as session:
         results = await asyncio.gather(*(session.call_tool("echo", {"text": f"n{i}"}) for i in range(40)))
         assert [result.text for result in results] == [f"n{i}" for i in range(40)]
@@ -133,13 +133,13 @@ async def test_a_task_is_followed_to_its_result(task_peer: Any, opened: Any) -> 
         assert session.active_tasks == {}
 
 
-async def test_a_task_that_asks_gets_its_answer(task_peer: Any, opened: Any) -> None:
+async def test_a_question_of_a_task_is_answered_by_the_callback(task_peer: Any, opened: Any) -> None:
     async with opened(task_peer, elicitation=answer_name) as session:
         handle = await session.call_tool_as_task("work_asking")
         assert (await handle.result(PATIENCE)).text == "accept:Ann"
 
 
-async def test_a_task_that_waits_for_an_answer_is_not_over(task_peer: Any, opened: Any) -> None:
+async def test_a_task_that_waits_for_an_answer_is_not_finished(task_peer: Any, opened: Any) -> None:
     asked = asyncio.Event()
 
     async def answer(question: Question) -> dict[str, Any]:
@@ -155,7 +155,7 @@ async def test_a_task_that_waits_for_an_answer_is_not_over(task_peer: Any, opene
         assert statuses[-1] is TaskStatus.COMPLETED
 
 
-async def test_a_task_that_asks_can_be_answered_by_hand(task_peer: Any, opened: Any) -> None:
+async def test_a_question_of_a_task_can_be_answered_explicitly(task_peer: Any, opened: Any) -> None:
     async with opened(task_peer, answer_by_hand=True) as session:
         handle = await session.call_tool_as_task("work_asking")
         async for update in handle.updates():

@@ -49,7 +49,7 @@ def test_the_client_imports_nothing_but_the_wire_and_its_two_dependencies() -> N
     python(ALONE.format(ours=OURS, theirs=THEIRS))
 
 
-def test_importing_the_client_costs_no_more_than_the_standard_library_it_uses(tmp_path: Path) -> None:
+def test_importing_the_client_takes_no_longer_than_its_standard_library_modules(tmp_path: Path) -> None:
     """Processor time of each in one process, the quietest of several tries: both are as slow as the machine is just then.
 
     Together they stay below a tenth of a second on a quiet machine.

@@ -64,9 +64,7 @@ ABOUT_TASKS: dict[str, Callable[[Session], Any]] = {
 
 @pytest.mark.parametrize("ask", ABOUT_TASKS.values(), ids=ABOUT_TASKS)
 @pytest.mark.parametrize("status", [401, 404, 429])
-async def test_refused_question_about_task_proves_nothing_about_its_call(
-    ask: Callable[[Session], Any], status: int
-) -> None:
+async def test_refused_task_request_states_nothing_about_its_call(ask: Callable[[Session], Any], status: int) -> None:
     async with scripted(call_script(lambda request: http(b"no", status))) as server:
         async with stateful(server.url) as session:
             with pytest.raises(HttpRefusal) as caught:
@@ -75,7 +73,7 @@ async def test_refused_question_about_task_proves_nothing_about_its_call(
 
 
 @pytest.mark.parametrize("ask", ABOUT_TASKS.values(), ids=ABOUT_TASKS)
-async def test_unreachable_server_proves_nothing_about_call_of_task(ask: Callable[[Session], Any]) -> None:
+async def test_unreachable_server_states_nothing_about_the_call_of_a_task(ask: Callable[[Session], Any]) -> None:
     script = Scripted(call_script(lambda request: None), handshake=True)
     listening = await asyncio.start_server(script.serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
@@ -208,7 +206,7 @@ async def test_call_after_end_of_server_program_was_not_sent() -> None:
 
 
 @pytest.mark.parametrize(("executed", "words"), [("no", "was not run"), ("maybe", "may have run"), ("yes", "was run")])
-async def test_model_reads_whether_failed_call_ran(executed: str, words: str) -> None:
+async def test_result_for_a_model_states_whether_the_failed_call_ran(executed: str, words: str) -> None:
     answer = call_script(lambda request: answer_error(request, executed=executed))
     async with scripted(answer) as server, stateful(server.url) as session:
         call = {"id": "c1", "function": {"name": "x", "arguments": "{}"}}

@@ -53,7 +53,7 @@ class Silent:
 
 @given(st.lists(MESSAGES, max_size=5))
 @settings(max_examples=200, deadline=None)
-def test_no_message_on_the_servers_own_account_breaks_the_session(messages: list[dict[str, Any]]) -> None:
+def test_no_unsolicited_server_message_breaks_the_session(messages: list[dict[str, Any]]) -> None:
     async def take() -> None:
         session = Session(Options(elicitation=lambda question: {"action": "accept"}, question_timeout=0.05))
         await session.begin(Silent(), Stateful({"protocolVersion": "2025-11-25"}))  # type: ignore[arg-type]

@@ -77,7 +77,7 @@ FAILURES: list[tuple[str, Callable[[Request], bytes | None], type[ClientError], 
 
 
 @pytest.mark.parametrize(("answer", "error", "executed"), [f[1:] for f in FAILURES], ids=[f[0] for f in FAILURES])
-async def test_every_bad_answer_is_a_typed_error_that_says_whether_the_tool_ran(
+async def test_every_invalid_response_is_a_typed_error_with_executed(
     answer: Callable[[Request], bytes | None], error: type[ClientError], executed: str
 ) -> None:
     async with scripted(call_script(answer)) as server, stateful(server.url, max_reply_bytes=4000) as session:
@@ -87,7 +87,7 @@ async def test_every_bad_answer_is_a_typed_error_that_says_whether_the_tool_ran(
         assert [request.method for request in server.seen].count("tools/call") == 1
 
 
-async def test_nobody_listening_is_a_typed_error() -> None:
+async def test_a_refused_connection_is_a_typed_error() -> None:
     with pytest.raises(CannotConnect):
         async with connect("http://127.0.0.1:1/mcp"):
             pass
@@ -100,7 +100,7 @@ async def test_nobody_listening_is_a_typed_error() -> None:
             pass
 
 
-async def test_a_forgotten_session_is_begun_again_and_the_call_repeated() -> None:
+async def test_an_expired_session_is_reopened_and_the_call_repeated() -> None:
     def answer(request: Request) -> bytes:
         if request.headers.get("mcp-session-id") == "session-1":
             return http(b'{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"gone"}}', 404)
@@ -140,7 +140,7 @@ async def test_a_redirect_within_the_same_origin_is_followed() -> None:
         assert not (await session.call_tool("x")).is_error
 
 
-async def test_a_lost_question_is_repeated_but_a_lost_call_is_not() -> None:
+async def test_a_lost_read_request_is_repeated_but_a_lost_call_is_not() -> None:
     lost: list[str] = []
 
     def answer(request: Request) -> bytes | None:
@@ -164,7 +164,7 @@ async def test_lost_request_of_unknown_method_is_not_repeated() -> None:
         assert [request.method for request in server.seen].count("tasks/create") == 1
 
 
-async def test_giving_up_tells_a_stateful_server() -> None:
+async def test_a_timeout_sends_a_cancellation_to_a_stateful_server() -> None:
     withdrawn = asyncio.Event()
 
     def script(request: Request) -> bytes:
@@ -188,7 +188,7 @@ async def test_secrets_with_line_breaks_never_reach_the_wire() -> None:
             pass
 
 
-async def test_a_server_that_refuses_both_generations_says_so() -> None:
+async def test_a_server_that_refuses_both_generations_is_a_typed_error() -> None:
     def refuse(request: Request) -> bytes:
         error = {"jsonrpc": "2.0", "id": request.message.get("id"), "error": {"code": -32000, "message": "never"}}
         return http(json.dumps(error).encode(), 400)

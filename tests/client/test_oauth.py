@@ -47,7 +47,7 @@ def authority(**changes: Any) -> Authority:
         ("", Challenge()),
     ],
 )
-def test_a_challenge_is_read_in_every_spelling(header: str, challenge: Challenge) -> None:
+def test_a_challenge_is_parsed_in_every_spelling(header: str, challenge: Challenge) -> None:
     assert Challenge.from_header(header) == challenge
 
 
@@ -62,7 +62,7 @@ def test_a_challenge_is_read_in_every_spelling(header: str, challenge: Challenge
         (Challenge(scope="a"), None, ("a", "offline_access"), None, "a offline_access"),
     ],
 )
-def test_the_scope_asked_for_follows_from_what_is_known(
+def test_the_requested_oauth_scope_is_derived_from_challenge_and_metadata(
     challenge: Challenge, resource_scopes: Any, own_scopes: Any, granted: Any, scope: str | None
 ) -> None:
     known = authority(resource_scopes=resource_scopes, own_scopes=own_scopes)
@@ -81,18 +81,18 @@ def test_the_scope_asked_for_follows_from_what_is_known(
         ("state=s&code=1&iss=https://evil.test", False),
     ],
 )
-def test_a_return_that_does_not_answer_our_request_is_refused(query: str, sends_issuer: bool) -> None:
+def test_a_redirect_that_does_not_match_the_request_is_refused(query: str, sends_issuer: bool) -> None:
     with pytest.raises(LoginFailed):
         read_code(f"http://127.0.0.1/callback?{query}", "s", authority(sends_issuer=sends_issuer))
 
 
-def test_a_return_that_answers_gives_its_code() -> None:
+def test_a_matching_redirect_contains_the_code() -> None:
     assert read_code("http://x/?state=s&code=1&iss=https://as.test", "s", authority(sends_issuer=True)) == "1"
     assert read_code("http://x/?state=s&code=1", "s", authority()) == "1"
 
 
 @pytest.mark.parametrize("url", ["http://example.test/x", "file:///etc/passwd", "https:///x", "ftp://127.0.0.1/"])
-async def test_a_login_asks_only_at_safe_addresses(url: str) -> None:
+async def test_a_login_uses_only_safe_addresses(url: str) -> None:
     with pytest.raises(LoginFailed):
         await Fetcher().get_json(url)
 

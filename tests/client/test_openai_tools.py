@@ -16,7 +16,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=2
 
 
 @given(NAMES)
-def test_every_name_becomes_one_that_models_take_and_can_be_read_back(name: str) -> None:
+def test_every_name_becomes_a_valid_reversible_function_name(name: str) -> None:
     safe = safe_name(name)
     assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", safe)
     assert len(safe) <= LONGEST_NAME

@@ -30,7 +30,7 @@ class Counter:
         return None
 
 
-async def test_watching_something_gives_it_its_turns_and_then_forgets_it() -> None:
+async def test_a_watched_key_is_polled_until_it_is_done() -> None:
     poller = Poller()
     thing = Counter(turns=3)
     poller.watch(thing, 0.0)
@@ -41,7 +41,7 @@ async def test_watching_something_gives_it_its_turns_and_then_forgets_it() -> No
     await poller.close()
 
 
-async def test_something_forgotten_gets_no_turn() -> None:
+async def test_an_unwatched_key_is_not_polled() -> None:
     poller = Poller()
     forgotten, kept = Counter(), Counter()
     poller.watch(forgotten, 0.01)
@@ -52,7 +52,7 @@ async def test_something_forgotten_gets_no_turn() -> None:
     await poller.close()
 
 
-async def test_an_earlier_appointment_replaces_a_later_one() -> None:
+async def test_an_earlier_poll_time_replaces_a_later_one() -> None:
     poller = Poller()
     thing = Counter()
     poller.watch(thing, 3600)
@@ -62,7 +62,7 @@ async def test_an_earlier_appointment_replaces_a_later_one() -> None:
     await poller.close()
 
 
-async def test_a_turn_that_breaks_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_poll_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     class Broken:
         async def tick(self) -> float | None:
             raise RuntimeError("oops")
@@ -75,7 +75,7 @@ async def test_a_turn_that_breaks_does_not_stop_the_others(caplog: pytest.LogCap
     await poller.close()
 
 
-async def test_never_more_turns_at_once_than_allowed() -> None:
+async def test_the_number_of_concurrent_polls_is_limited() -> None:
     running, most = 0, 0
 
     class Slow(Counter):
@@ -96,7 +96,7 @@ async def test_never_more_turns_at_once_than_allowed() -> None:
     await poller.close()
 
 
-async def test_hurrying_a_thing_again_and_again_does_not_grow_the_heap() -> None:
+async def test_repeated_rescheduling_does_not_grow_the_heap() -> None:
     poller = Poller()
     thing = Counter()
     for _ in range(10_000):
@@ -106,7 +106,7 @@ async def test_hurrying_a_thing_again_and_again_does_not_grow_the_heap() -> None
 
 
 @given(st.one_of(st.none(), st.integers(-(10**6), 10**9)), st.booleans())
-def test_a_wait_is_within_bounds_and_never_shorter_than_asked(interval: int | None, pushed: bool) -> None:
+def test_a_poll_interval_is_within_bounds_and_never_shorter_than_requested(interval: int | None, pushed: bool) -> None:
     delay = next_delay(interval, 5.0, pushed=pushed)
     assert MIN_INTERVAL <= delay <= GREATEST_INTERVAL * 1.1
     if interval is not None and 250 <= interval <= 60_000:

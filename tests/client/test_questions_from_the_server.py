@@ -20,7 +20,7 @@ async def saw(tool: str, **settings: Any) -> Any:
         return (await session.call_tool(tool)).structured_content["saw"]
 
 
-async def test_an_elicitation_asked_as_a_task_is_served_to_its_end() -> None:
+async def test_an_elicitation_as_a_task_is_answered() -> None:
     created, working, listed, result, ended = await saw("ask_as_task", elicitation=lambda q: accept({"name": "Ann"}))
     assert created["task"]["status"] == "working"
     assert created["task"]["ttl"] == 5000
@@ -31,7 +31,7 @@ async def test_an_elicitation_asked_as_a_task_is_served_to_its_end() -> None:
     assert ended["status"] == "completed"
 
 
-async def test_a_task_of_ours_can_be_cancelled_once() -> None:
+async def test_a_task_of_the_client_can_be_cancelled_once() -> None:
     async def think(question: Question) -> dict[str, Any]:
         await asyncio.Event().wait()
         raise AssertionError
@@ -47,7 +47,7 @@ async def test_the_answer_to_a_tasks_question_names_the_task() -> None:
     assert answer == {"action": "decline", "_meta": {RELATED: {"taskId": "parent-1"}}}
 
 
-async def test_what_this_client_does_not_offer_is_refused_with_the_right_code() -> None:
+async def test_a_request_without_a_declared_capability_is_refused_with_the_right_code() -> None:
     unknown, no_task, pong = await saw("ask_unknown")
     assert (unknown["error"]["code"], no_task["error"]["code"], pong) == (-32601, -32602, {})
     assert (await saw("ask_related"))["error"]["code"] == -32602
@@ -64,7 +64,7 @@ async def test_a_callback_that_refuses_or_breaks_becomes_an_error_reply() -> Non
     assert (await saw("ask_related", elicitation=broken))["error"]["code"] == -32603
 
 
-async def test_a_question_nobody_answers_is_cancelled_in_time() -> None:
+async def test_an_unanswered_question_is_cancelled_at_its_timeout() -> None:
     async def sleep(question: Question) -> dict[str, Any]:
         await asyncio.Event().wait()
         raise AssertionError
@@ -108,7 +108,7 @@ async def test_a_declined_url_leaves_the_servers_error() -> None:
     assert caught.value.code == -32042
 
 
-async def test_capabilities_are_declared_exactly_for_what_is_answered() -> None:
+async def test_capabilities_are_declared_for_configured_callbacks_only() -> None:
     tools_only: dict[str, Any] = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
     assert await saw("capabilities") == tools_only
     everything = await saw("capabilities", elicitation=lambda q: decline(), sampling=lambda q: "x", roots=[])

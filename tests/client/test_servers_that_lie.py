@@ -47,7 +47,7 @@ LIES: dict[str, type[ClientError]] = {
 
 
 @BOTH
-async def test_every_lie_about_a_task_is_a_typed_error(liar: str, generation: str) -> None:
+async def test_every_inconsistent_task_reply_is_a_typed_error(liar: str, generation: str) -> None:
     """Bad input: servers that lie about status, vanish or expire early."""
     async with lying(liar, generation) as session:
         handles = [await session.call_tool_as_task(tool) for tool in LIES]
@@ -65,7 +65,7 @@ async def test_a_lost_task_ends_its_updates_with_the_same_error(liar: str, gener
 
 
 @BOTH
-async def test_an_honest_end_after_trouble_is_still_the_result(liar: str, generation: str) -> None:
+async def test_a_valid_result_after_errors_is_returned(liar: str, generation: str) -> None:
     """Bad input: servers that are away or wrong for a while."""
     async with lying(liar, generation) as session:
         tools = ("honest", "rubbish_then_fine", "progressing")
@@ -75,7 +75,7 @@ async def test_an_honest_end_after_trouble_is_still_the_result(liar: str, genera
 
 
 @BOTH
-async def test_a_terminal_status_is_final_whatever_the_server_says_later(liar: str, generation: str) -> None:
+async def test_a_terminal_status_is_final(liar: str, generation: str) -> None:
     """Bad input: servers that go back from terminal."""
     async with lying(liar, generation) as session:
         handle = await session.call_tool_as_task("back_from_terminal")
@@ -93,7 +93,7 @@ async def test_a_failed_task_with_an_empty_success_is_a_failure(liar: str) -> No
             await handle.result(PATIENCE)
 
 
-async def test_a_completed_task_that_keeps_its_result_runs_into_a_deadline(liar: str) -> None:
+async def test_a_completed_task_that_never_returns_its_result_times_out(liar: str) -> None:
     async with lying(liar, "stateful", request_timeout=0.5) as session:
         # Only what never comes may run out of time.
         await session.list_tools(timeout=PATIENCE)
@@ -102,7 +102,7 @@ async def test_a_completed_task_that_keeps_its_result_runs_into_a_deadline(liar:
             await handle.result(PATIENCE)
 
 
-async def test_a_completed_task_whose_result_is_gone_has_vanished(liar: str) -> None:
+async def test_a_completed_task_without_stored_result_is_a_vanished_task(liar: str) -> None:
     async with lying(liar, "stateful") as session:
         handle = await session.call_tool_as_task("result_gone")
         with pytest.raises(TaskVanished):
@@ -123,14 +123,14 @@ async def test_a_result_that_comes_while_the_status_says_otherwise_counts(liar: 
         assert handle.contradictions >= 1
 
 
-async def test_a_task_that_nobody_asked_for_is_followed_by_a_plain_call(liar: str) -> None:
+async def test_an_unrequested_task_is_followed_by_a_plain_call(liar: str) -> None:
     """Bad input: servers that return a task where none was asked."""
     async with lying(liar, "stateful") as session:
         assert (await session.call_tool("unasked_task", timeout=PATIENCE)).text == "true result"
 
 
 @BOTH
-async def test_a_task_that_never_ends_runs_into_the_callers_deadline(liar: str, generation: str) -> None:
+async def test_an_endless_task_ends_at_the_callers_deadline(liar: str, generation: str) -> None:
     async with lying(liar, generation) as session:
         handle = await session.call_tool_as_task("forever")
         with pytest.raises(DeadlineExceeded):
@@ -139,7 +139,7 @@ async def test_a_task_that_never_ends_runs_into_the_callers_deadline(liar: str, 
 
 
 @BOTH
-async def test_polls_follow_the_interval_the_server_asks_for_each_time(liar: str, generation: str) -> None:
+async def test_polls_follow_the_interval_of_each_reply(liar: str, generation: str) -> None:
     """Bad input: servers that change their poll interval."""
     async with lying(liar, generation) as session:
         gaps = [1.0, 0.0]
@@ -154,7 +154,7 @@ async def test_polls_follow_the_interval_the_server_asks_for_each_time(liar: str
 
 
 @BOTH
-async def test_a_busy_server_is_asked_again_after_the_time_it_names(liar: str, generation: str) -> None:
+async def test_a_busy_server_is_polled_again_after_retry_after(liar: str, generation: str) -> None:
     async with lying(liar, generation) as session:
         handle = await session.call_tool_as_task("busy")
         assert (await handle.result(PATIENCE)).text == "true result"
@@ -178,7 +178,7 @@ async def test_a_warning_comes_before_a_task_expires(liar: str, generation: str)
         assert warned == [update]
 
 
-async def test_a_late_answer_is_given_up_and_then_ignored(liar: str, lying_command: list[str]) -> None:
+async def test_a_late_response_is_ignored_after_the_timeout(liar: str, lying_command: list[str]) -> None:
     """Bad input: servers that answer late."""
     for target in (liar, lying_command):
         async with lying(target, "stateful") as session:
@@ -188,7 +188,7 @@ async def test_a_late_answer_is_given_up_and_then_ignored(liar: str, lying_comma
 
 
 @BOTH
-async def test_an_answer_that_comes_twice_counts_once(liar: str, lying_command: list[str], generation: str) -> None:
+async def test_a_duplicate_response_is_ignored(liar: str, lying_command: list[str], generation: str) -> None:
     """Bad input: servers that answer twice."""
     for target in (liar, lying_command):
         async with lying(target, generation) as session:
@@ -196,13 +196,13 @@ async def test_an_answer_that_comes_twice_counts_once(liar: str, lying_command: 
             assert (await session.call_tool("echo", {"text": "b"})).text == "b"
 
 
-async def test_integers_of_any_size_arrive_unharmed(liar: str) -> None:
+async def test_integers_of_any_size_are_preserved(liar: str) -> None:
     async with lying(liar, "stateful") as session:
         result = await session.call_tool("big_integer")
         assert result.structured_content == {"n": 2**100 + 1, "f": 1.5}
 
 
-async def test_a_program_that_dies_is_reported_with_its_last_words(lying_command: list[str]) -> None:
+async def test_a_crashed_program_is_reported_with_its_stderr(lying_command: list[str]) -> None:
     async with lying(lying_command, "stateful") as session:
         with pytest.raises(ConnectionLost, match="I am tired"):
             await session.call_tool("die")
@@ -210,7 +210,7 @@ async def test_a_program_that_dies_is_reported_with_its_last_words(lying_command
             await session.call_tool("echo", {"text": "x"})
 
 
-async def test_a_server_that_stays_away_gives_the_task_up(lying_command: list[str]) -> None:
+async def test_a_task_is_given_up_when_its_server_stays_unavailable(lying_command: list[str]) -> None:
     """Bad input: servers that vanish for good."""
     async with lying(lying_command, "stateful", give_up_after=0.5) as session:
         handle = await session.call_tool_as_task("forever")
@@ -226,7 +226,7 @@ async def test_all_pages_of_tasks_are_listed(liar: str) -> None:
         assert set(made) <= {task.task_id for task in await session.list_tasks()}
 
 
-async def test_what_the_server_suggests_to_say_meanwhile_is_kept(liar: str) -> None:
+async def test_the_suggested_interim_message_is_kept(liar: str) -> None:
     async with lying(liar, "stateful") as session:
         handle = await session.call_tool_as_task("honest")
         assert handle.immediate_response == "I started it."

@@ -63,7 +63,7 @@ async def test_a_task_is_driven_to_its_end_by_a_plain_call(extension_server: Any
         assert result.text.startswith(("computed", "worked"))
 
 
-async def test_a_task_tells_its_status_until_it_is_completed(extension_server: Any) -> None:
+async def test_a_task_reports_its_status_until_it_is_completed(extension_server: Any) -> None:
     url, tools = extension_server
     async with connect(url) as session:
         handle = await session.call_tool_as_task(*tools["work"])
@@ -82,7 +82,7 @@ async def test_the_questions_of_a_task_are_answered_by_the_callback(asking_serve
         assert "accept" in result.text
 
 
-async def test_the_questions_of_a_task_can_be_answered_by_hand(asking_server: Any) -> None:
+async def test_the_questions_of_a_task_can_be_answered_explicitly(asking_server: Any) -> None:
     url, tool = asking_server
     async with connect(url, answer_by_hand=True) as session:
         handle = await session.call_tool_as_task(*tool)
@@ -165,7 +165,7 @@ async def test_there_is_no_list_of_tasks_in_this_generation(everything: str) -> 
             await session.list_tasks()
 
 
-async def test_a_task_nobody_asked_for_is_an_error_where_none_was_offered(liar: str) -> None:
+async def test_an_unrequested_task_is_an_error_without_the_extension(liar: str) -> None:
     async with connect(liar, tasks=False, generation="stateless") as session:
         with pytest.raises(InvalidReply, match="did not declare"):
             await session.call_tool("unasked_task")

@@ -24,7 +24,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
 
 @pytest.mark.parametrize("scene", SCENES)
 @pytest.mark.parametrize("client", SDKS)
-async def test_a_client_is_promoted_held_asked_and_cancelled_with_a_typed_tool(
+async def test_client_handles_promotion_approval_question_and_cancellation_of_a_typed_tool(
     stage: Stage, client: Client, scene: str
 ) -> None:
     key = f"{client.name}-{scene}".replace(" ", "-")
@@ -46,7 +46,7 @@ BRIDGED = [param for param in SDKS if param.values[0].name in ("TypeScript SDK 1
 
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene not in ("listed", "typed")])
 @pytest.mark.parametrize("client", BRIDGED)
-async def test_a_client_on_standard_streams_is_promoted_held_asked_and_cancelled(
+async def test_stdio_client_handles_promotion_approval_question_and_cancellation(
     stage: Stage, client: Client, scene: str
 ) -> None:
     key = f"{client.name}-{scene}-bridge".replace(" ", "-")

@@ -25,7 +25,7 @@ def loaded(folder: Path) -> LoadedConfig:
     return load(folder / "taskgate.yaml", {"HOME": str(folder)})
 
 
-def test_it_loads_without_a_warning_and_leaves_nothing_out(loaded: LoadedConfig) -> None:
+def test_the_complete_example_loads_without_warnings_and_uses_every_key(loaded: LoadedConfig) -> None:
     assert loaded.warnings == ()
     assert loaded.skipped == ()
 
@@ -78,7 +78,7 @@ def test_its_scopes_tasks_and_switches_are_read(loaded: LoadedConfig) -> None:
     assert (root.telemetry.metrics, root.compat.vendor_methods) == (True, False)
 
 
-def test_its_paths_start_at_the_file(loaded: LoadedConfig, folder: Path) -> None:
+def test_its_paths_are_relative_to_the_file(loaded: LoadedConfig, folder: Path) -> None:
     root = loaded.root
     assert root.cedar.policies == (str(folder / "payments.cedar"),)
     assert root.store is not None
@@ -86,7 +86,7 @@ def test_its_paths_start_at_the_file(loaded: LoadedConfig, folder: Path) -> None
     assert loaded.watch == (folder / "taskgate.yaml", folder / "mcp.d", folder / "payments.cedar")
 
 
-def test_a_missing_policy_file_stops_it_with_the_line(folder: Path) -> None:
+def test_a_missing_policy_file_is_an_error_with_its_line(folder: Path) -> None:
     (folder / "payments.cedar").unlink()
     with pytest.raises(ConfigError) as caught:
         load(folder / "taskgate.yaml", {"HOME": str(folder)})

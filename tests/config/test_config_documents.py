@@ -22,7 +22,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
         ("taskgate.example.yaml", example, "python -m taskgate.config.explain example > docs/taskgate.example.yaml"),
     ],
 )
-def test_the_copy_in_docs_is_fresh(name: str, text: object, command: str) -> None:
+def test_the_copy_in_docs_is_current(name: str, text: object, command: str) -> None:
     assert callable(text)
     assert (DOCS / name).read_text(encoding="utf-8") == text(), f"stale; run: {command}"
 
@@ -45,7 +45,7 @@ def test_the_example_with_every_key_uncommented_is_the_default_configuration() -
     assert set(loaded.scopes) == {"default", "review"}
 
 
-def test_every_key_has_a_meaning() -> None:
+def test_every_key_has_a_description() -> None:
     for line in reference().splitlines():
         if line.startswith("| `"):
             assert line.rstrip(" |").count(" | ") >= 3 or "TASKGATE_" in line, line

@@ -208,6 +208,6 @@ def test_any_shape_loads_or_is_a_config_error(tree: dict[str, object]) -> None:
         load_text(json.dumps(tree), "t.json", environment={"TASKGATE_ENV": "a"})
 
 
-def test_an_unknown_kind_of_document_is_a_mistake_of_ours() -> None:
+def test_an_unknown_kind_of_document_is_an_internal_error() -> None:
     with pytest.raises(ValueError, match="unknown document format"):
         read_document("", "t", "xml")

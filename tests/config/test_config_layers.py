@@ -26,7 +26,7 @@ environments:
 """
 
 
-def test_an_environment_is_laid_over_the_file() -> None:
+def test_an_environment_overrides_the_file() -> None:
     loaded = load_text(OVERLAID, environment={"TASKGATE_ENV": "staging"})
     servers = loaded.root.servers
     assert loaded.environment == "staging"
@@ -35,7 +35,7 @@ def test_an_environment_is_laid_over_the_file() -> None:
     assert (loaded.root.limits.sessions, loaded.root.tasks.grace_ms) == (7, 8_000)
 
 
-def test_without_a_choice_the_file_is_as_it_stands() -> None:
+def test_without_an_environment_the_file_is_unchanged() -> None:
     loaded = load_text(OVERLAID, environment={})
     assert (set(loaded.root.servers), loaded.root.limits.sessions) == ({"a", "b"}, 5)
 
@@ -48,7 +48,7 @@ def test_the_variable_wins_over_the_key_and_an_unknown_name_is_an_error() -> Non
         load_text(text, environment={"TASKGATE_ENV": "three"})
 
 
-def test_a_file_without_environments_does_not_mind_the_variable() -> None:
+def test_a_file_without_environments_ignores_the_variable() -> None:
     assert load_text("profile: development", environment={"TASKGATE_ENV": "x"}).root.profile == "development"
 
 
@@ -222,7 +222,7 @@ MAPS = [
 
 
 @pytest.mark.parametrize("settings", MAPS, ids=lambda settings: " ".join(settings))
-def test_a_map_of_strings_means_the_same_in_the_file_and_handed_over(settings: dict[str, str]) -> None:
+def test_a_map_of_strings_means_the_same_in_the_file_and_at_run_time(settings: dict[str, str]) -> None:
     assert from_file(settings) == handed_over(settings)
 
 
@@ -247,7 +247,7 @@ def test_a_bad_map_of_strings_is_refused(key: str, value: str) -> None:
         handed_over({**ON, "mcp.profile": "p", key: value})
 
 
-def test_the_file_is_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_searched_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     environment = {"HOME": str(tmp_path / "home")}
     assert find(None, environment) is None
@@ -273,7 +273,7 @@ def test_a_named_file_that_is_missing_is_an_error_and_no_file_is_the_demo(
     assert loaded.state_dir == tmp_path / ".local" / "state" / "taskgate"
 
 
-def test_variables_are_laid_over_the_demo_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_override_the_demo_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     loaded = load_or_default(None, {"HOME": str(tmp_path), FORCE_REQUIRED: "demo:write_*"})
     assert len(loaded.root.governance.force_required) == 1

@@ -13,7 +13,7 @@ ENVIRONMENT = {"NUMBER_VARIABLE": "hunter2", "HOME": "/nowhere"}
 
 
 @pytest.mark.parametrize("path", MISTAKES, ids=lambda path: path.stem)
-def test_each_file_of_mistakes_gives_exactly_the_expected_lines(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_invalid_file_gives_exactly_the_expected_lines(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bad input: a configuration error names file, line, key and what would be right."""
     monkeypatch.chdir(path.parent)
     with pytest.raises(ConfigError) as caught:
@@ -21,7 +21,7 @@ def test_each_file_of_mistakes_gives_exactly_the_expected_lines(path: Path, monk
     assert f"{caught.value}\n" == path.with_suffix(".txt").read_text(encoding="utf-8")
 
 
-def test_a_problem_has_its_parts_for_programs_too() -> None:
+def test_a_problem_has_structured_fields() -> None:
     with pytest.raises(ConfigError) as caught:
         load_text("servers:\n  files: {comand: x}\n", "t.yaml", environment={})
     unknown = next(p for p in caught.value.problems if p.message == "unknown key")
@@ -29,7 +29,7 @@ def test_a_problem_has_its_parts_for_programs_too() -> None:
     assert (unknown.key, unknown.hint) == ("servers.files.comand", 'did you mean "command"?')
 
 
-def test_a_value_that_came_out_of_a_variable_is_never_repeated_in_a_message() -> None:
+def test_a_value_from_a_variable_is_never_in_a_message() -> None:
     text = (
         "telemetry: {metrics: '${SECRET}'}\nprofile: '${SECRET}'\nlisten: {port: '${SECRET}'}\n"
         "approval: {a: {channels: ['${SECRET}'], timeout: '${SECRET}'}}\n"

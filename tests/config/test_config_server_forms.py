@@ -40,7 +40,7 @@ def test_a_pasted_block_of_mcp_servers_is_read_with_a_warning_for_the_clients_ow
     assert [w.key for w in loaded.warnings] == ["mcpServers.GitHub MCP", "mcpServers.GitHub MCP.autoApprove"]
 
 
-def test_a_block_pasted_under_servers_is_lifted() -> None:
+def test_a_block_pasted_under_servers_is_unwrapped() -> None:
     assert _server("servers: {mcpServers: {x: {command: c}}, y: {command: d}}").command == "c"
 
 
@@ -120,6 +120,6 @@ def test_one_id_in_two_blocks_is_refused() -> None:
         _load("servers: {x: {command: a}}\nmcpServers: {X: {command: b}}\n")
 
 
-def test_merge_keys_and_own_top_keys_let_people_share_parts() -> None:
+def test_merge_keys_and_custom_top_level_keys_are_supported() -> None:
     text = "x-base: &b {command: c, tags: [t]}\nservers:\n  x: {<<: *b, tags: [u]}\n  y: {<<: [*b]}\n"
     assert (_server(text).tags, _server(text, "y").tags) == (("u",), ("t",))

@@ -35,36 +35,36 @@ from taskgate.config.server_forms import slug
         ("0s", 0),
     ],
 )
-def test_a_length_of_time_is_read_as_people_write_it(text: str, seconds: float) -> None:
+def test_a_duration_is_parsed(text: str, seconds: float) -> None:
     assert duration(text) == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(
     "text", ["", " ", "10", "-5m", "m", "10 minutes ago", "P", "PT", "1x", "9999999d", "1h,", None, 5, "٣m"]
 )
-def test_anything_else_is_refused_with_what_would_be_right(text: object) -> None:
+def test_an_invalid_duration_is_refused_with_an_example(text: object) -> None:
     with pytest.raises(ValueError, match="; "):
         duration(text)
 
 
 @pytest.mark.parametrize(("given", "wanted"), [("45000", 45_000), (45_000, 45_000), ("45s", 45_000), ("1_000", 1_000)])
-def test_a_key_in_milliseconds_takes_numbers_and_lengths(given: object, wanted: int) -> None:
+def test_a_key_in_milliseconds_accepts_numbers_and_durations(given: object, wanted: int) -> None:
     assert milliseconds(given) == wanted
 
 
 @pytest.mark.parametrize("value", [True, None, "", "soon", 1.5, "1e3"])
-def test_a_key_in_milliseconds_refuses_the_rest(value: object) -> None:
+def test_a_key_in_milliseconds_refuses_other_values(value: object) -> None:
     with pytest.raises(ValueError, match="; "):
         milliseconds(value)
 
 
 @given(st.integers(0, 10**10))
-def test_a_spelled_length_reads_back_as_the_same(ms: int) -> None:
+def test_a_formatted_duration_is_parsed_back(ms: int) -> None:
     assert duration(format_duration(timedelta(milliseconds=ms))) == timedelta(milliseconds=ms)
 
 
 @given(st.text(max_size=30))
-def test_a_length_is_read_or_refused_and_nothing_else(text: str) -> None:
+def test_any_text_is_a_duration_or_refused(text: str) -> None:
     with contextlib.suppress(ValueError):
         assert duration(text) >= timedelta(0)
 
@@ -132,7 +132,7 @@ def test_an_unset_variable_outside_a_server_is_named_with_its_place() -> None:
     )
 
 
-def test_an_unset_variable_inside_a_server_takes_out_that_server_only() -> None:
+def test_an_unset_variable_inside_a_server_skips_that_server_only() -> None:
     text = "servers:\n  a: {command: x, env: {T: '${TOKEN}', U: '${OTHER}', V: '${TOKEN}'}}\n  b: {command: y}\n"
     loaded = load_text(text, "t.yaml", environment={})
     assert list(loaded.root.servers) == ["b"]
@@ -149,19 +149,19 @@ def test_a_server_left_out_may_still_be_named_by_rules_and_scopes() -> None:
     assert load_text(text, environment={}).skipped[0].server == "a"
 
 
-def test_a_disabled_server_is_left_out_as_disabled_whatever_its_variables() -> None:
+def test_a_disabled_server_is_skipped_as_disabled_regardless_of_its_variables() -> None:
     text = "servers: {a: {command: '${NOT_SET}', enabled: no}, b: {command: x, enabled: false}}"
     loaded = load_text(text, environment={})
     assert [(item.server, item.reason) for item in loaded.skipped] == [("a", "disabled"), ("b", "disabled")]
 
 
 @pytest.mark.parametrize("word", ["off", "Off", "false", "no", "'off'"])
-def test_unquoted_off_is_a_word_or_a_switch_as_the_key_wants(word: str) -> None:
+def test_unquoted_off_is_a_string_or_a_boolean_depending_on_the_key(word: str) -> None:
     text = f"telemetry: {{metrics: {word}}}\n"
     assert load_text(text, environment={}).root.telemetry.metrics is False
 
 
-def test_off_and_on_work_where_a_word_is_wanted() -> None:
+def test_off_and_on_are_accepted_for_string_keys() -> None:
     root = load_text("pins: off\nvalidate: off\nfacade: {add_server: on}\n", environment={}).root
     assert (root.pins, root.validate_arguments, root.facade.add_server) == ("off", "off", "on")
     assert load_text("facade: {add_server: false}", environment={}).root.facade.add_server == "off"
@@ -213,7 +213,7 @@ def test_two_underscores_alone_are_no_mistake() -> None:
         ({"X-A": "世界"}, "characters outside Latin-1"),
     ],
 )
-def test_a_header_that_would_break_the_request_is_a_mistake(headers: dict[str, str], told: str) -> None:
+def test_a_header_that_would_break_the_request_is_an_error(headers: dict[str, str], told: str) -> None:
     root = {"servers": {"a": {"url": "http://127.0.0.1:1/mcp", "headers": headers}}}
     with pytest.raises(ConfigError, match=told) as caught:
         load_text(json.dumps(root), environment={})

@@ -22,13 +22,11 @@ from taskgate.folders import find_config, socket_folder, state_folder, user_conf
         ({"HOME": "/h", "XDG_STATE_HOME": "/s", "TASKGATE_STATE_DIR": "/t"}, "/t"),
     ],
 )
-def test_state_is_kept_where_the_environment_says(environment: dict[str, str], folder: str) -> None:
+def test_state_folder_follows_the_environment(environment: dict[str, str], folder: str) -> None:
     assert state_folder(environment) == folder
 
 
-def test_the_users_own_configuration_is_found_where_the_environment_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_user_configuration_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     environment = {"HOME": "/h", "XDG_CONFIG_HOME": str(tmp_path / "config")}
     assert user_config({"HOME": "/h"}) == "/h/.config/taskgate/taskgate.yaml"

@@ -38,7 +38,7 @@ def test_an_empty_file_is_refused(tmp_path: Path, after: str) -> None:
     assert refused(tmp_path, WHOLE, after)
 
 
-def test_no_cut_through_the_file_is_taken(tmp_path: Path) -> None:
+def test_a_file_truncated_at_any_point_is_refused(tmp_path: Path) -> None:
     cuts = 0
     for at in range(1, len(WHOLE)):
         path = tmp_path / "cut.yaml"
@@ -56,12 +56,12 @@ def test_a_rewritten_file_that_ends_within_a_line_is_refused(tmp_path: Path) -> 
     assert "middle of a line" in refused(tmp_path, WHOLE, "schema: 1\nservers: {other: {command: x}}\npins: off")
 
 
-def test_losing_all_servers_must_be_said(tmp_path: Path) -> None:
+def test_removing_all_servers_must_be_explicit(tmp_path: Path) -> None:
     assert "all 2 servers are missing" in refused(tmp_path, WHOLE, "schema: 1\npins: off\n")
     assert refused(tmp_path, WHOLE, "schema: 1\npins: off\nservers: {}\n") == ""
 
 
-def test_a_file_that_is_meant_to_be_short_says_so(tmp_path: Path) -> None:
+def test_a_file_may_be_marked_as_intentionally_short(tmp_path: Path) -> None:
     first_lines = "".join(WHOLE.splitlines(keepends=True)[:3])
     assert "the end of the file is missing (governance, tokens)" in refused(tmp_path, WHOLE, first_lines)
     assert refused(tmp_path, WHOLE, first_lines + "...\n") == ""
@@ -80,7 +80,7 @@ RECORD = 'id: more\ncommand: python\ndenied_tools: ["drop_*"]\n'
 
 
 @pytest.mark.parametrize(("name", "whole"), [("rules.cedar", POLICY), ("mcp.d/more.yaml", RECORD)])
-def test_a_policy_or_a_record_that_lost_its_end_is_refused(tmp_path: Path, name: str, whole: str) -> None:
+def test_a_truncated_policy_or_record_is_refused(tmp_path: Path, name: str, whole: str) -> None:
     (tmp_path / "mcp.d").mkdir()
     (tmp_path / "rules.cedar").write_text(POLICY)
     beside = tmp_path / name

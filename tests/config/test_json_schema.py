@@ -24,7 +24,7 @@ def validator() -> jsonschema_rs.Validator:
 
 
 @pytest.mark.parametrize("text", [example(), *(file.read_text() for file in FILES)])
-def test_files_that_load_are_right_in_an_editor(text: str) -> None:
+def test_files_that_load_are_valid_by_the_json_schema(text: str) -> None:
     assert [error.message for error in validator().iter_errors(yaml.safe_load(text))] == []
 
 
@@ -37,7 +37,7 @@ def test_files_that_load_are_right_in_an_editor(text: str) -> None:
         {"pins": False},
     ],
 )
-def test_short_and_pasted_forms_are_right(right: dict[str, Any]) -> None:
+def test_short_and_pasted_forms_are_valid_by_the_json_schema(right: dict[str, Any]) -> None:
     assert [error.message for error in validator().iter_errors(right)] == []
 
 
@@ -50,11 +50,11 @@ def test_short_and_pasted_forms_are_right(right: dict[str, Any]) -> None:
         {"governance": {"rules": 3}},
     ],
 )
-def test_mistakes_are_told(wrong: dict[str, Any]) -> None:
+def test_mistakes_are_invalid_by_the_json_schema(wrong: dict[str, Any]) -> None:
     assert not validator().is_valid(wrong)
 
 
-def test_every_key_at_the_top_is_offered_with_its_meaning() -> None:
+def test_every_top_level_key_has_a_description_in_the_json_schema() -> None:
     schema = configuration_schema()
     for name, field in GatewayFile.model_fields.items():
         offered = schema["properties"][field.alias or name]

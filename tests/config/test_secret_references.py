@@ -58,7 +58,7 @@ def keyring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.peers("keyring")
-def test_the_real_keyring_gives_an_entry_that_is_kept_in_a_file(folder: Path) -> None:
+def test_an_entry_is_read_from_a_real_file_keyring(folder: Path) -> None:
     python = HOME / "keyring/bin/python"
     (packages,) = (HOME / "keyring/lib").glob("python*/site-packages")
     backend = {"PYTHON_KEYRING_BACKEND": "keyrings.alt.file.PlaintextKeyring", "XDG_DATA_HOME": str(folder)}
@@ -94,7 +94,7 @@ def script(folder: Path, text: str) -> str:
 ALLOWED = "secrets: {allow_command: true}\n"
 
 
-def test_a_file_starts_at_the_folder_of_the_configuration_and_loses_one_newline(folder: Path) -> None:
+def test_a_secret_file_is_relative_to_the_configuration_and_loses_one_newline(folder: Path) -> None:
     assert hosts(folder, "x${file:token}y") == ("xfrom-filey",)
     assert hosts(folder, f"${{file:{folder}/token}}") == ("from-file",)
     (folder / "token").write_bytes(b"two\n\r\n")
@@ -102,7 +102,7 @@ def test_a_file_starts_at_the_folder_of_the_configuration_and_loses_one_newline(
     assert hosts(folder, "$${file:token}") == ("${file:token}",)
 
 
-def test_a_file_is_read_anew_at_each_load_and_watched_for_changes(folder: Path) -> None:
+def test_a_secret_file_is_read_at_each_load_and_watched_for_changes(folder: Path) -> None:
     loaded = read(folder, "allowed_hosts: ['${file:token}', '${file:token}']\n")
     assert loaded.watch == (folder / "taskgate.yaml", folder / "token")
     assert loaded.warnings == ()
@@ -110,7 +110,7 @@ def test_a_file_is_read_anew_at_each_load_and_watched_for_changes(folder: Path) 
     assert load(folder / "taskgate.yaml", {}).root.allowed_hosts == ("changed", "changed")
 
 
-def test_a_file_that_everybody_can_read_is_a_warning_once(folder: Path) -> None:
+def test_a_world_readable_secret_file_causes_one_warning(folder: Path) -> None:
     (folder / "token").chmod(0o644)
     (warning,) = read(folder, "allowed_hosts: ['${file:token}', '${file:token}']\n").warnings
     assert (warning.line, warning.key) == (1, "allowed_hosts[0]")
@@ -118,7 +118,7 @@ def test_a_file_that_everybody_can_read_is_a_warning_once(folder: Path) -> None:
     assert warning.hint == f"chmod o-r {folder}/token"
 
 
-def test_the_keyring_gives_an_entry(folder: Path, keyring: Path) -> None:
+def test_an_entry_is_read_from_the_keyring(folder: Path, keyring: Path) -> None:
     assert hosts(folder, "${keyring:a/b/ann}") == ("from-keyring",)
 
 
@@ -167,7 +167,7 @@ def failing(folder: Path, keyring: Path) -> Path:
 
 
 @pytest.mark.parametrize(("reference", "why"), FAILURES)
-def test_a_failing_reference_is_a_mistake_outside_servers(failing: Path, reference: str, why: str) -> None:
+def test_a_failing_reference_outside_servers_is_an_error(failing: Path, reference: str, why: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(failing, f"{ALLOWED}allowed_hosts:\n  - {json.dumps(reference)}\n")
     (problem,) = caught.value.problems
@@ -176,7 +176,7 @@ def test_a_failing_reference_is_a_mistake_outside_servers(failing: Path, referen
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_failing_reference_takes_out_its_server_only(failing: Path) -> None:
+def test_a_failing_reference_inside_a_server_skips_that_server_only(failing: Path) -> None:
     (failing / "records").mkdir()
     (failing / "records" / "c.yaml").write_text("command: x\nallowed_tools: ['*']\nenv: {T: '${file:none}'}\n")
     servers = {
@@ -204,7 +204,7 @@ def test_commands_are_not_run_unless_allowed(folder: Path) -> None:
     assert not (folder / "ran").exists()
 
 
-def test_a_command_that_does_not_end_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_command_that_does_not_end_is_killed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "COMMAND_TIMEOUT_S", 0.5)
     silent = script(folder, "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(600)")
     with pytest.raises(ConfigError, match=r"took longer than 0\.5 s"):
@@ -214,7 +214,7 @@ def test_a_command_that_does_not_end_is_ended(folder: Path, monkeypatch: pytest.
         hosts(folder, closed, ALLOWED)
 
 
-def test_a_keyring_that_waits_for_a_person_is_given_up_and_asked_again_when_it_has_ended(
+def test_a_blocked_keyring_times_out_and_is_retried_after_it_returns(
     folder: Path, keyring: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One reading waits once, however many references there are, and leaves one thread behind, however often it is read."""
@@ -237,7 +237,7 @@ def test_a_keyring_that_waits_for_a_person_is_given_up_and_asked_again_when_it_h
     assert hosts(folder, "${keyring:a/b/ann}") == ("from-keyring",)
 
 
-def test_without_the_package_the_message_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_names_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(ConfigError, match=r'not installed; install it: pip install "taskgate\[keyring\]"'):
         hosts(folder, "${keyring:a/ann}")

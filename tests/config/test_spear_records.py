@@ -99,7 +99,7 @@ def test_a_server_is_left_out_when_its_credential_cannot_be_found(tmp_path: Path
     assert ("SEARCH_TOKEN" if "SEARCH" in reference else "vault://team/search") in gone.detail
 
 
-def test_a_misspelt_policy_passes_the_record_over_with_a_hint(tmp_path: Path) -> None:
+def test_a_record_with_a_misspelt_policy_is_skipped_with_a_hint(tmp_path: Path) -> None:
     found = loaded(tmp_path, ENVIRONMENT, {**HTTP, "approval_policy": {"default_policy": "sometimes"}})
     assert "search" not in found.root.servers
     assert any("sometimes" in str(warning) for warning in found.warnings)

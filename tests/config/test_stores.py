@@ -27,7 +27,7 @@ def test_the_first_configuration_has_the_plain_name_and_the_next_one_its_own(tmp
     assert store_path(two) == second
 
 
-def test_looking_claims_nothing(tmp_path: Path) -> None:
+def test_looking_up_a_store_does_not_claim_it(tmp_path: Path) -> None:
     one, two = configured(tmp_path, "one.yaml"), configured(tmp_path, "two.yaml")
     assert store_path(one) == store_path(two)
     assert not (tmp_path / "state").exists()
@@ -40,7 +40,7 @@ def test_a_configuration_that_was_moved_keeps_its_store(tmp_path: Path) -> None:
     assert claimed_store_path(configured(tmp_path, "moved.yaml")) == first
 
 
-def test_the_demo_and_the_settings_of_a_wrapped_agent_claim_nothing_of_others(tmp_path: Path) -> None:
+def test_the_demo_and_wrapped_agents_have_separate_stores(tmp_path: Path) -> None:
     demo = default_config({"TASKGATE_STATE_DIR": str(tmp_path / "state")})
     assert claimed_store_path(demo).name == "demo.db"
     wrapped = configured(tmp_path, ".taskgate-wrap-claude.yaml")

@@ -40,7 +40,7 @@ async def verdicts_at(server: AbstractAsyncContextManager[str]) -> dict[str, Ver
     return dict(zip(REVISIONS, found, strict=True))
 
 
-def test_the_everything_server_passes_directly_except_for_what_is_listed(direct: dict[str, Verdicts]) -> None:
+def test_the_everything_server_passes_directly_except_for_listed_checks(direct: dict[str, Verdicts]) -> None:
     assert {revision: sorted(failures(verdicts)) for revision, verdicts in direct.items()} == EXPECTED
 
 

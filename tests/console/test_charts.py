@@ -35,7 +35,7 @@ def test_stacked_bars_are_to_scale_and_stand_on_one_another() -> None:
     assert top + failed + ok == pytest.approx(HEIGHT)
 
 
-def test_one_call_is_visible_beside_a_million() -> None:
+def test_one_call_has_a_visible_bar_beside_a_million() -> None:
     drawing = stacked_bars("Calls", KINDS, [Column("10:00", (1e6, 1.0)), Column("10:05", (0.0, 0.0))])
     (y, height) = boxes(drawing, "t-bad")[0]
     assert height >= MIN_HEIGHT
@@ -62,7 +62,7 @@ def test_charts_link_within_the_console_only(address: str) -> None:
     assert 'href="/"' in drawing
 
 
-def test_hostile_labels_stay_text() -> None:
+def test_hostile_labels_are_escaped() -> None:
     columns = [Column(HOSTILE * 50, (5.0, 1.0), '/tasks?text="onload="x', detail=HOSTILE)]
     band = [Column(HOSTILE, (1.0, 2.0), '/tasks?text="onload="x', 5)]
     for drawing in (

@@ -28,7 +28,7 @@ async def console(chromium: Chromium, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.mark.peers("axe")
-async def test_a_first_visit_is_guided_and_has_no_barrier(console: Console) -> None:
+async def test_a_first_visit_is_guided_and_accessible(console: Console) -> None:
     assert (await console.browser.url()).endswith("/overview")
     assert "A fast call" in await console.browser.text("#tour")
     async with a_search_for_barriers(console.browser) as barriers:
@@ -61,7 +61,7 @@ async def test_the_tour_makes_a_fast_a_slow_and_a_dangerous_call(console: Consol
     assert "awaiting approval" in await browser.text("#state")
 
 
-async def test_the_inbox_is_worked_through_by_keys_alone(console: Console) -> None:
+async def test_the_inbox_can_be_used_by_keyboard(console: Console) -> None:
     """Approved, denied, opened and answered without a mouse."""
     browser = console.browser
     await console.empty_inbox()
@@ -124,7 +124,7 @@ async def test_equal_harmless_calls_are_decided_with_one_click(console: Console)
         assert await console.api("GET", "/api/v1/approvals") == []
 
 
-async def test_a_page_follows_what_happens_and_goes_on_after_a_restart_of_the_gateway(console: Console) -> None:
+async def test_a_page_updates_itself_also_after_a_restart_of_the_gateway(console: Console) -> None:
     browser = console.browser
     await browser.open(console.base + "/overview")
     await settled(browser)
@@ -147,7 +147,7 @@ async def test_a_page_follows_what_happens_and_goes_on_after_a_restart_of_the_ga
 
 
 @pytest.mark.peers("axe")
-async def test_a_barrier_is_found_at_the_size_and_in_the_scheme_that_has_it(console: Console) -> None:
+async def test_the_accessibility_check_detects_faults_by_size_and_colour_scheme(console: Console) -> None:
     page = console.base + "/tasks/gone"
     grey = "@media (min-width: 1000px) and (prefers-color-scheme: dark) { h1 { color: #444 } }"
     wide = "@media (max-width: 400px) { h1 { min-width: 500px } }"
@@ -162,7 +162,7 @@ async def test_a_barrier_is_found_at_the_size_and_in_the_scheme_that_has_it(cons
 
 
 @pytest.mark.peers("axe")
-async def test_no_page_has_a_barrier_or_is_wider_than_the_screen(console: Console) -> None:
+async def test_every_page_is_accessible_and_fits_the_screen(console: Console) -> None:
     browser = console.browser
     await console.history()
     (task, *_) = (await console.api("GET", "/api/v1/tasks?state=open"))["tasks"]
@@ -176,7 +176,7 @@ async def test_no_page_has_a_barrier_or_is_wider_than_the_screen(console: Consol
     assert not found, "\n".join(found)
 
 
-async def test_a_page_whose_stream_is_cut_for_good_looks_by_itself(console: Console) -> None:
+async def test_a_page_without_a_stream_polls(console: Console) -> None:
     browser = console.browser
     await browser.refuse("*/api/v1/events*")
     try:
@@ -190,9 +190,7 @@ async def test_a_page_whose_stream_is_cut_for_good_looks_by_itself(console: Cons
         await browser.refuse()
 
 
-async def test_a_page_from_before_an_upgrade_loads_itself_again_unless_it_is_being_written_in(
-    console: Console, tmp_path: Path
-) -> None:
+async def test_a_page_of_an_older_version_reloads_unless_a_form_has_input(console: Console, tmp_path: Path) -> None:
     browser, gateway = console.browser, console.gateway
     older = tmp_path / "older"
     shutil.copytree(Path(taskgate.__file__).parent, older / "taskgate", ignore=shutil.ignore_patterns("__pycache__"))
@@ -222,7 +220,7 @@ async def test_a_page_from_before_an_upgrade_loads_itself_again_unless_it_is_bei
     await with_code_of(newer)
 
 
-async def test_a_role_that_ends_is_told_on_the_open_page(console: Console) -> None:
+async def test_an_open_page_reports_that_a_role_has_ended(console: Console) -> None:
     browser = console.browser
     await browser.run("sessionStorage.clear()")
     await console.log_in_with("reviewer-token")
@@ -234,7 +232,7 @@ async def test_a_role_that_ends_is_told_on_the_open_page(console: Console) -> No
         await browser.until("document.querySelector('#connection a[href^=\"/login\"]')")
 
 
-async def test_a_cut_login_is_told_on_the_open_page(console: Console) -> None:
+async def test_an_open_page_reports_that_the_login_has_ended(console: Console) -> None:
     browser = console.browser
     await console.log_in()
     await browser.open(console.base + "/tasks")

@@ -113,7 +113,7 @@ async def test_a_person_logs_in_decides_after_a_fresh_login_and_logs_out_everywh
             assert (await elsewhere.get(f"{base}/inbox")).status_code == 303
 
 
-async def test_who_has_no_role_is_shown_nothing_and_may_not_decide(chromium: Chromium, tmp_path: Path) -> None:
+async def test_a_user_without_role_sees_nothing_and_may_not_decide(chromium: Chromium, tmp_path: Path) -> None:
     async with stage(chromium, tmp_path) as (console, _provider, base):
         browser = console.browser
         await console.call("agent", "files__delete_file", name="notes.txt")

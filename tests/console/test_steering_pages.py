@@ -109,7 +109,7 @@ async def test_the_log_is_searched_and_the_configuration_read_again(console: Con
         assert "configuration_reloaded" in await browser.run(script)
 
 
-async def test_a_scope_is_tried_as_a_caller_and_usage_is_looked_at_by_tenant_and_as_csv(console: Console) -> None:
+async def test_a_scope_is_tried_as_a_caller_and_usage_is_shown_by_tenant_and_as_csv(console: Console) -> None:
     browser = console.browser
     await browser.open(console.base + "/scopes")
     await browser.click("a[href='/scopes/default']")
@@ -150,7 +150,7 @@ async def test_tasks_are_found_and_a_part_of_the_waterfall_is_chosen_by_dragging
     assert await browser.run(f"return {rows}") == 2
 
 
-async def test_an_approval_is_given_as_a_grant_and_the_grant_is_taken_back(console: Console) -> None:
+async def test_an_approval_is_given_as_a_grant_and_the_grant_is_revoked(console: Console) -> None:
     browser = console.browser
     await console.call("build-agent", "archive__write_file", name="a.txt", text="b")
     (held,) = await console.api("GET", "/api/v1/approvals")

@@ -36,7 +36,7 @@ def test_each_question_of_the_document_has_a_test() -> None:
     ]
 
 
-async def test_who_deleted_this_file(console: Console) -> None:
+async def test_the_caller_of_a_destructive_call_is_found(console: Console) -> None:
     browser = console.browser
     await console.call("build-agent", "files__delete_file", name="notes.txt")
     (held,) = await console.api("GET", "/api/v1/approvals")
@@ -61,7 +61,7 @@ async def test_who_deleted_this_file(console: Console) -> None:
     assert held["task_id"] in await browser.source()
 
 
-async def test_why_is_it_slow_since_noon(console: Console) -> None:
+async def test_the_cause_of_slow_calls_is_found(console: Console) -> None:
     browser = console.browser
     await browser.open(console.base + "/overview?range=day")
     assert await browser.all("#charts figure")
@@ -77,7 +77,7 @@ async def test_why_is_it_slow_since_noon(console: Console) -> None:
     assert "Latency, distribution" in text
 
 
-async def test_what_needs_my_approval_on_my_phone(console: Console) -> None:
+async def test_pending_approvals_are_decided_on_a_phone(console: Console) -> None:
     browser = console.browser
     await console.empty_inbox()
     await console.call("research-agent", "archive__write_file", name="summary.txt", text="Three findings.")

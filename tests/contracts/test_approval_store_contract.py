@@ -108,14 +108,14 @@ async def test_a_decision_moves_the_task_in_the_same_step(store: Store) -> None:
     assert held.approval.state is State.USED
 
 
-async def test_the_time_of_a_vote_is_the_stores_and_not_the_voters(store: Store) -> None:
+async def test_the_time_of_a_vote_is_the_time_of_the_store(store: Store) -> None:
     _, request = await waiting(store)
     answer = await decided(store, request, replace(YES, at_ms=START + 10**9))
     assert answer.held.approval.votes[0].at_ms == START
 
 
 @pytest.mark.parametrize("event", [YES, NO, TimePassed(0)])
-async def test_approval_that_has_ended_by_another_clock_is_over(store: Store, event: ApprovalEvent) -> None:
+async def test_approval_that_expired_by_another_clock_is_expired(store: Store, event: ApprovalEvent) -> None:
     """The store's clock was set back: what the gateway measured itself counts."""
     _, request = await waiting(store)
     held = await store.held(request.id)
@@ -125,14 +125,14 @@ async def test_approval_that_has_ended_by_another_clock_is_over(store: Store, ev
     assert (answer.held.approval.state, answer.held.approval.votes) == (State.EXPIRED, ())
 
 
-async def test_the_stores_clock_counts_where_it_is_later(store: Store) -> None:
+async def test_the_stores_clock_decides_where_it_is_later(store: Store) -> None:
     _, request = await waiting(store)
     answer = await store.change_held(request.id, OPS, YES, not_before_ms=START - 1)
     assert isinstance(answer, Decided)
     assert answer.held.approval.votes[0].at_ms == START
 
 
-async def test_a_denied_task_is_rejected_with_the_reason_and_never_intended(store: Store) -> None:
+async def test_a_denied_task_is_rejected_with_the_reason_and_has_no_intent(store: Store) -> None:
     task, request = await waiting(store)
     answer = await decided(store, request, NO)
     assert answer.change is not None
@@ -143,12 +143,12 @@ async def test_a_denied_task_is_rejected_with_the_reason_and_never_intended(stor
     assert not isinstance(await store.intend(task.id, byte_hash="b", upstream="u", recheck=just_go), Intended)
 
 
-async def test_a_task_that_still_waits_is_never_intended(store: Store) -> None:
+async def test_a_task_that_waits_for_approval_gets_no_intent(store: Store) -> None:
     task, _ = await waiting(store)
     assert isinstance(await store.intend(task.id, byte_hash="b", upstream="u", recheck=just_go), NotPossible)
 
 
-async def test_two_must_agree_and_one_vote_moves_nothing(store: Store) -> None:
+async def test_with_two_required_votes_one_vote_changes_nothing(store: Store) -> None:
     task, request = await waiting(store, TWO_MUST_AGREE)
     first = await decided(store, request, YES, TWO_MUST_AGREE)
     assert first.change is None
@@ -161,7 +161,7 @@ async def test_two_must_agree_and_one_vote_moves_nothing(store: Store) -> None:
     assert second.change.task.id == task.id
 
 
-async def test_of_two_hundred_racing_decisions_exactly_one_wins(store: Store) -> None:
+async def test_exactly_one_of_two_hundred_racing_decisions_is_accepted(store: Store) -> None:
     task, request = await waiting(store)
     racers = [YES, NO, Withdrawn(0), TimePassed(0)] * 50
     answers = await asyncio.gather(
@@ -177,7 +177,7 @@ async def test_of_two_hundred_racing_decisions_exactly_one_wins(store: Store) ->
     assert (held.approval.state is State.APPROVED) == (final.state is TaskState.APPROVED)
 
 
-async def test_an_approval_that_ran_out_while_the_person_was_asked_sends_nothing(adapter: StoreUnderTest) -> None:
+async def test_an_approval_that_expired_before_the_send_prevents_it(adapter: StoreUnderTest) -> None:
     """The task is past the states in which an approval's end ends it; the approval itself must say so."""
     store = adapter.open()
     task, request = await waiting(store)
@@ -191,7 +191,7 @@ async def test_an_approval_that_ran_out_while_the_person_was_asked_sends_nothing
     assert answer.approval.state is State.EXPIRED
 
 
-async def test_an_approval_is_spent_by_one_run_only(adapter: StoreUnderTest) -> None:
+async def test_an_approval_is_used_by_one_run_only(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     task, request = await waiting(store)
     await decided(store, request, YES)
@@ -206,7 +206,7 @@ async def test_an_approval_is_spent_by_one_run_only(adapter: StoreUnderTest) -> 
     await store.close()
 
 
-async def test_nobody_deciding_in_time_expires_the_task(adapter: StoreUnderTest) -> None:
+async def test_a_task_expires_without_a_decision(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     task, request = await waiting(store)
     adapter.clock.turn(600_000)
@@ -220,7 +220,7 @@ async def test_nobody_deciding_in_time_expires_the_task(adapter: StoreUnderTest)
     await store.close()
 
 
-async def test_cancelling_the_task_withdraws_the_question_to_the_approvers(store: Store) -> None:
+async def test_cancelling_the_task_withdraws_its_approval(store: Store) -> None:
     task, request = await waiting(store)
     await store.advance(task.id, h.Cancelled())
     held = await store.held(request.id)
@@ -280,12 +280,12 @@ async def test_the_inbox_is_oldest_first_in_pages(adapter: StoreUnderTest) -> No
     await store.close()
 
 
-async def test_an_unknown_approval_is_said_to_be_unknown(store: Store) -> None:
+async def test_an_unknown_approval_is_reported_as_unknown(store: Store) -> None:
     assert await store.held("ap_nothing") is None
     assert await store.change_held("ap_nothing", OPS, YES) == UnknownApproval("ap_nothing")
 
 
-async def test_the_last_approved_call_of_a_tool_is_remembered(adapter: StoreUnderTest) -> None:
+async def test_the_last_approved_call_of_a_tool_is_stored(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     assert await store.last_approved("reports", "build") is None
     _, first = await waiting(store)
@@ -304,7 +304,7 @@ async def test_the_last_approved_call_of_a_tool_is_remembered(adapter: StoreUnde
     await store.close()
 
 
-async def test_grants_are_kept_listed_revoked_and_run_out(adapter: StoreUnderTest) -> None:
+async def test_grants_are_stored_listed_revoked_and_expire(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     _, request = await waiting(store)
     approval = (await decided(store, request, YES)).held.approval
@@ -324,7 +324,7 @@ async def test_grants_are_kept_listed_revoked_and_run_out(adapter: StoreUnderTes
     await store.close()
 
 
-async def test_pins_are_kept_replaced_and_dropped(store: Store) -> None:
+async def test_pins_are_stored_replaced_and_deleted(store: Store) -> None:
     first = Pin("sha256:1", {"name": "build", "big": 2**80})
     await store.put_pin("reports", "build", first)
     await store.put_pin("files", "read", first)
@@ -338,7 +338,7 @@ async def test_pins_are_kept_replaced_and_dropped(store: Store) -> None:
     assert [row.entry.event for row in await store.audit_rows()] == ["pin_accepted"]
 
 
-async def test_receipts_of_channels_are_kept_replaced_and_dropped(adapter: StoreUnderTest) -> None:
+async def test_receipts_of_channels_are_stored_replaced_and_deleted(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     _, request = await waiting(store)
     slack = StoredReceipt(request.id, "slack C1", "ops", "C1 17.1")
@@ -357,7 +357,7 @@ async def test_receipts_of_channels_are_kept_replaced_and_dropped(adapter: Store
     await again.close()
 
 
-async def test_a_receipt_goes_with_its_approval(adapter: StoreUnderTest) -> None:
+async def test_a_receipt_is_deleted_with_its_approval(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     _, request = await waiting(store)
     await store.put_receipt(StoredReceipt(request.id, "slack C1", "ops", "C1 17.1"))
@@ -373,7 +373,7 @@ async def test_a_receipt_goes_with_its_approval(adapter: StoreUnderTest) -> None
     await store.close()
 
 
-async def test_a_stale_owner_decides_nothing(adapter: StoreUnderTest) -> None:
+async def test_a_stale_owner_cannot_decide(adapter: StoreUnderTest) -> None:
     old = adapter.open()
     _, request = await waiting(old)
     new = adapter.open_rival()
@@ -386,7 +386,7 @@ async def test_a_stale_owner_decides_nothing(adapter: StoreUnderTest) -> None:
     await new.close()
 
 
-async def test_the_counts_of_open_things_follow_every_way_they_open_and_end(store: Store) -> None:
+async def test_the_counts_of_open_tasks_and_approvals_follow_every_change(store: Store) -> None:
     """Asked for, agreed to, denied, withdrawn, cancelled, deleted: what a limit is checked by is what is there."""
     calls = [a_call(limited_as="carol") for _ in range(5)]
     requests = [asking(call) for call in calls]
@@ -467,7 +467,7 @@ async def test_the_same_request_joins_the_one_that_waits_or_was_approved_and_not
     await store.close()
 
 
-async def test_an_approval_that_was_spent_elsewhere_sends_nothing(store: Store) -> None:
+async def test_an_approval_used_by_another_run_prevents_the_send(store: Store) -> None:
     """It is good for one run. That this task has never been sent proves that the run it was spent on was not this one."""
     task, request = await waiting(store)
     await decided(store, request, YES)

@@ -21,7 +21,7 @@ async def test_catalogs_survive_a_restart_each_with_its_age(adapter: StoreUnderT
     await again.close()
 
 
-async def test_the_newest_catalog_of_a_server_takes_the_place_of_the_one_before(adapter: StoreUnderTest) -> None:
+async def test_the_newest_catalog_of_a_server_replaces_the_one_before(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     changed = KeptCatalog("one", "f9", START + 5, b"{}")
     store.keep_catalog(ONE)
@@ -34,7 +34,7 @@ async def test_the_newest_catalog_of_a_server_takes_the_place_of_the_one_before(
     await again.close()
 
 
-async def test_a_confirmed_catalog_grows_younger_and_never_older(adapter: StoreUnderTest) -> None:
+async def test_confirming_a_catalog_only_increases_its_time(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     store.keep_catalog(ONE)
     store.catalog_confirmed("one", START + 60_000)

@@ -51,7 +51,7 @@ async def chain_of(store: Store) -> tuple[Row, ...]:
     return await store.audit_rows()
 
 
-async def test_all_of_one_person_is_forgotten_and_nothing_of_anybody_else(
+async def test_erasure_deletes_all_data_of_one_person_and_no_other(
     adapter: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(erasure, "TASKS_PER_STEP", 2)
@@ -91,7 +91,7 @@ async def test_all_of_one_person_is_forgotten_and_nothing_of_anybody_else(
     await store.close()
 
 
-async def test_the_audit_chain_stays_whole_and_tells_of_the_erasure(store: Store) -> None:
+async def test_the_audit_chain_stays_valid_and_records_the_erasure(store: Store) -> None:
     await everything_of(store, "carol", b"{}")
     before = await chain_of(store)
     await store.erase("carol", "revoked", ENTRY)

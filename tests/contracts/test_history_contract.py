@@ -235,7 +235,7 @@ async def test_old_rows_are_deleted_in_portions(adapter: StoreUnderTest) -> None
     await store.close()
 
 
-async def test_keeping_nothing_deletes_also_rows_of_the_future(store: Store) -> None:
+async def test_a_retention_of_zero_deletes_rows_of_the_future_too(store: Store) -> None:
     await written(store, a_row(START), a_row(START + 3650 * DAY))
     store.add_counts(START, [Counted(Dimension.ALL, "", "", CallOutcome.OK, 3, 1)])
     await store.recorded()
@@ -245,7 +245,7 @@ async def test_keeping_nothing_deletes_also_rows_of_the_future(store: Store) -> 
     assert await store.history_counts(ChartSubject(), Period.DAY, 0, START + DAY, DAY) == ()
 
 
-async def test_loud_caller_loses_rows_before_quiet_ones(store: Store) -> None:
+async def test_caller_with_most_rows_loses_rows_first(store: Store) -> None:
     await written(store, *(a_row(START + n, caller="quiet", tool=f"q{n}") for n in range(10)))
     await written(store, *(a_row(START + 100 + n, caller="loud", tool=f"l{n}") for n in range(200)))
     while await store.forget_history(30 * DAY, 50):

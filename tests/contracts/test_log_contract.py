@@ -32,7 +32,7 @@ async def test_every_change_of_state_is_an_event_in_order(store: Store) -> None:
     assert (page.lost, page.last) == (0, 3)
 
 
-async def test_a_reader_that_remembers_one_number_sees_each_event_once(store: Store) -> None:
+async def test_a_reader_with_one_cursor_sees_each_event_once(store: Store) -> None:
     calls = [a_call() for _ in range(30)]
     seen: list[str] = []
 
@@ -65,7 +65,7 @@ async def test_events_survive_a_restart_and_so_does_the_cursor(adapter: StoreUnd
     await again.close()
 
 
-async def test_a_reader_that_came_too_late_is_told_how_much_it_missed(adapter: StoreUnderTest) -> None:
+async def test_a_late_reader_gets_the_number_of_missed_events(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     await asyncio.gather(*(store.append_event("carol", "elicitation_request", "files", {"n": n}) for n in range(1100)))
     page = await store.events_after("carol", 10)
@@ -95,7 +95,7 @@ async def test_how_many_events_are_kept_and_how_long_can_be_changed(adapter: Sto
     await store.close()
 
 
-async def test_the_audit_chain_is_whole_whatever_happens_at_once(store: Store) -> None:
+async def test_the_audit_chain_is_valid_after_concurrent_writes(store: Store) -> None:
     calls = [a_call() for _ in range(40)]
 
     async def live(call_number: int) -> None:
@@ -120,7 +120,7 @@ async def test_the_audit_chain_is_whole_whatever_happens_at_once(store: Store) -
     assert rows[-1].entry.at_ms == START
 
 
-async def test_a_use_case_may_say_more_than_the_store_knows(store: Store) -> None:
+async def test_a_use_case_may_add_details_to_an_audit_row(store: Store) -> None:
     call = a_call()
     await store.accept(
         call, audit=AuditEntry(0, "task_created", rule="rules[3]", arguments={"year": 2026, "n": 10**40})
@@ -130,7 +130,7 @@ async def test_a_use_case_may_say_more_than_the_store_knows(store: Store) -> Non
     assert isinstance(verify([row]), ChainIntact)
 
 
-async def test_a_failing_write_takes_nothing_from_its_neighbours(store: Store) -> None:
+async def test_a_failing_write_does_not_affect_others_of_its_batch(store: Store) -> None:
     def explode(task: object, approval: object, now_ms: int) -> None:
         raise LookupError("a look that breaks")
 

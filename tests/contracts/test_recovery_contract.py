@@ -50,7 +50,7 @@ async def test_calls_that_may_have_run_are_ended_and_others_left(adapter: StoreU
     await store.close()
 
 
-async def test_one_end_means_the_same_as_many(adapter: StoreUnderTest) -> None:
+async def test_ending_one_task_equals_ending_many(adapter: StoreUnderTest) -> None:
     """What `advance` writes for one task and `recover` for many: the same state, audit row and event."""
     store = adapter.open()
     alone, together = await dispatched(store), await dispatched(store)

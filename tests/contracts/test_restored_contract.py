@@ -21,7 +21,7 @@ async def declared(adapter: StoreUnderTest) -> None:
     await store.close()
 
 
-async def test_declared_store_counts_as_restored_until_a_start_has_dealt_with_it(adapter: StoreUnderTest) -> None:
+async def test_declared_store_counts_as_restored_until_a_start_has_handled_it(adapter: StoreUnderTest) -> None:
     new = adapter.open()
     assert not new.is_restored
     await new.close()
@@ -87,7 +87,7 @@ async def test_tasks_of_every_gateway_before_the_backup_are_claimed_at_once(adap
     await store.close()
 
 
-async def test_one_gateway_at_a_time_deals_with_a_restored_database(
+async def test_one_gateway_at_a_time_handles_a_restored_database(
     adapter: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not isinstance(adapter, PostgresUnderTest):

@@ -123,7 +123,7 @@ async def check_said(store: Store, task_id: str) -> None:
     assert (call.principal, call.arguments) == ("acme/ann", SAID.decode())
 
 
-async def test_what_servers_say_events_and_recorded_calls_are_sealed(adapter: StoreUnderTest) -> None:
+async def test_server_texts_events_and_recorded_calls_are_sealed(adapter: StoreUnderTest) -> None:
     store = opened(adapter, OLD)
     task_id = await said_and_recorded(store)
     assert MARKER.encode() not in all_bytes(adapter)
@@ -138,7 +138,7 @@ async def test_what_servers_say_events_and_recorded_calls_are_sealed(adapter: St
     await rotated.close()
 
 
-async def test_what_servers_say_is_plain_without_a_key(adapter: StoreUnderTest) -> None:
+async def test_server_texts_are_plain_without_a_key(adapter: StoreUnderTest) -> None:
     store = opened(adapter)
     task_id = await said_and_recorded(store)
     assert MARKER.encode() in all_bytes(adapter)
@@ -149,7 +149,7 @@ async def test_what_servers_say_is_plain_without_a_key(adapter: StoreUnderTest) 
     await keyed.close()
 
 
-async def test_plain_rows_of_before_are_read_and_keys_are_rotated(adapter: StoreUnderTest) -> None:
+async def test_earlier_plain_rows_are_read_and_keys_are_rotated(adapter: StoreUnderTest) -> None:
     plain = opened(adapter)
     made = [await everything(plain)]
     assert MARKER.encode() in all_bytes(adapter)
@@ -178,7 +178,7 @@ async def test_a_store_does_not_open_without_the_key_of_its_rows(
     await again.close()
 
 
-async def test_a_key_that_no_row_needs_any_more_may_go(adapter: StoreUnderTest) -> None:
+async def test_an_unused_key_may_be_removed(adapter: StoreUnderTest) -> None:
     await opened(adapter, OLD).close()
     store = opened(adapter, NEW)
     await check(store, await everything(store))

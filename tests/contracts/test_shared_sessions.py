@@ -48,7 +48,7 @@ async def until_adopted(store: PostgresStore, former: str) -> KeptSession:
     return adopted
 
 
-async def test_a_session_is_found_by_the_others_with_its_home_and_its_address(stores: list[PostgresStore]) -> None:
+async def test_a_session_is_found_by_other_gateways_with_its_home_and_address(stores: list[PostgresStore]) -> None:
     a, b, _ = stores
     await a.sessions.open_session(SESSION, UNLIMITED)
     async with asyncio.timeout(DEADLINE_S):
@@ -62,7 +62,7 @@ async def test_a_session_is_found_by_the_others_with_its_home_and_its_address(st
     assert await a.sessions.own_sessions() == {"s1"}
 
 
-async def test_nobody_but_its_home_changes_or_ends_a_session(stores: list[PostgresStore]) -> None:
+async def test_only_its_home_changes_or_ends_a_session(stores: list[PostgresStore]) -> None:
     a, b, _ = stores
     await a.sessions.open_session(SESSION, UNLIMITED)
     assert await a.sessions.change_session("s1", b'{"n":1}') is True
@@ -88,7 +88,7 @@ async def until_it_may_judge(store: PostgresStore) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_the_session_of_a_living_home_cannot_be_adopted(adapter: PostgresUnderTest) -> None:
+async def test_the_session_of_a_running_home_cannot_be_adopted(adapter: PostgresUnderTest) -> None:
     """For longer than a lease, because the home renews it. The clock is the test's: however late a renewal is, it is in time."""
     a, b = adapter.open_beside("a"), adapter.open_beside("b")
     await a.sessions.open_session(SESSION, UNLIMITED)
@@ -104,7 +104,7 @@ async def test_the_session_of_a_living_home_cannot_be_adopted(adapter: PostgresU
         await store.close()
 
 
-async def test_of_two_that_adopt_the_session_of_a_dead_home_one_wins(stores: list[PostgresStore]) -> None:
+async def test_one_of_two_gateways_adopts_the_session_of_a_dead_home(stores: list[PostgresStore]) -> None:
     a, b, c = stores
     await a.sessions.open_session(SESSION, UNLIMITED)
     await asyncio.to_thread(a.engine.presence.stop_renewing)
@@ -126,7 +126,7 @@ async def test_of_two_that_adopt_the_session_of_a_dead_home_one_wins(stores: lis
     assert (found.home, found.moves) == (won[0].home, 1)
 
 
-async def test_a_home_that_was_taken_for_dead_has_lost_its_session(stores: list[PostgresStore]) -> None:
+async def test_a_home_whose_lease_expired_has_lost_its_session(stores: list[PostgresStore]) -> None:
     a, b, _ = stores
     await a.sessions.open_session(SESSION, UNLIMITED)
     await asyncio.to_thread(a.engine.presence.stop_renewing)
@@ -136,7 +136,7 @@ async def test_a_home_that_was_taken_for_dead_has_lost_its_session(stores: list[
     assert await a.sessions.adopt_session("s1", "a") is None
 
 
-async def test_what_nobody_has_held_for_long_is_forgotten(stores: list[PostgresStore]) -> None:
+async def test_a_session_without_home_is_deleted_after_a_while(stores: list[PostgresStore]) -> None:
     a, b, _ = stores
     await a.sessions.open_session(SESSION, UNLIMITED)
     await b.sessions.sessions_seen(b.now_ms() - 60_000)
@@ -145,7 +145,7 @@ async def test_what_nobody_has_held_for_long_is_forgotten(stores: list[PostgresS
     assert await b.sessions.find_session("s1") is None
 
 
-async def test_all_sessions_that_a_gateway_releases_can_be_adopted_while_it_lives(stores: list[PostgresStore]) -> None:
+async def test_released_sessions_can_be_adopted_while_their_gateway_runs(stores: list[PostgresStore]) -> None:
     a, b, c = stores
     await a.sessions.open_session(SESSION, UNLIMITED)
     await c.sessions.open_session(msgspec.structs.replace(SESSION, id="s2"), UNLIMITED)
@@ -156,7 +156,7 @@ async def test_all_sessions_that_a_gateway_releases_can_be_adopted_while_it_live
     assert await c.sessions.own_sessions() == {"s2"}, "those of others stay theirs"
 
 
-async def test_a_gateway_in_the_place_of_one_that_has_ended_ends_its_lease(
+async def test_a_gateway_that_replaces_an_ended_one_ends_its_lease(
     adapter: PostgresUnderTest, stores: list[PostgresStore]
 ) -> None:
     a, b, _ = stores
@@ -193,7 +193,7 @@ async def test_sessions_of_a_caller_and_of_a_tenant_are_counted_at_all_gateways_
     assert sorted(map(str, together)) == ["None", "caller", "caller"], "of three at once one has the place that is free"
 
 
-async def test_a_session_that_nobody_has_held_for_two_minutes_does_not_count(
+async def test_a_session_without_home_for_two_minutes_does_not_count(
     adapter: PostgresUnderTest, stores: list[PostgresStore]
 ) -> None:
     a, b, _ = stores
@@ -207,7 +207,7 @@ async def test_a_session_that_nobody_has_held_for_two_minutes_does_not_count(
     assert await b.sessions.open_session(second, limits) is None
 
 
-async def test_the_first_home_of_a_conversation_stays_it_and_counts_for_no_limit(stores: list[PostgresStore]) -> None:
+async def test_the_first_home_of_a_conversation_is_kept_and_not_counted(stores: list[PostgresStore]) -> None:
     a, b, _ = stores
     row = msgspec.structs.replace(SESSION, id=f"{CONVERSATION}ann")
     await a.sessions.begin_conversation(row)

@@ -39,7 +39,7 @@ async def test_pages_are_newest_first_and_belong_to_one_caller(store: Store) -> 
     assert (await store.page("erin")).tasks == ()
 
 
-async def test_operators_page_through_everybodys_tasks(store: Store) -> None:
+async def test_operators_page_through_tasks_of_all_callers(store: Store) -> None:
     made = sorted([(await accepted(store, caller=caller)).id for caller in ("carol", "dave", "erin")], reverse=True)
     first = await store.page(None, limit=2)
     rest = await store.page(None, limit=2, after=first.after)
@@ -47,7 +47,7 @@ async def test_operators_page_through_everybodys_tasks(store: Store) -> None:
     assert (await store.page(None, server="elsewhere")).tasks == ()
 
 
-async def test_a_cancel_nobody_can_hear_is_forgotten_after_a_day(adapter: StoreUnderTest) -> None:
+async def test_an_undeliverable_cancellation_is_deleted_after_a_day(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     task = await dispatched(store)
     await store.advance(task.id, h.Cancelled())
@@ -113,7 +113,7 @@ async def test_anonymous_requests_without_a_conversation_have_the_limit_of_their
     assert (refused.limit, refused.holder) == (10, LimitHolder.ADDRESS)
 
 
-async def test_limit_of_a_conversation_holds_for_calls_that_come_all_at_once(store: Store) -> None:
+async def test_limit_of_a_conversation_holds_for_concurrent_calls(store: Store) -> None:
     limits = AcceptLimits(open_tasks=3)
     made = await asyncio.gather(
         store.accept(anonymous("session-1")),
@@ -131,7 +131,7 @@ async def test_what_was_accepted_without_a_limit_counts_towards_the_next_one_in_
     assert [type(one) for one in made] == [Change, Change, TooManyOpen]
 
 
-async def test_the_limit_holds_for_callers_that_come_all_at_once(store: Store) -> None:
+async def test_the_limit_holds_for_concurrent_callers(store: Store) -> None:
     limits = AcceptLimits(open_tasks=10)
     answers = await asyncio.gather(*(store.accept(a_call(), limits=limits) for _ in range(40)))
     assert sum(isinstance(answer, Change) for answer in answers) == 10
@@ -182,7 +182,7 @@ async def test_the_end_of_a_task_withdraws_its_questions(store: Store) -> None:
     assert await store.questions(task.id) == ()
 
 
-async def test_people_find_tasks_by_whose_what_where_when_and_text(adapter: StoreUnderTest) -> None:
+async def test_tasks_are_found_by_caller_tool_server_time_and_text(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     first = await accepted(store, caller="carol")
     second = await dispatched(store, caller="dave")

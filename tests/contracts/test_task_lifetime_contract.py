@@ -27,7 +27,7 @@ from taskgate.ports.store_answers import (
 )
 
 
-async def test_clocks_that_ran_out_are_found(adapter: StoreUnderTest) -> None:
+async def test_expired_tasks_are_found(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     running = await dispatched(store)
     call = a_call()
@@ -46,7 +46,7 @@ async def test_clocks_that_ran_out_are_found(adapter: StoreUnderTest) -> None:
     await store.close()
 
 
-async def test_an_open_task_is_never_swept_and_a_finished_one_when_its_time_is_over(adapter: StoreUnderTest) -> None:
+async def test_an_open_task_is_never_deleted_and_a_finished_one_after_its_ttl(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     running = await dispatched(store)
     done = await finished(store)
@@ -80,7 +80,7 @@ async def test_a_hundred_repeats_at_once_make_one_task(store: Store) -> None:
     assert sum(isinstance(answer, SameCall) for answer in answers) == 99
 
 
-async def test_a_key_outlives_its_task_and_then_says_that_the_tool_ran(adapter: StoreUnderTest) -> None:
+async def test_a_key_outlives_its_task_and_states_that_the_tool_ran(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     draft = a_call()
     await store.accept(draft, key="k")
@@ -97,7 +97,7 @@ async def test_a_key_outlives_its_task_and_then_says_that_the_tool_ran(adapter: 
     await store.close()
 
 
-async def test_a_key_older_than_a_day_is_free_again(adapter: StoreUnderTest) -> None:
+async def test_a_key_can_be_reused_after_a_day(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     await store.accept(a_call(), key="k")
     adapter.clock.turn(24 * 3_600_000)
@@ -127,7 +127,7 @@ async def test_a_stale_owners_write_changes_nothing(adapter: StoreUnderTest) -> 
     await new.close()
 
 
-async def test_a_task_of_another_fence_is_out_of_reach_before_it_is_claimed(adapter: StoreUnderTest) -> None:
+async def test_a_task_of_another_fence_cannot_be_changed_before_it_is_claimed(adapter: StoreUnderTest) -> None:
     first = adapter.open()
     task = await accepted(first)
     await first.close()
@@ -166,7 +166,7 @@ async def test_every_attempt_keeps_the_fence_it_was_made_under(adapter: StoreUnd
     await second.close()
 
 
-async def test_a_secret_is_kept_by_whoever_comes_first(adapter: StoreUnderTest) -> None:
+async def test_the_first_writer_of_a_secret_wins(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     assert await store.keep("sealing", b"one") == b"one"
     assert await store.keep("sealing", b"two") == b"one"

@@ -28,7 +28,7 @@ from taskgate.ports.store_answers import (
 )
 
 
-async def test_what_was_accepted_is_read_back_to_the_byte(store: Store) -> None:
+async def test_an_accepted_task_is_read_back_byte_for_byte(store: Store) -> None:
     draft = a_call(status_message="Queued", correlation_id="c-1", tool_class=ToolClass.KEYED, scope_revision="3-ab")
     answer = await store.accept(draft)
     assert isinstance(answer, Change)
@@ -49,14 +49,14 @@ async def test_an_acknowledged_task_is_there_after_a_restart(adapter: StoreUnder
     await second.close()
 
 
-async def test_an_unknown_id_is_nobody(store: Store) -> None:
+async def test_an_unknown_id_has_no_task(store: Store) -> None:
     assert await store.get("tg_nothing") is None
     assert await store.result_bytes("tg_nothing") is None
     assert await store.intend("tg_nothing", byte_hash="b", upstream="u", recheck=just_go) == UnknownTask("tg_nothing")
     assert await store.advance("tg_nothing", h.Cancelled()) == UnknownTask("tg_nothing")
 
 
-async def test_an_id_is_given_once(store: Store) -> None:
+async def test_an_id_is_used_once(store: Store) -> None:
     task = await accepted(store)
     assert await store.accept(a_call(id=task.id)) == IdTaken(task.id)
     assert await store.accept(a_call(id=task.id), approval=asking(task)) == IdTaken(task.id)
@@ -71,7 +71,7 @@ async def test_a_promoted_call_is_accepted_with_its_attempt(store: Store) -> Non
     assert answer.task.last_attempt.sent_at_ms == START - 45_000
 
 
-async def test_a_call_that_is_out_cannot_ask_first(store: Store) -> None:
+async def test_a_sent_call_cannot_wait_for_approval(store: Store) -> None:
     call = a_call()
     with pytest.raises(ValueError, match="already sent"):
         await store.accept(call, sent=AlreadySent("b1", "reports", START), approval=asking(call))
@@ -91,7 +91,7 @@ async def test_a_result_is_the_same_bytes_on_every_read_and_after_a_restart(adap
     await again.close()
 
 
-async def test_a_large_result_is_kept_too_and_forgotten_with_its_task(adapter: StoreUnderTest) -> None:
+async def test_a_large_result_is_stored_and_deleted_with_its_task(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     body = b'"' + b"x" * (3 << 20) + b'"'
     task = await finished(store, body)
@@ -105,7 +105,7 @@ async def test_a_large_result_is_kept_too_and_forgotten_with_its_task(adapter: S
     await store.close()
 
 
-async def test_a_task_that_is_no_longer_kept_is_shown_as_gone_for_a_while(adapter: StoreUnderTest) -> None:
+async def test_an_expired_task_is_shown_as_expired_for_a_while(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     task = await finished(store)
     adapter.clock.turn(600_000)
@@ -145,7 +145,7 @@ async def test_an_error_is_an_outcome_as_well(store: Store) -> None:
     assert await store.result_bytes(task.id) == error
 
 
-async def test_a_once_call_is_intended_once(store: Store) -> None:
+async def test_a_once_call_has_one_intent(store: Store) -> None:
     task = await dispatched(store, tool_class=ToolClass.ONCE)
     assert await store.intend(task.id, byte_hash="b1", upstream="reports", recheck=just_go) == MayNotRepeat(1)
     await store.advance(task.id, h.AttemptVoided())
@@ -154,7 +154,7 @@ async def test_a_once_call_is_intended_once(store: Store) -> None:
     assert again.task.attempts == 2
 
 
-async def test_of_fifty_readers_that_start_the_same_task_one_may_send(store: Store) -> None:
+async def test_one_of_fifty_concurrent_starts_of_a_task_may_send(store: Store) -> None:
     task = await accepted(store)
     answers = await asyncio.gather(
         *(store.intend(task.id, byte_hash="b", upstream="u", recheck=just_go) for _ in range(50))
@@ -163,13 +163,13 @@ async def test_of_fifty_readers_that_start_the_same_task_one_may_send(store: Sto
     assert sum(isinstance(answer, MayNotRepeat) for answer in answers) == 49
 
 
-async def test_a_cancelled_task_is_never_intended(store: Store) -> None:
+async def test_a_cancelled_task_gets_no_intent(store: Store) -> None:
     task = await accepted(store)
     await store.advance(task.id, h.Cancelled("enough"))
     assert await store.intend(task.id, byte_hash="b", upstream="u", recheck=just_go) == AlreadyOver(TaskState.CANCELLED)
 
 
-async def test_the_last_look_happens_inside_the_intent_and_can_stop_it(store: Store) -> None:
+async def test_the_recheck_runs_in_the_transaction_of_the_intent_and_can_prevent_it(store: Store) -> None:
     task = await accepted(store)
     seen: list[tuple[str, int]] = []
 
@@ -183,14 +183,14 @@ async def test_the_last_look_happens_inside_the_intent_and_can_stop_it(store: St
     assert seen == [(task.id, START)]
 
 
-async def test_an_illegal_move_is_refused_and_changes_nothing(store: Store) -> None:
+async def test_an_illegal_transition_is_refused_and_changes_nothing(store: Store) -> None:
     task = await accepted(store)
     refusal = await store.advance(task.id, h.ResultReceived(RESULT))
     assert refusal == NotPossible(TaskState.QUEUED, TransitionKind.RESULT_RECEIVED)
     assert await store.get(task.id) == task
 
 
-async def test_the_end_is_the_end(store: Store) -> None:
+async def test_a_finished_task_cannot_be_changed(store: Store) -> None:
     task = await finished(store)
     assert await store.advance(task.id, h.Cancelled()) == AlreadyOver(TaskState.COMPLETED)
     assert await store.result_bytes(task.id) == RESULT
@@ -209,7 +209,7 @@ async def test_an_upstreams_task_id_is_kept_with_its_session(adapter: StoreUnder
     await again.close()
 
 
-async def test_progress_is_seen_at_once_and_written_soon(adapter: StoreUnderTest) -> None:
+async def test_progress_is_visible_at_once_and_written_later(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     task = await dispatched(store)
     store.note(task.id, h.Noted("a third", 1, 3))
@@ -235,7 +235,7 @@ async def test_progress_of_a_finished_task_is_ignored(store: Store) -> None:
     assert await store.get(task.id) == seen
 
 
-async def test_a_cancel_that_the_upstream_must_hear_of_is_owed_until_told(adapter: StoreUnderTest) -> None:
+async def test_a_cancellation_for_the_upstream_is_pending_until_delivered(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     task = await dispatched(store)
     await store.advance(task.id, h.Cancelled(error=b'{"code":1}'))

@@ -97,7 +97,7 @@ async def test_a_vote_on_b_moves_the_task_of_a_and_wakes_a(a: PostgresStore, b: 
     assert isinstance(await a.intend(call.id, byte_hash="b", upstream="u", recheck=just_go), Intended)
 
 
-async def test_what_a_holds_for_approval_is_news_for_b(a: PostgresStore, b: PostgresStore) -> None:
+async def test_a_held_call_of_a_is_announced_to_b(a: PostgresStore, b: PostgresStore) -> None:
     """Somebody may look at the inbox of b."""
     call = a_call()
     request = asking(call)
@@ -120,7 +120,7 @@ async def test_a_cancel_on_b_ends_the_task_of_a_and_wakes_a(a: PostgresStore, b:
     assert found.state is TaskState.CANCELLED
 
 
-async def test_an_answer_on_b_is_kept_for_a_and_wakes_a(a: PostgresStore, b: PostgresStore) -> None:
+async def test_an_answer_on_b_is_stored_for_a_and_wakes_a(a: PostgresStore, b: PostgresStore) -> None:
     task = await dispatched(a)
     question = TaskQuestion("k", "reports", "elicitation/create", b"{}")
     await a.advance(task.id, h.InputRequested(("k",)), questions=[question])
@@ -161,13 +161,13 @@ async def test_a_grant_revoked_on_a_is_gone_inside_the_next_intent_on_b(
     assert seen == [()]
 
 
-async def test_nobody_claims_from_the_living(a: PostgresStore, b: PostgresStore) -> None:
+async def test_tasks_of_a_running_gateway_cannot_be_claimed(a: PostgresStore, b: PostgresStore) -> None:
     task = await dispatched(a)
     assert await b.claim() == ()
     assert isinstance(await a.advance(task.id, h.ResultReceived(RESULT)), Change)
 
 
-async def test_events_of_one_caller_written_by_both_have_no_gap_and_no_double(
+async def test_events_of_one_caller_written_by_both_have_no_gap_and_no_duplicate(
     a: PostgresStore, b: PostgresStore
 ) -> None:
     await asyncio.gather(*(accepted(store) for _ in range(60) for store in (a, b)))
@@ -180,7 +180,7 @@ async def test_a_hundred_repeats_of_a_key_on_both_make_one_task(a: PostgresStore
     assert sum(isinstance(answer, Change) for answer in answers) == 1
 
 
-async def test_of_racing_votes_on_both_exactly_one_decides(a: PostgresStore, b: PostgresStore) -> None:
+async def test_exactly_one_of_racing_votes_on_both_decides(a: PostgresStore, b: PostgresStore) -> None:
     call = a_call()
     request = asking(call)
     await a.accept(call, approval=request)
@@ -194,7 +194,7 @@ def lets_send_without_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("order", [("dead", "one", "two"), ("one", "dead", "two"), ("one", "two", "dead")])
-async def test_the_tasks_of_a_gateway_that_died_are_claimed_by_one_of_the_others_and_it_cannot_write_any_more(
+async def test_the_tasks_of_a_dead_gateway_are_claimed_by_one_other_and_its_writes_are_refused(
     monkeypatch: pytest.MonkeyPatch, order: tuple[str, ...]
 ) -> None:
     """Whichever of them started first."""
@@ -221,7 +221,7 @@ async def test_the_tasks_of_a_gateway_that_died_are_claimed_by_one_of_the_others
         await store.close()
 
 
-async def test_a_gateway_that_was_itself_away_expires_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_gateway_that_was_paused_expires_no_other_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own lease must have been renewed without a gap for a whole lease before it may judge another's."""
     lets_send_without_a_lease(monkeypatch)
     url = fresh_url()
@@ -269,7 +269,7 @@ class LeaseEndsMeanwhile:
             self._presence._renewed = LONG_AGO
 
 
-async def test_a_call_is_sent_when_the_lease_was_renewed_and_nobody_has_taken_its_task() -> None:
+async def test_a_call_is_sent_when_the_lease_was_renewed_and_its_task_was_not_claimed() -> None:
     """A database that was away costs nobody a task, so nobody else would ever run it. The intent that was written while the lease
     ran out is void, because nothing was sent."""
     store = open_store(fresh_url(), owner="away")
@@ -291,7 +291,7 @@ async def test_a_call_is_sent_when_the_lease_was_renewed_and_nobody_has_taken_it
     await store.close()
 
 
-async def test_a_gateway_that_was_taken_for_dead_goes_on_and_what_it_writes_of_no_task_waits_for_that() -> None:
+async def test_a_gateway_whose_lease_expired_continues_after_a_renewal_and_other_writes_wait_for_it() -> None:
     """A start on a busy machine may take longer than a lease: that is no reason to give up."""
     url = fresh_url()
     store = open_store(url, owner="slow")
@@ -303,7 +303,7 @@ async def test_a_gateway_that_was_taken_for_dead_goes_on_and_what_it_writes_of_n
     await store.close()
 
 
-async def test_who_is_there_is_seen_with_its_configuration() -> None:
+async def test_running_gateways_are_listed_with_their_configuration() -> None:
     url = fresh_url()
     one = open_store(url, owner="one", address="10.0.0.1:8470", configuration="c1")
     two = open_store(url, owner="two", address="10.0.0.2:8470", configuration="c2")
@@ -315,9 +315,7 @@ async def test_who_is_there_is_seen_with_its_configuration() -> None:
         await store.close()
 
 
-async def test_an_intent_waits_for_what_another_gateway_changed_and_we_have_not_read(
-    a: PostgresStore, b: PostgresStore
-) -> None:
+async def test_an_intent_waits_until_changes_of_other_gateways_are_read(a: PostgresStore, b: PostgresStore) -> None:
     """Pins, scopes and added servers are kept in memory: an intent that would be checked against an old copy is not written."""
     b.now_known(PINS, (await b.read_revisions()).get(PINS, 0))
     task = await accepted(b)
@@ -330,9 +328,7 @@ async def test_an_intent_waits_for_what_another_gateway_changed_and_we_have_not_
     assert isinstance(await b.intend(task.id, byte_hash="b", upstream="u", recheck=just_go), Intended)
 
 
-async def test_every_change_of_what_is_kept_in_memory_counts_its_revision_up(
-    a: PostgresStore, b: PostgresStore
-) -> None:
+async def test_every_change_of_cached_data_increments_its_revision(a: PostgresStore, b: PostgresStore) -> None:
     kept = KeptScope("tmp-1", START + 60_000, b"{}")
     for topic, change in (
         (PINS, lambda: a.put_pin("s", "t", Pin("sha256:1", {"name": "t"}))),
@@ -349,7 +345,7 @@ async def test_every_change_of_what_is_kept_in_memory_counts_its_revision_up(
                 await asyncio.sleep(0.05)
 
 
-async def test_of_two_first_pins_the_first_one_holds(a: PostgresStore, b: PostgresStore) -> None:
+async def test_the_first_of_two_concurrent_pins_is_kept(a: PostgresStore, b: PostgresStore) -> None:
     ours, theirs = Pin("sha256:1", {"name": "t"}), Pin("sha256:2", {"name": "t"})
     assert await a.put_first_pins([FirstPin("s", "t", ours)]) == (ours,)
     assert await b.put_first_pins([FirstPin("s", "t", theirs), FirstPin("s", "u", theirs)]) == (ours, theirs)
@@ -362,7 +358,7 @@ async def test_a_scope_that_two_gateways_end_is_recorded_once(a: PostgresStore, 
     assert len(ended) == 1
 
 
-async def test_lists_are_announced_when_they_are_others_or_when_their_server_said_so(
+async def test_lists_are_announced_when_they_differ_or_their_server_announced_them(
     a: PostgresStore, b: PostgresStore
 ) -> None:
     catalog = KeptCatalog("books", "f1", 1, b"[1]")
@@ -386,7 +382,7 @@ async def test_lists_are_announced_when_they_are_others_or_when_their_server_sai
     assert await told_to_b(lambda: a.announce_lists("books", ["tool"])) == {"books", list_hint("books", "tool")}
 
 
-async def test_what_gateways_share_of_a_person_is_erased_with_the_rest(a: PostgresStore, b: PostgresStore) -> None:
+async def test_shared_data_of_a_person_is_erased_too(a: PostgresStore, b: PostgresStore) -> None:
     """What was asked and answered, under any of their conversations, and the sessions that nobody holds any more."""
     streams = {"carol": "carol", "named": ConversationKey("carol", "s:1").stream, "other": "carole"}
     questions = [KeptQuestion(name, caller, "", START, b"{}") for name, caller in streams.items()]
@@ -406,7 +402,7 @@ async def test_what_gateways_share_of_a_person_is_erased_with_the_rest(a: Postgr
     assert await b.sessions.sessions_elsewhere() == {"held", "others"}
 
 
-async def test_a_task_that_was_sent_cannot_be_taken_from_its_living_owner(a: PostgresStore, b: PostgresStore) -> None:
+async def test_a_sent_task_cannot_be_taken_from_its_running_owner(a: PostgresStore, b: PostgresStore) -> None:
     """Its answer comes to the owner. Whoever took it would write the next attempt of a call that is out."""
     sent = await dispatched(a)
     assert await b.take(sent.id) is None
@@ -423,14 +419,14 @@ async def test_a_task_whose_attempt_was_void_stays_with_its_owner(a: PostgresSto
     assert await b.take(sent.id) is None
 
 
-async def test_a_task_of_which_nothing_was_sent_can_be_taken(a: PostgresStore, b: PostgresStore) -> None:
+async def test_an_unsent_task_can_be_taken(a: PostgresStore, b: PostgresStore) -> None:
     waits = await accepted(a)
     taken = await b.take(waits.id)
     assert taken is not None
     assert taken.owner == b.ownership.owner
 
 
-async def test_task_is_handed_over_to_a_living_gateway(a: PostgresStore, b: PostgresStore) -> None:
+async def test_task_is_handed_over_to_a_running_gateway(a: PostgresStore, b: PostgresStore) -> None:
     task = await dispatched(a)
     assert await a.hand_over(task.id, "b")
     assert [claimed.id for claimed in await b.claimed()] == [task.id]

@@ -68,7 +68,7 @@ def configuration(servers: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("caller", "upstream", "transport"), pairings(CALLERS))
-async def test_a_caller_over_http_holds_every_conversation(
+async def test_every_conversation_works_over_http(
     gateway: Gateway, caller: Caller, upstream: Upstream, transport: str
 ) -> None:
     observations = await caller.play(script(), url=f"{gateway.url}/{upstream.name}-{transport}")
@@ -112,7 +112,7 @@ def on_standard_streams() -> list[Any]:
 
 
 @pytest.mark.parametrize(("caller", "upstream", "by"), on_standard_streams())
-async def test_a_caller_over_stdio_holds_every_conversation(
+async def test_every_conversation_works_over_stdio(
     gateway: Gateway, caller: Caller, upstream: Upstream, tmp_path: Any, by: str
 ) -> None:
     if by == "alone":

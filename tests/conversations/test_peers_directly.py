@@ -21,7 +21,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("caller", "upstream"), PAIRS)
-async def test_a_caller_of_the_same_line_holds_every_conversation_directly(caller: Caller, upstream: Upstream) -> None:
+async def test_every_conversation_works_without_a_gateway(caller: Caller, upstream: Upstream) -> None:
     assert (caller.generation is STATELESS) == (upstream.speaks is STATELESS)
     async with upstream.http() as url:
         assert complaints(await caller.play(script(), url=url)) == {}

@@ -64,11 +64,13 @@ CALLS: list[tuple[str, Identity, TargetScope, AccessRefusal | None]] = [
 
 
 @pytest.mark.parametrize(("identity", "scope", "expected"), [row[1:] for row in CALLS], ids=[row[0] for row in CALLS])
-def test_calls(identity: Identity, scope: TargetScope, expected: AccessRefusal | None) -> None:
+def test_access_to_calls_is_decided_by_credential_and_scope(
+    identity: Identity, scope: TargetScope, expected: AccessRefusal | None
+) -> None:
     assert decide(Access.CALL, identity, scope, GATEWAY, anonymous=True) is expected
 
 
-def test_a_route_that_serves_no_anonymous_callers_asks_for_a_credential() -> None:
+def test_a_route_without_anonymous_access_requires_a_credential() -> None:
     for access in Access:
         expected = None if access is Access.PUBLIC else R.NO_CREDENTIAL
         assert decide(access, NO_CREDENTIAL, DEFAULT, GATEWAY, anonymous=False) is expected
@@ -111,6 +113,6 @@ def test_every_refusal_has_a_status() -> None:
     assert {refusal.status for refusal in AccessRefusal} == {401, 403, 404, 429, 503}
 
 
-def test_only_credentials_that_prove_nothing_count_as_failed_attempts() -> None:
+def test_only_invalid_credentials_count_as_failed_attempts() -> None:
     failed = {refusal for refusal in AccessRefusal if refusal.is_failed_authentication}
     assert failed == {R.UNKNOWN_CREDENTIAL, R.EXPIRED, R.REVOKED}

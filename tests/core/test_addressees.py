@@ -31,6 +31,6 @@ def test_addressee_of_question_without_call(asking: set[ConversationKey], expect
     assert addressee(asking) == expected
 
 
-def test_call_without_conversation_is_told_apart_from_conversations() -> None:
+def test_call_without_conversation_is_distinguished_from_conversations() -> None:
     assert not has_conversation(NAMELESS_1.stream)
     assert all(has_conversation(key.stream) for key in (ANN_1, ANN_2, ANONYMOUS_1))

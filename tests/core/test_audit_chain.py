@@ -39,7 +39,7 @@ ENTRIES = [
 ROWS = list(chain(None, ENTRIES))
 
 
-def test_an_untouched_chain_is_whole() -> None:
+def test_an_unchanged_chain_is_valid() -> None:
     assert verify(ROWS) == ChainIntact(4, ROWS[-1].hash)
     assert verify([]) == ChainIntact(0, ROWS[0].previous)
     assert verify(ROWS[2:], after=ROWS[1]) == ChainIntact(4, ROWS[-1].hash)
@@ -64,7 +64,7 @@ def test_the_first_broken_row_is_named(tampered: list[Row], number: int) -> None
     assert found.number == number
 
 
-def test_a_rewritten_row_breaks_the_next_even_if_its_own_hash_is_made_to_fit() -> None:
+def test_a_rewritten_row_breaks_the_next_even_if_its_own_hash_is_recomputed() -> None:
     forged = next_row(None, structs.replace(ENTRIES[0], principal="somebody else"))
     assert verify([forged, *ROWS[1:]]) == ChainBroken(2, "it does not continue the row before it")
 
@@ -75,7 +75,7 @@ def test_the_export_can_be_verified_by_itself() -> None:
     assert [from_export(json.loads(line)) for line in lines] == ROWS
 
 
-def test_an_export_of_a_later_version_is_refused_instead_of_half_read() -> None:
+def test_an_export_of_a_later_version_is_refused() -> None:
     line = json.loads(export_line(ROWS[0]))
     line["entry"]["colour"] = "red"
     with pytest.raises(ValueError, match="colour"):
@@ -83,7 +83,7 @@ def test_an_export_of_a_later_version_is_refused_instead_of_half_read() -> None:
 
 
 @given(st.lists(st.builds(AuditEntry, st.integers(0), st.text(max_size=3)), min_size=1, max_size=8), st.data())
-def test_no_row_can_be_changed_unseen(entries: list[AuditEntry], data: st.DataObject) -> None:
+def test_every_change_of_a_row_is_detected(entries: list[AuditEntry], data: st.DataObject) -> None:
     rows = list(chain(None, entries))
     at = data.draw(st.integers(0, len(rows) - 1))
     rows[at] = replace(rows[at], entry=structs.replace(rows[at].entry, outcome="forged"))
@@ -103,12 +103,12 @@ def test_the_beginning_of_a_chain_names_the_ends_of_the_others() -> None:
 
 
 @pytest.mark.parametrize("said", [None, [["gw_1"]], [["gw_1", "three", "x"]]])
-def test_a_beginning_that_names_nothing_usable_is_an_error(said: Any) -> None:
+def test_an_invalid_first_row_is_an_error(said: Any) -> None:
     with pytest.raises(ValueError, match="which other chains"):
         heads_named(AuditEntry(0, CHAIN_BEGAN, arguments=said))
 
 
-def test_a_chain_beside_others_must_hold_what_they_name() -> None:
+def test_a_chain_must_contain_the_rows_that_other_chains_name() -> None:
     rows = list(chain(None, [AuditEntry(1, f"e{number}") for number in range(4)]))
     assert verify_beside(rows, {2: rows[1].hash, 4: rows[3].hash}) == ChainIntact(4, rows[3].hash)
     gone = "another chain names it as it was, and it is gone or another one"

@@ -32,7 +32,7 @@ def test_every_filter_narrows(wanted: AuditFilter, fits: bool) -> None:
     assert wanted.matches(ENTRY) is fits
 
 
-def test_a_cef_line_is_one_line_whatever_callers_write() -> None:
+def test_a_cef_line_is_one_line_for_any_text() -> None:
     hostile = AuditEntry(0, "ev|il\nCEF:0|x", "a=b\\c\r\nact=forward", reason="\u2028x|y")
     line = cef_line(next_row(None, hostile), "1|0").decode()
     assert line.count("\n") == 1
@@ -41,7 +41,7 @@ def test_a_cef_line_is_one_line_whatever_callers_write() -> None:
     assert "reason=\\nx|y" in line
 
 
-def test_a_cef_line_names_its_fields_and_how_grave_it_is() -> None:
+def test_a_cef_line_has_fields_and_severity() -> None:
     row = next_row(None, ENTRY)
     line = cef_line(row, "1.0").decode()
     assert "|call_denied|call_denied|6|" in line

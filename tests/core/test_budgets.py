@@ -21,12 +21,12 @@ def text(value: str, **more: Any) -> dict[str, Any]:
     return {"type": "text", "text": value, **more}
 
 
-def test_a_result_within_its_limit_is_not_touched() -> None:
+def test_a_result_within_its_limit_is_unchanged() -> None:
     raw = b'{ "content" : [] , "unknown": 123456789012345678901234567890 }'
     assert truncate_result(raw, 2000) is raw
 
 
-def test_a_long_text_is_cut_and_says_so() -> None:
+def test_a_long_text_is_truncated_with_a_marker() -> None:
     cut = truncate_result(result(text("a" * 50, annotations={"audience": ["user"]}), text("b" * 9000), text("c")), 2000)
     assert len(cut) <= 2000
     value = json.loads(cut)
@@ -72,7 +72,7 @@ def test_structured_content_is_kept_where_it_fits() -> None:
         result(**{"é" * 400 + str(i): "v" for i in range(9)}, **{"x" * 400 + str(i): "v" for i in range(9)}),
     ],
 )
-def test_whatever_cannot_be_cut_is_left_out_whole(raw: bytes) -> None:
+def test_content_that_cannot_be_truncated_is_omitted(raw: bytes) -> None:
     cut = truncate_result(raw, 2000)
     assert len(cut) <= 2000
     assert "cut by the gateway" in json.loads(cut)["content"][-1]["text"]
@@ -137,7 +137,7 @@ def test_only_text_is_cut(block: bytes) -> None:
     assert [shown["text"][:22] for shown in value["content"]] == ["[This result was cut b"]
 
 
-def test_a_bucket_starts_full_refills_and_says_how_long_to_wait() -> None:
+def test_a_bucket_starts_full_refills_and_returns_the_time_to_wait() -> None:
     bucket = TokenBucket(per_second=10, burst=2)
     level, wait = take(bucket, None, 100.0)
     assert (level, wait) == (BucketLevel(1, 100.0), 0.0)
@@ -151,7 +151,7 @@ def test_a_bucket_starts_full_refills_and_says_how_long_to_wait() -> None:
     assert level.tokens == pytest.approx(1.0)
 
 
-def test_odd_clocks_and_rates_do_no_harm() -> None:
+def test_odd_clocks_and_rates_are_handled() -> None:
     level, wait = take(TokenBucket(10, 1), BucketLevel(0.0, 100.0), 50.0)
     assert level.tokens == 0.0
     assert wait == pytest.approx(0.1)
@@ -172,7 +172,7 @@ def test_no_sequence_gets_more_than_burst_plus_rate(gaps: list[float], burst: in
 
 @pytest.mark.parametrize("limit", range(1, 30))
 @pytest.mark.parametrize("among", range(1, 9))
-def test_the_shares_of_all_gateways_are_the_limit_or_one_each(limit: int, among: int) -> None:
+def test_the_shares_of_all_gateways_add_up_to_the_limit_or_are_one_each(limit: int, among: int) -> None:
     shares = [share(limit, place, among) for place in range(among)]
     assert sum(shares) == max(limit, among)
     assert max(shares) - min(shares) <= 1

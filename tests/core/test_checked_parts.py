@@ -113,6 +113,6 @@ def test_documents_beyond_the_size_are_left_to_the_scan(monkeypatch: pytest.Monk
     assert separated(body) is None
 
 
-def test_other_work_runs_between_parts() -> None:
+def test_the_event_loop_runs_between_parts() -> None:
     steps = sum(1 for _ in members_of_response(compact({"jsonrpc": "2.0", "id": 7, "result": [10**9] * 20}), 10, 1_000))
     assert steps > 5

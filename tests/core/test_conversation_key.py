@@ -10,7 +10,7 @@ KEYS = [ConversationKey("ann"), ConversationKey("ann", "laptop"), ConversationKe
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_the_name_of_a_stream_says_which_conversation_it_belongs_to(key: ConversationKey) -> None:
+def test_the_name_of_a_stream_identifies_its_conversation(key: ConversationKey) -> None:
     assert conversation_of(key.stream) == key
 
 
@@ -18,7 +18,7 @@ def test_only_a_stateful_conversation_has_a_session() -> None:
     assert [key.session_id for key in KEYS] == [None, None, "s1"]
 
 
-def test_the_named_conversations_of_a_caller_stand_together_and_apart_from_those_of_others() -> None:
+def test_the_named_conversations_of_a_caller_share_a_prefix_that_others_lack() -> None:
     after, before = streams_between("ann")
     assert all(after < key.stream < before for key in KEYS if key.name)
     assert not any(

@@ -31,7 +31,7 @@ OLD, NEW = Generation.STATEFUL, Generation.STATELESS
         (OLD, False, True, "my-agent 2", Delivery(300.0, True, ReplyForm.SENTENCE)),
     ],
 )
-def test_the_rung_follows_from_what_the_caller_declared(
+def test_the_delivery_mode_follows_from_the_declared_capabilities(
     generation: Generation, wants_tasks: bool, token: bool, client: str, delivery_mode: Delivery
 ) -> None:
     settings = DeliverySettings(clients=("my-agent*",))
@@ -44,19 +44,19 @@ def test_promotion_can_be_switched_off() -> None:
     assert off.wait_s is None
 
 
-def test_known_clients_are_found_whatever_their_case() -> None:
+def test_known_clients_are_found_in_any_case() -> None:
     assert resets_on_progress("Claude-Code/2.1")
     assert not resets_on_progress("somebody")
 
 
-def test_the_sentence_names_the_task_and_what_to_do() -> None:
+def test_the_notice_names_the_task_and_the_next_step() -> None:
     text = promoted_text("a__b", "tg_1", 45, helpers=True)
     assert "tg_1" in text
     assert "get_task_result" in text
     assert "get_task_result" not in promoted_text("a__b", "tg_1", 45, helpers=False)
 
 
-def test_a_caller_that_waits_for_people_is_told_that_nothing_ran_yet() -> None:
+def test_the_notice_of_a_held_call_states_that_nothing_ran() -> None:
     text = promoted_text("a__b", "tg_1", 45, helpers=True, page="https://gate.example/approvals/ap_1")
     assert "https://gate.example/approvals/ap_1" in text
     assert "by itself" in text

@@ -40,7 +40,7 @@ def must_have_run(evidence: Evidence) -> bool:
 
 @pytest.mark.parametrize("tool_class", ToolClass)
 @pytest.mark.parametrize("round_number", ROUNDS)
-def test_no_verdict_is_wrong_for_a_server_that_obeys_the_table(round_number: int, tool_class: ToolClass) -> None:
+def test_every_verdict_is_right_for_a_server_that_obeys_the_table(round_number: int, tool_class: ToolClass) -> None:
     """And what may have run is sent again only where the class allows it."""
     earlier = round_number > 1
     with untraced():
@@ -60,7 +60,7 @@ def test_no_verdict_is_wrong_for_a_server_that_obeys_the_table(round_number: int
                 assert tool_class is not ToolClass.ONCE, evidence
 
 
-def test_an_answer_is_never_sent_again() -> None:
+def test_a_call_with_a_response_is_never_sent_again() -> None:
     answers = [evidence for evidence in EVERYTHING if evidence.body is Body.ANSWER]
     with untraced():
         for evidence, tool_class, round_number in product(answers, ToolClass, ROUNDS):
@@ -68,7 +68,7 @@ def test_an_answer_is_never_sent_again() -> None:
             assert verdict == FailureVerdict(Executed.YES, None, answered=True)
 
 
-def test_a_ping_is_asked_for_only_while_it_could_change_the_verdict() -> None:
+def test_a_ping_is_required_only_while_it_could_change_the_verdict() -> None:
     for evidence in EVERYTHING:
         if failure_verdict(evidence).cure is Cure.ASK:
             assert evidence.status == 400
@@ -113,7 +113,7 @@ def test_the_rows_of_the_table_for_a_call_that_may_run_once(
 
 
 @pytest.mark.parametrize("tool_class", [ToolClass.READ, ToolClass.REPEATABLE, ToolClass.KEYED])
-def test_a_call_that_may_be_repeated_is_not_repeated_once_its_time_is_over(tool_class: ToolClass) -> None:
+def test_a_repeatable_call_is_not_repeated_after_its_deadline(tool_class: ToolClass) -> None:
     assert failure_verdict(Evidence(Moment.SENT), tool_class=tool_class).cure is Cure.REPEAT
     assert failure_verdict(Evidence(Moment.TIMED_OUT), tool_class=tool_class).cure is None
 

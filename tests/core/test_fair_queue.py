@@ -12,7 +12,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.fair_queue import FairQueue, QueuePlace
 
 
-def test_slots_go_to_those_who_have_the_fewest() -> None:
+def test_slots_go_to_callers_with_the_fewest() -> None:
     queue = FairQueue(slots=2)
     assert [queue.enter("greedy", f"g{i}") for i in range(4)] == [
         QueuePlace.RUNS,
@@ -30,7 +30,7 @@ def test_slots_go_to_those_who_have_the_fewest() -> None:
     assert queue.running == 0
 
 
-def test_equals_take_turns() -> None:
+def test_callers_with_equal_load_alternate() -> None:
     queue = FairQueue(slots=1)
     queue.enter("x", "x0")
     for name in ("a", "b"):
@@ -42,7 +42,7 @@ def test_equals_take_turns() -> None:
     assert order == ["a0", "b0", "a1", "b1"]
 
 
-def test_waiting_has_limits_and_says_that_nothing_ran() -> None:
+def test_the_queue_is_limited_and_a_refusal_states_executed_no() -> None:
     queue = FairQueue(slots=1, max_waiting=3, max_waiting_per_caller=2)
     queue.enter("a", 0)
     queue.enter("a", 1)
@@ -55,7 +55,7 @@ def test_waiting_has_limits_and_says_that_nothing_ran() -> None:
         queue.enter("c", 5)
 
 
-def test_a_waiting_call_may_give_up_once() -> None:
+def test_a_waiting_call_may_leave_the_queue_once() -> None:
     queue = FairQueue(slots=1)
     queue.enter("a", 0)
     queue.enter("b", 1)
@@ -67,7 +67,7 @@ def test_a_waiting_call_may_give_up_once() -> None:
     assert queue.waiting == 0
 
 
-def test_more_slots_admit_who_waits_and_fewer_stop_nobody() -> None:
+def test_more_slots_admit_waiting_calls_and_fewer_stop_none() -> None:
     queue = FairQueue(slots=1)
     queue.enter("a", 0)
     queue.enter("a", 1)
@@ -80,7 +80,7 @@ def test_more_slots_admit_who_waits_and_fewer_stop_nobody() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["enter", "leave", "abandon"])), max_size=60))
-def test_any_order_of_happenings_keeps_the_limit_and_loses_no_ticket(steps: list[tuple[str, str]]) -> None:
+def test_any_order_of_events_keeps_the_limit_and_loses_no_ticket(steps: list[tuple[str, str]]) -> None:
     queue = FairQueue(slots=2)
     running: list[tuple[str, int]] = []
     waiting: dict[int, str] = {}
@@ -103,7 +103,7 @@ def test_any_order_of_happenings_keeps_the_limit_and_loses_no_ticket(steps: list
         assert not waiting or len(running) == 2
 
 
-def test_a_line_says_beforehand_whether_it_is_full() -> None:
+def test_a_queue_reports_beforehand_whether_it_is_full() -> None:
     queue = FairQueue(slots=1, max_waiting=1)
     assert not queue.is_full_for("a")
     queue.enter("a", 0)
@@ -112,7 +112,7 @@ def test_a_line_says_beforehand_whether_it_is_full() -> None:
     assert queue.is_full_for("c")
 
 
-def test_who_leaves_without_a_slot_takes_nobodys_place_away() -> None:
+def test_leaving_without_a_slot_frees_no_slot() -> None:
     queue = FairQueue(1)
     assert queue.enter("ann", 1) is QueuePlace.RUNS
     assert queue.enter("bob", 2) is QueuePlace.WAITS
@@ -145,7 +145,7 @@ def test_a_free_slot_goes_to_the_tenant_with_the_fewest_running() -> None:
     assert queue.leave("small/c") == ["ann"]
 
 
-def test_one_tenant_does_not_fill_the_line() -> None:
+def test_one_tenant_does_not_fill_the_queue() -> None:
     queue = FairQueue(slots=1, max_waiting=10, max_waiting_per_caller=10, max_waiting_per_tenant=2)
     queue.enter("big/a", 0)
     for caller in ("big/a", "big/b"):
@@ -188,7 +188,7 @@ def _naive(running: list[str], waiting: list[tuple[str, int, int]]) -> tuple[str
         max_size=120,
     ),
 )
-def test_slots_go_where_the_rules_say(slots: int, steps: list[tuple[str, str]]) -> None:
+def test_slots_are_assigned_by_the_rules(slots: int, steps: list[tuple[str, str]]) -> None:
     queue = FairQueue(slots=slots)
     running: list[str] = []
     tickets: dict[str, list[int]] = {}

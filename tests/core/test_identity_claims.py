@@ -49,7 +49,7 @@ def test_given_audiences_replace_the_resource() -> None:
 
 
 @pytest.mark.parametrize("org", [None, 7, "", "a b", "a/b", "https:", "x" * 65])
-def test_where_tenants_are_told_apart_a_token_without_one_belongs_nowhere(org: Any) -> None:
+def test_with_tenants_a_token_without_a_tenant_is_refused(org: Any) -> None:
     with pytest.raises(TokenRefused, match="tenant"):
         identity(ClaimRules("https://i.example", tenant="org"), org=org)
 
@@ -90,12 +90,12 @@ def test_required_claims_are_required(value: Any, good: bool) -> None:
         ({"sub": "\n"}, "subject"),
     ],
 )
-def test_what_makes_no_sense_is_refused(changes: dict[str, Any], why: str) -> None:
+def test_malformed_claims_are_refused(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(TokenRefused, match=why):
         identity(**changes)
 
 
-def test_words_stand_in_lists_or_texts() -> None:
+def test_claim_values_are_lists_or_space_separated_text() -> None:
     assert strings_in("a b") == ("a b",)
     assert strings_in("a b", split=True) == ("a", "b")
     assert strings_in(["a", 1, "b"]) == ("a", "b")
@@ -117,7 +117,7 @@ def test_words_stand_in_lists_or_texts() -> None:
         (Requirement(claims=(("a", frozenset({"1"})),)), "a claim"),
     ],
 )
-def test_requirements_are_met_or_name_what_is_missing(requirement: Requirement, unmet: str | None) -> None:
+def test_requirements_are_met_or_report_what_is_missing(requirement: Requirement, unmet: str | None) -> None:
     claims = {"a": {"b": 1}, "flag": True, "list": ["x", "y"], "dotted.name": "v"}
     somebody = Identity("ann", frozenset({"sre"}), oauth_scopes=frozenset({"read"}), claims=claims)
     assert requirement.missing_group(somebody) == (unmet == "a group")
@@ -129,7 +129,7 @@ def test_requirements_are_met_or_name_what_is_missing(requirement: Requirement, 
 
 @pytest.mark.parametrize("tenant", ["", "acme"])
 @pytest.mark.parametrize("name", ["ann", "https://i.example#ann", "local:1000"])
-def test_a_principals_name_tells_its_tenant(tenant: str, name: str) -> None:
+def test_a_principals_name_contains_its_tenant(tenant: str, name: str) -> None:
     assert tenant_of(principal_name(tenant, name)) == tenant
     assert Identity("x", frozenset({"operator"})).is_operator
     assert Identity().anonymous

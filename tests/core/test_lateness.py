@@ -57,7 +57,7 @@ def test_calls_that_one_stall_made_late_are_answered(stall_s: float) -> None:
     assert max(found.waits) == pytest.approx(stall_s, abs=0.05)
 
 
-def test_stalls_that_come_now_and_then_are_no_overload() -> None:
+def test_occasional_stalls_are_no_overload() -> None:
     stalls = tuple((float(second), 0.7) for second in range(3, 60, 6))
     assert simulate(Lateness(TARGET_S), 100, 60, stalls).refused == 0
 
@@ -80,7 +80,7 @@ def test_a_queue_that_stands_is_refused_and_the_others_wait_no_longer_than_the_t
     assert len(found.waits) == pytest.approx(possible * seconds, rel=0.1)
 
 
-def test_load_that_it_can_bear_is_never_refused() -> None:
+def test_load_below_the_capacity_is_never_refused() -> None:
     assert simulate(Lateness(TARGET_S), 0.95 / WORK_S, 30).refused == 0
 
 

@@ -101,12 +101,12 @@ def test_patterns_are_values() -> None:
     assert PatternSet.of(["a", "a"]) == PatternSet.of(["a"])
 
 
-def test_sets_join() -> None:
+def test_sets_of_patterns_are_joined() -> None:
     joined = PatternSet.of(["a", "b"]) | PatternSet.of(["b", "c*"])
     assert [pattern.text for pattern in joined.patterns] == ["a", "b", "c*"]
 
 
-def test_a_glob_knows_whether_it_names_one_thing() -> None:
+def test_a_glob_reports_whether_it_is_literal() -> None:
     assert Glob.compile("files").literal
     assert not Glob.compile("files*").literal
 
@@ -139,7 +139,7 @@ def test_a_lookalike_is_one_of_the_same_kind_and_server() -> None:
     assert not drop.matches_lookalike("files", "DROP", PatternKind.PROMPT)
 
 
-def test_a_class_that_folding_turns_around_is_kept_as_it_is() -> None:
+def test_a_character_class_that_case_folding_would_reverse_is_kept() -> None:
     glob = Glob.compile("x[Z-a]")
     assert glob.matches("x_")
     assert glob.lookalike.matches("x_")

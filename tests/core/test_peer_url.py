@@ -61,7 +61,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("url", "problem"), REFUSED)
-def test_an_address_that_deceives_or_harms_is_refused_without_being_repeated(url: str, problem: str) -> None:
+def test_a_deceptive_or_harmful_url_is_refused_without_being_quoted(url: str, problem: str) -> None:
     with pytest.raises(UnsafeUrl, match=problem) as caught:
         check_peer_url(url)
     assert caught.value.error_type == "unsafe_url"
@@ -77,7 +77,7 @@ def test_an_address_that_deceives_or_harms_is_refused_without_being_repeated(url
         ("https://a-b.example.test/%41", "a-b.example.test"),
     ],
 )
-def test_a_plain_address_is_shown_without_a_warning(url: str, host: str) -> None:
+def test_an_ordinary_url_is_shown_without_a_warning(url: str, host: str) -> None:
     shown = check_peer_url(url)
     assert (shown.url, shown.host, shown.warnings) == (url, host, ())
 
@@ -98,7 +98,7 @@ def test_a_plain_address_is_shown_without_a_warning(url: str, host: str) -> None
         ("https://[::ffff:10.0.0.1]/", "[::ffff:10.0.0.1]", "private network"),
     ],
 )
-def test_a_doubtful_address_is_shown_with_a_warning(url: str, host: str, warning: str) -> None:
+def test_a_suspicious_url_is_shown_with_a_warning(url: str, host: str, warning: str) -> None:
     shown = check_peer_url(url)
     assert shown.host == host
     assert warning in " ".join(shown.warnings)
@@ -107,13 +107,13 @@ def test_a_doubtful_address_is_shown_with_a_warning(url: str, host: str, warning
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:8080/x", "http://localhost/x", "http://[::1]/x", "http://a.localhost/"]
 )
-def test_this_machine_may_be_allowed(url: str) -> None:
+def test_loopback_may_be_allowed(url: str) -> None:
     assert check_peer_url(url, allow_loopback=True).url == url
     with pytest.raises(UnsafeUrl):
         check_peer_url(url)
 
 
-def test_allowing_this_machine_allows_no_other() -> None:
+def test_allowing_loopback_allows_no_other_address() -> None:
     for url in ("http://example.test/", "http://10.0.0.1/", "http://localhost.example.test/"):
         with pytest.raises(UnsafeUrl):
             check_peer_url(url, allow_loopback=True)

@@ -19,9 +19,9 @@ from taskgate.core.text.plain_text import visible
         ("tag \U000e0041", "tag \\U000e0041"),
     ],
 )
-def test_what_cannot_be_seen_is_shown(text: str, shown: str) -> None:
+def test_invisible_characters_are_escaped(text: str, shown: str) -> None:
     assert visible(text) == shown
 
 
-def test_a_line_of_a_log_stays_one_line() -> None:
+def test_a_log_line_stays_one_line() -> None:
     assert visible("a\nb", keep="") == "a\\u000ab"

@@ -18,7 +18,7 @@ def test_a_burst_passes_and_then_ten_a_second() -> None:
     assert 20 + 95 <= sent <= 20 + 101
 
 
-def test_the_latest_of_what_is_held_wins_when_its_time_comes() -> None:
+def test_the_latest_delayed_update_is_sent() -> None:
     flow = ProgressFlow(TokenBucket(10, 1))
     assert flow.offer(ProgressUpdate(1), 0.0) == (ProgressUpdate(1), None)
     nothing, when = flow.offer(ProgressUpdate(2), 0.0)
@@ -39,7 +39,7 @@ def test_values_that_do_not_increase_pass_unchanged() -> None:
     assert heartbeat.progress > 5
 
 
-def test_the_last_update_is_given_at_the_end_and_nothing_after_it() -> None:
+def test_the_last_update_is_sent_at_the_end_and_nothing_after_it() -> None:
     flow = ProgressFlow(TokenBucket(1, 1))
     flow.offer(ProgressUpdate(1), 0.0)
     flow.offer(ProgressUpdate(2), 0.0)

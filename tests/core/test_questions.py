@@ -42,34 +42,34 @@ from taskgate.core.wire import Raw
         ({"elicitation": {"url": {}}}, ELICIT, {"mode": "url"}, True),
     ],
 )
-def test_a_caller_is_asked_only_what_it_declared(
+def test_a_caller_gets_only_questions_that_it_declared(
     capabilities: dict[str, Any], method: str, params: dict[str, Any], able: bool
 ) -> None:
     assert can_answer(capabilities, method, params) is able
 
 
-def test_bare_params_lose_what_belongs_to_the_other_generation() -> None:
+def test_plain_params_lose_fields_of_the_other_generation() -> None:
     params = Raw(b'{"message":"m","_meta":{"x":1},"task":{},"elicitationId":"e"}')
     assert json.loads(bytes(bare_params(params, drop=("elicitationId",)))) == {"message": "m"}
     assert bytes(bare_params(None)) == b"{}"
 
 
-def test_a_question_decodes_to_an_object_whatever_it_holds() -> None:
+def test_any_question_decodes_to_an_object() -> None:
     assert Question(ELICIT, Raw(b'{"a":1}'), "s").decoded() == {"a": 1}
     assert Question(ELICIT, Raw(b"[]"), "s").decoded() == {}
     assert Question(ELICIT, None, "s").decoded() == {}
 
 
-def test_an_unsupported_question_says_so() -> None:
+def test_an_unsupported_question_is_an_error() -> None:
     assert json.loads(not_supported(SAMPLE).error or b"{}")["code"] == -32600
 
 
-def test_a_question_that_nobody_answered_is_cancelled_if_it_can_be_and_an_error_if_not() -> None:
+def test_an_unanswered_question_is_cancelled_if_possible_and_otherwise_an_error() -> None:
     assert json.loads(unanswered(ELICIT).result or b"{}") == {"action": "cancel"}
     assert json.loads(unanswered(ROOTS).error or b"{}")["code"] == -32603
 
 
-def test_a_related_task_can_be_taken_out_again() -> None:
+def test_a_related_task_can_be_removed() -> None:
     params = Raw(b'{"_meta":{"k":1,"z":2}}')
     assert json.loads(bytes(without_related_task(params, "k"))) == {"_meta": {"z": 2}}
 
@@ -90,9 +90,7 @@ def test_a_model_that_answers_is_declared_once() -> None:
         (SAMPLE, b'{"mode":"url"}', False),
     ],
 )
-def test_only_an_elicitation_in_url_mode_wants_an_address_opened(
-    method: str, params: bytes | None, expected: bool
-) -> None:
+def test_only_an_elicitation_in_url_mode_has_a_url(method: str, params: bytes | None, expected: bool) -> None:
     assert Question(method, Raw(params) if params is not None else None, "docs").is_url is expected
 
 
@@ -106,7 +104,7 @@ def test_only_an_elicitation_in_url_mode_wants_an_address_opened(
         (Answer(error=b"{}"), False),
     ],
 )
-def test_only_a_clear_yes_is_a_yes(answer: Answer, expected: bool) -> None:
+def test_only_an_explicit_acceptance_counts(answer: Answer, expected: bool) -> None:
     assert accepted(answer) is expected
 
 
@@ -114,6 +112,6 @@ def test_only_a_clear_yes_is_a_yes(answer: Answer, expected: bool) -> None:
     ("method", "params", "expected"),
     [(ELICIT, b'{"elicitations":[]}', True), (ELICIT, b'{"elicitations":1}', False), (SAMPLE, b"{}", False)],
 )
-def test_a_list_of_elicitations_is_told_apart_from_a_form(method: str, params: bytes, expected: bool) -> None:
+def test_a_list_of_elicitations_is_distinguished_from_a_form(method: str, params: bytes, expected: bool) -> None:
     assert Question(method, Raw(params), "docs").is_list is expected
     assert b"-32602" in (no_list_form().error or b"")

@@ -10,13 +10,13 @@ from taskgate.core.readiness import judge_readiness
 
 
 @pytest.mark.parametrize(("serving", "shared", "passthrough"), itertools.product([False, True], repeat=3))
-def test_with_a_store_a_gateway_is_ready_while_it_serves(serving: bool, shared: bool, passthrough: bool) -> None:
+def test_a_gateway_with_its_store_is_ready_while_it_serves(serving: bool, shared: bool, passthrough: bool) -> None:
     found = judge_readiness(serving=serving, store_away=False, shared=shared, passthrough=passthrough)
     assert (found.ready, found.degraded) == (serving, ())
 
 
 @pytest.mark.parametrize(("serving", "shared", "passthrough"), itertools.product([False, True], repeat=3))
-def test_without_its_store_it_is_ready_only_where_plain_calls_go_on(
+def test_a_gateway_without_its_store_is_ready_only_with_passthrough(
     serving: bool, shared: bool, passthrough: bool
 ) -> None:
     found = judge_readiness(serving=serving, store_away=True, shared=shared, passthrough=passthrough)

@@ -6,7 +6,7 @@ from taskgate.core import repeated_lines
 from taskgate.core.repeated_lines import BURST, MAX_SOURCES, RepeatedLines, SuppressedLines
 
 
-def test_first_lines_pass_then_one_a_second_which_says_how_many_were_left_out() -> None:
+def test_first_lines_pass_then_one_a_second_with_the_number_omitted() -> None:
     lines = RepeatedLines()
     passed = [lines.passes("a", "error", "broken", 0.0) for _ in range(BURST + 10)]
     assert passed == [0] * BURST + [None] * 10
@@ -22,7 +22,7 @@ def test_other_sources_are_counted_separately() -> None:
     assert lines.passes("b", "error", "broken", 0.0) == 0
 
 
-def test_what_was_left_out_is_reported_when_no_line_follows() -> None:
+def test_omitted_lines_are_reported_when_no_line_follows() -> None:
     lines = RepeatedLines()
     for number in range(BURST + 3):
         lines.passes("a", "warning", f"line {number}", 0.0)
@@ -31,7 +31,7 @@ def test_what_was_left_out_is_reported_when_no_line_follows() -> None:
     assert lines.reports(9.0) == []
 
 
-def test_everything_left_out_is_reported_at_the_end() -> None:
+def test_all_omitted_lines_are_reported_at_the_end() -> None:
     lines = RepeatedLines()
     for _ in range(BURST + 2):
         lines.passes("a", "error", "broken", 0.0)

@@ -10,7 +10,7 @@ from taskgate.core.return_path import MAX_PATH, safe_return
 @pytest.mark.parametrize(
     "path", ["/", "/approvals", "/approvals?all=1&after=12:ab", "/elicitations/Ab_c-1", "/approvals/x?full=1"]
 )
-def test_a_path_of_ours_is_returned_to(path: str) -> None:
+def test_a_path_of_the_console_is_accepted(path: str) -> None:
     assert safe_return(path) == path
 
 
@@ -38,5 +38,5 @@ def test_a_path_of_ours_is_returned_to(path: str) -> None:
         "/approvals\n",
     ],
 )
-def test_anything_else_is_not(wish: str | None) -> None:
+def test_other_return_paths_are_refused(wish: str | None) -> None:
     assert safe_return(wish) is None

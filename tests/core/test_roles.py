@@ -55,7 +55,7 @@ def test_roles_add_up_and_groups_give_nothing() -> None:
     assert {role.value for role in Role} == set(TABLE) - {"sre"}
 
 
-def test_an_approver_sees_and_a_viewer_decides_nothing() -> None:
+def test_an_approver_may_view_and_a_viewer_may_not_decide() -> None:
     assert may_decide(Workflow("w"), binding("agent"), Approver("v", frozenset({"viewer"}))) is Refusal.NOT_AN_APPROVER
     assert may_decide(Workflow("w"), binding("agent"), Approver("a", frozenset({"admin"}))) is None
 
@@ -70,7 +70,7 @@ def test_a_workflow_names_groups_and_a_role_is_no_group() -> None:
 
 @pytest.mark.parametrize("asked_as", sorted(ANN_IS))
 @pytest.mark.parametrize("decides_as", sorted(ANN_IS))
-def test_nobody_approves_their_own_call_under_another_name(asked_as: str, decides_as: str) -> None:
+def test_a_person_cannot_approve_their_own_call_under_another_name(asked_as: str, decides_as: str) -> None:
     assert may_decide(Workflow("w"), binding(asked_as), ann(decides_as)) is Refusal.OWN_CALL
 
 
@@ -102,7 +102,7 @@ def test_two_votes_of_one_person_are_one() -> None:
     assert not covers(grant, TWO, binding("agent"), merged, 5)
 
 
-def test_a_workflow_may_ask_for_a_fresh_login_to_approve_but_not_to_deny() -> None:
+def test_a_workflow_may_require_a_fresh_login_to_approve_but_not_to_deny() -> None:
     careful = Workflow("w", max_auth_age_s=60)
     asked = open_approval("ap", careful, "r", binding("agent"), 0)
 
@@ -133,13 +133,13 @@ def test_a_workflow_may_ask_for_a_fresh_login_to_approve_but_not_to_deny() -> No
         ("slack:U1", ("slack:U1", "acme/ann"), "acme/agent", True),
     ],
 )
-def test_people_reach_their_own_tenant_and_those_of_none_everybody(
+def test_a_person_may_access_their_tenant_and_without_a_tenant_all(
     who: str, identities: tuple[str, ...], principal: str, reached: bool
 ) -> None:
     viewer = Approver(who, frozenset({"viewer"}), identities=frozenset(identities))
     assert viewer.reaches(principal) is viewer.may_see_data_of(principal) is reached
 
 
-def test_without_a_role_only_what_is_ones_own_is_seen() -> None:
+def test_without_a_role_only_own_data_is_visible() -> None:
     assert Approver("acme/ann").may_see_data_of("acme/ann")
     assert not Approver("acme/ann").may_see_data_of("acme/agent")

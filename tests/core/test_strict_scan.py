@@ -73,7 +73,7 @@ def slice_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(strict_scan, "_TEXT_BYTES", request.param)
 
 
-def test_members_and_elements_are_found_where_they_stand() -> None:
+def test_members_and_elements_are_found_by_position() -> None:
     def scanned(body: bytes) -> StrictScan:
         scan = StrictScan(body, 8, 50)
         while not scan.step():
@@ -256,7 +256,7 @@ def test_batches_are_read_alike() -> None:
         assert read == outcome(reader.read_batch, body)
 
 
-def test_what_is_read_in_one_go() -> None:
+def test_small_documents_are_parsed_in_one_step() -> None:
     assert reads_quickly(b"[" + b"{}," * 5_000 + b"0]")
     assert reads_quickly(b'"' + b"x" * 200_000 + b'"')
     assert not reads_quickly(b'"' + b"x" * 300_000 + b'"')

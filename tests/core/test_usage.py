@@ -26,7 +26,7 @@ def test_the_tenant_comes_from_the_principal() -> None:
     assert with_tenant(row).tenant == "acme"
 
 
-def test_rows_are_added_up_by_what_is_asked_for() -> None:
+def test_rows_are_summed_by_the_requested_dimensions() -> None:
     assert summed([ANN, BOB], ("server",)) == [UsageRow("", "", "files", "", 8, 1, 2.0, 11, 22, 0.25, "")]
     assert [row.principal for row in summed([ANN, BOB], ("principal",))] == ["acme/bob", "acme/ann"]
     assert [row.day for row in summed([BOB, ANN], ("day", "tenant"))] == ["2026-01-01", "2026-01-02"]
@@ -35,12 +35,12 @@ def test_rows_are_added_up_by_what_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("by", [(), ("nothing",)])
-def test_only_what_there_is_can_be_asked_for(by: tuple[str, ...]) -> None:
+def test_unknown_dimensions_are_refused(by: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="day, principal"):
         summed([ANN], by)
 
 
-def test_csv_is_no_formula() -> None:
+def test_csv_cells_of_usage_are_no_formulas() -> None:
     hostile = UsageRow("2026-01-01", '=cmd|"x"', "-files", 'a,"b"\r\n', 1, 0, 0.1)
     rows = list(csv.reader(io.StringIO(as_csv([hostile, ANN]), newline="")))
     assert rows[0][:3] == ["day", "principal", "tenant"]

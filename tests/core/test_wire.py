@@ -64,12 +64,12 @@ def test_json_that_two_parsers_may_read_differently_is_refused(body: bytes, reas
     assert reason in refused.value.message
 
 
-def test_a_surrogate_pair_and_an_escaped_backslash_are_fine() -> None:
+def test_a_surrogate_pair_and_an_escaped_backslash_are_accepted() -> None:
     assert wire.parse_strictly(b'{"a":"\\ud83d\\ude00"}') == {"a": "\U0001f600"}
     assert wire.parse_strictly(b'{"a":"\\\\ud800"}') == {"a": "\\ud800"}
 
 
-def test_many_small_objects_within_the_limits_are_fine() -> None:
+def test_many_small_objects_within_the_limits_are_accepted() -> None:
     body = json.dumps([{"a": [1]}] * 100).encode()
     assert len(wire.parse_strictly(body)) == 100
 
@@ -101,7 +101,7 @@ def test_the_limits_are_those_of_the_reader_and_may_change() -> None:
         reader.read(body)
 
 
-def test_what_a_generous_reader_let_in_can_be_read_again_in_parts() -> None:
+def test_a_message_accepted_with_higher_limits_can_be_parsed_again_in_parts() -> None:
     body = b'{"jsonrpc":"2.0","method":"n","params":{"a":' + b"[" * 190 + b"]" * 190 + b"}}"
     message = wire.MessageReader(max_depth=200).read(body)
     assert wire.parse_strictly(bytes(message.raw_params or b"")) == message.params
@@ -128,9 +128,7 @@ def test_what_a_generous_reader_let_in_can_be_read_again_in_parts() -> None:
         (b'{"jsonrpc":"2.0","id":1,"error":{"code":"x","message":"y"}}', "an error is an object", b"1"),
     ],
 )
-def test_what_is_not_a_message_is_refused_with_the_id_if_it_can_be_read(
-    body: bytes, reason: str, echoed: bytes | None
-) -> None:
+def test_an_invalid_message_is_refused_with_its_id_if_readable(body: bytes, reason: str, echoed: bytes | None) -> None:
     with pytest.raises(InvalidMessage) as refused:
         READER.read(body)
     assert reason in refused.value.message
@@ -144,7 +142,7 @@ def test_a_batch_is_read_message_by_message() -> None:
     assert not wire.is_batch(b"{}")
 
 
-def test_only_a_response_is_read_where_a_response_is_due() -> None:
+def test_only_a_response_is_accepted_where_one_is_expected() -> None:
     response = READER.read_response(b'{"jsonrpc":"2.0","id":1,"result":{"a":1}}')
     assert response is not None
     assert (response.id, bytes(response.raw_result or b"")) == (b"1", b'{"a":1}')
@@ -198,7 +196,7 @@ PIECES = st.sampled_from([*WORDS.split(), b" ", b'"\xc3\xa9"', b'"\xed\xa0\x80"'
 
 
 @given(st.lists(PIECES, max_size=12).map(b"".join))
-def test_the_quick_reading_accepts_nothing_that_the_slow_one_refuses_and_reads_the_same(body: bytes) -> None:
+def test_the_fast_parser_accepts_nothing_that_the_slow_one_refuses(body: bytes) -> None:
     try:
         value = wire.parse_strictly(body)
     except MalformedJson:
@@ -207,7 +205,7 @@ def test_the_quick_reading_accepts_nothing_that_the_slow_one_refuses_and_reads_t
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=5))
-def test_what_programs_write_is_read_whichever_way_they_write_it(value: dict[str, Any]) -> None:
+def test_messages_in_any_valid_formatting_are_parsed(value: dict[str, Any]) -> None:
     for body in (
         wire.encode(value),
         json.dumps(value).encode(),
@@ -230,7 +228,7 @@ def test_depth_is_limited_however_long_the_text_around_it_is(filling: str, openi
                 wire.parse_strictly(body, 64)
 
 
-def test_many_openings_in_a_long_text_are_no_depth() -> None:
+def test_brackets_in_a_long_text_are_no_depth() -> None:
     assert wire.parse_strictly(wire.encode({"text": "{[" * 2000, "list": [[], {}] * 40}))["text"].startswith("{[")
 
 

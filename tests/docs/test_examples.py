@@ -71,7 +71,7 @@ def gateway() -> Iterator[Gateway]:
 
 
 @pytest.mark.parametrize("block", EVERYTHING, ids=str)
-def test_a_block_says_what_it_is_and_can_be_read(block: Block) -> None:
+def test_a_code_block_has_a_language_and_can_be_parsed(block: Block) -> None:
     assert block.language in LANGUAGES, f"{block}: say which language this is; text is for what is only looked at"
     if block.marker.startswith("not run"):
         assert block.not_run is not None, f"{block}: say why: <!-- example: not run, REASON -->"
@@ -92,7 +92,7 @@ def test_a_block_says_what_it_is_and_can_be_read(block: Block) -> None:
 
 
 @pytest.mark.parametrize("document", documents())
-def test_commands_stand_in_fenced_blocks_where_they_are_run(document: str) -> None:
+def test_commands_are_in_fenced_blocks_that_are_run(document: str) -> None:
     hidden = re.findall(r"^ {4,}(?:\$ |taskgate |curl |pip ).*$", without_blocks(document), re.MULTILINE)
     assert not hidden, f"{document}: put them into a console block: {hidden}"
 

@@ -79,11 +79,11 @@ def test_every_decision_is_in_their_table() -> None:
     assert {note for note in notes if f"]({note})" not in table} == set()
 
 
-def test_the_pages_are_sorted_into_the_four_kinds() -> None:
+def test_the_pages_are_grouped_by_the_four_kinds() -> None:
     assert [next(iter(part)) for part in navigation()] == KINDS
 
 
-def test_the_lock_names_no_index() -> None:
+def test_the_lock_file_names_no_package_index() -> None:
     for name in ("runtime.txt", "dev.txt"):
         text = (ROOT / "requirements" / name).read_text()
         assert not re.search(r"://|^\s*-{1,2}(i|f|index-url|extra-index-url|find-links)\b", text, re.M)

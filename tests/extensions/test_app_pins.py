@@ -86,7 +86,7 @@ async def test_a_spelling_of_a_quarantined_address_is_refused_too() -> None:
 
 
 @seam
-async def test_content_is_pinned_when_it_is_first_declared_not_when_it_is_first_read() -> None:
+async def test_content_is_pinned_at_its_declaration() -> None:
     server = board()
     async with Gateway({"pins": "enforce"}, {"board": server}) as gate:
         await gate.advance(1)
@@ -96,7 +96,7 @@ async def test_content_is_pinned_when_it_is_first_declared_not_when_it_is_first_
 
 
 @seam
-async def test_a_server_that_takes_its_change_back_is_shown_again() -> None:
+async def test_reverted_content_is_shown_again() -> None:
     server = board()
     async with Gateway({"pins": "enforce", "limits": {"list_max_age": "10s"}}, {"board": server}) as gate:
         caller = await gate.caller("2025")
@@ -156,7 +156,7 @@ async def test_with_off_nothing_is_read_or_compared() -> None:
 
 
 @seam
-async def test_with_strict_a_new_interface_waits_for_a_person() -> None:
+async def test_with_strict_a_new_interface_waits_for_acceptance() -> None:
     server = board()
     async with Gateway({"pins": "strict"}, {"board": server}) as gate:
         await gate.advance(1)

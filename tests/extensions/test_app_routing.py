@@ -80,7 +80,7 @@ async def test_colliding_addresses_are_rewritten_and_lead_to_their_servers(gener
 
 
 @seam
-async def test_an_address_that_was_handed_out_stays_its_servers() -> None:
+async def test_an_address_that_was_handed_out_stays_with_its_server() -> None:
     """A client may hold it: a server that comes later with the same address must not take its place."""
     one, two = AppServer(), AppServer()
     one.app("show", "ui://app/main.html", "one")
@@ -122,7 +122,7 @@ async def test_no_server_can_take_another_servers_or_the_gateways_address() -> N
 
 @BOTH
 @seam
-async def test_a_rewritten_resource_is_followed_under_its_shown_address(generation: str) -> None:
+async def test_a_rewritten_resource_is_subscribed_by_its_shown_address(generation: str) -> None:
     one, two = AppServer(listed=True), AppServer(listed=True)
     one.app("show", "ui://app/main.html")
     two.app("show", "ui://app/main.html")

@@ -81,7 +81,7 @@ async def test_in_the_facade_only_tools_for_apps_are_called_directly() -> None:
 
 
 @seam
-async def test_an_own_name_that_two_servers_with_apps_have_means_neither() -> None:
+async def test_an_own_name_of_two_servers_with_apps_is_refused() -> None:
     one, two = board(), board()
     async with Gateway({}, {"one": one, "two": two}) as gate:
         caller = await gate.caller("2025")

@@ -136,7 +136,7 @@ async def test_an_app_calls_tools_that_are_only_for_apps(chromium: Chromium, tmp
 
 
 @pytest.mark.long
-async def test_two_servers_with_one_address_are_told_apart(chromium: Chromium, tmp_path: Path) -> None:
+async def test_two_servers_with_one_address_are_distinguished(chromium: Chromium, tmp_path: Path) -> None:
     """Both examples use `ui://get-time/mcp-app.html` and the tool `get-time`."""
     async with a_host(chromium, tmp_path, VANILLA, PREACT) as host:
         pages = {}

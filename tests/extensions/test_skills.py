@@ -217,7 +217,7 @@ async def test_a_file_that_is_not_what_the_entry_lists_is_not_handed_out(generat
 
 
 @seam
-async def test_a_file_that_is_newer_than_the_list_is_handed_out_once_its_entry_says_so() -> None:
+async def test_a_file_newer_than_the_list_is_returned_after_its_entry_is_updated() -> None:
     server = refunds()
     async with Gateway({}, {"one": server}) as gate:
         caller = await gate.caller("2026")

@@ -56,7 +56,7 @@ def names(tools: list[dict[str, Any]]) -> set[str]:
     ],
 )
 @seam
-async def test_the_setting_says_which_tools_have_the_card(mode: str, session: set[str], stateless: set[str]) -> None:
+async def test_the_setting_selects_the_tools_with_a_card(mode: str, session: set[str], stateless: set[str]) -> None:
     async with Gateway({**HELD, "apps": {"task_card": mode}}, {"notes": notes()}) as gate:
         host = await gate.caller("2025", capabilities=RENDERS_APPS)
         assert cards(await host.tools()) == session
@@ -89,7 +89,7 @@ async def test_a_tool_with_an_interface_of_its_own_keeps_it() -> None:
 
 
 @seam
-async def test_a_host_that_knows_tasks_is_shown_what_the_card_calls() -> None:
+async def test_a_host_with_tasks_lists_the_tools_of_the_card() -> None:
     async with Gateway({}, {"notes": notes()}) as gate:
         caller = await gate.caller("2025", capabilities={**RENDERS_APPS, **TASKS})
         tools = {tool["name"]: tool for tool in await caller.tools()}
@@ -170,7 +170,7 @@ async def test_the_card_calls_two_tools_and_nothing_else() -> None:
 
 @BOTH
 @seam
-async def test_show_tasks_tells_state_progress_and_result(generation: str) -> None:
+async def test_show_tasks_returns_state_progress_and_result(generation: str) -> None:
     async with Gateway({"public_url": "https://gate.example"}, {"notes": notes()}) as gate:
         caller = await gate.caller(generation, capabilities=RENDERS_APPS)
         meta = {"taskgate/client": "one"} if generation == "2026" else {}
@@ -190,7 +190,7 @@ async def test_show_tasks_tells_state_progress_and_result(generation: str) -> No
 
 
 @seam
-async def test_show_tasks_tells_of_a_held_call_and_its_question() -> None:
+async def test_show_tasks_returns_a_held_call_and_its_question() -> None:
     server = notes()
 
     @server.tool("ask")

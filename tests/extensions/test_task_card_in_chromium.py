@@ -121,7 +121,7 @@ async def test_a_plain_result_closes_the_card(chromium: Chromium, tmp_path: Path
         assert all(height == 0 for height in seen["heights"])
 
 
-async def test_a_server_cannot_put_words_into_the_card(chromium: Chromium, tmp_path: Path) -> None:
+async def test_text_of_a_server_cannot_change_the_card(chromium: Chromium, tmp_path: Path) -> None:
     """A result that looks like our notice leads to the gateway's own answer about that id, and to nothing of the server's."""
     async with a_stage(chromium, tmp_path) as (_gateway, host):
         await host.connect("gate")

@@ -25,7 +25,7 @@ async def done(call: Call) -> str:
 
 
 @seam
-async def test_a_session_is_of_no_use_to_another_principal() -> None:
+async def test_a_session_is_refused_for_another_principal() -> None:
     server = Upstream("2025", tools={"t": done})
     async with Gateway(TOKENS, {"far": server}) as gate:
         ann = await gate.caller("2025", token=token_of("ann"))
@@ -42,7 +42,7 @@ async def test_a_session_is_of_no_use_to_another_principal() -> None:
 
 
 @seam
-async def test_a_request_state_is_of_no_use_to_another_principal() -> None:
+async def test_a_request_state_is_refused_for_another_principal() -> None:
     server, states = Upstream("2026"), list[Any]()
 
     async def asks(call: Call) -> str:
@@ -67,7 +67,7 @@ async def test_a_request_state_is_of_no_use_to_another_principal() -> None:
 
 
 @seam
-async def test_a_task_in_line_is_not_sent_to_a_tool_that_was_quarantined_meanwhile() -> None:
+async def test_a_queued_task_is_not_sent_to_a_quarantined_tool() -> None:
     server = Upstream("2025")
 
     async def slow(call: Call) -> str:

@@ -29,12 +29,12 @@ def part(way: str) -> slice:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-def test_what_callers_are_told_agrees_with_the_ledger(generation: str, way: str) -> None:
+def test_reported_executed_agrees_with_the_ledger_of_the_server(generation: str, way: str) -> None:
     wrong = run(lambda: Stage(generation, way, cases(generation)[part(way)]).run())
     assert not wrong, "\n".join(wrong[:20])
 
 
-def test_the_judge_notices_a_server_that_breaks_the_table() -> None:
+def test_the_checker_detects_a_server_that_violates_the_table() -> None:
     """A server that executes a call and then answers 403 defeats any table; the ledger shows it."""
     wrong = run(lambda: Stage("2025", "plain", [Case(Fault(403, "nothing", True), "once")]).run())
     assert any("told `no`, and it ran 1 times" in line for line in wrong)

@@ -11,13 +11,13 @@ from tests.seam import run
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-def test_what_callers_are_told_agrees_with_the_ledger_of_a_child(generation: str, way: str, tmp_path: Path) -> None:
+def test_reported_executed_agrees_with_the_ledger_of_a_stdio_server(generation: str, way: str, tmp_path: Path) -> None:
     some = list(cases(generation))[2 * WAYS.index(way) :: 7]
     wrong = run(lambda: ChildStage(generation, way, some, tmp_path).run())
     assert not wrong, "\n".join(wrong[:20])
 
 
-def test_the_judge_notices_a_call_that_never_arrived(tmp_path: Path) -> None:
+def test_the_checker_detects_a_lost_call(tmp_path: Path) -> None:
     stage = ChildStage("2025", "plain", [], tmp_path)
     told = {"error": {"code": -32603, "message": "x", "data": {"executed": "no"}}}
     found = list(stage._judge(0, Case("exit", False, "once"), told))

@@ -85,7 +85,7 @@ async def test_a_restored_backup_runs_nothing_twice_that_may_run_once(tmp_path: 
 
 
 @seam
-async def test_a_crash_is_not_taken_for_a_restored_backup() -> None:
+async def test_a_crash_is_not_treated_as_a_restored_backup() -> None:
     server = Upstream("2025", tools={"once": done})
     async with Gateway({}, {"far": server}) as gate:
         caller = await gate.caller("2025")
@@ -163,7 +163,7 @@ def a_grant(now_ms: int) -> Grant:
         (b"00000000000000000007 00000000000000000004\n", True),
     ],
 )
-def test_the_mark_is_ahead_of_a_database_that_has_less(tmp_path: Path, left: bytes | None, is_ahead: bool) -> None:
+def test_the_store_mark_is_newer_than_a_restored_database(tmp_path: Path, left: bytes | None, is_ahead: bool) -> None:
     database = tmp_path / "taskgate.db"
     if left is not None:
         (tmp_path / "taskgate.db.known").write_bytes(left)
@@ -174,7 +174,7 @@ def test_a_new_or_upgraded_store_needs_no_mark(tmp_path: Path) -> None:
     assert not LastKnown(tmp_path / "taskgate.db", StoreMark(7, 3), expected=False).is_ahead
 
 
-async def test_the_mark_of_a_life_is_synced_with_its_folder_before_the_store_is_used(
+async def test_the_store_mark_is_synced_with_its_folder_before_the_store_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[tuple[Path, bytes]] = []
@@ -191,7 +191,7 @@ async def test_the_mark_of_a_life_is_synced_with_its_folder_before_the_store_is_
         await store.close()
 
 
-async def test_a_start_that_ends_before_it_dealt_with_a_restored_store_leaves_it_to_the_next(tmp_path: Path) -> None:
+async def test_a_restored_store_is_handled_by_the_next_start_after_an_aborted_one(tmp_path: Path) -> None:
     path = tmp_path / "taskgate.db"
     await open_store(path).close()
     (tmp_path / "taskgate.db.known").unlink()

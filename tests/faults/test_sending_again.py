@@ -72,9 +72,7 @@ async def result_of(caller: Any, task_id: str, seconds: float = 3000) -> dict[st
 @pytest.mark.parametrize("way", ["plain", "task"])
 @pytest.mark.parametrize("server_type", [Upstream, Forgetful])
 @seam
-async def test_a_lost_session_is_noticed_and_the_call_is_sent_in_a_new_one(
-    server_type: type[Upstream], way: str
-) -> None:
+async def test_a_call_in_a_lost_session_is_sent_in_a_new_one(server_type: type[Upstream], way: str) -> None:
     server = server_type("2025", tools={"t": done})
     async with Gateway({}, {"far": server}) as gate:
         caller = await gate.caller("2025")
@@ -89,7 +87,7 @@ async def test_a_lost_session_is_noticed_and_the_call_is_sent_in_a_new_one(
 
 
 @seam
-async def test_a_400_in_a_session_that_is_known_is_in_doubt_and_not_sent_again() -> None:
+async def test_a_400_in_a_known_session_is_not_sent_again() -> None:
     server = Upstream("2025")
 
     async def refuses(call: Call) -> None:
@@ -280,7 +278,7 @@ async def test_input_required_without_questions_fails_at_once(way: str) -> None:
 
 
 @seam
-async def test_answers_survive_a_server_outage_and_are_asked_once() -> None:
+async def test_answers_survive_a_server_outage_and_each_question_is_sent_once() -> None:
     server = Asking()
     async with Gateway({}, {"far": server}) as gate:
         caller = await gate.caller("2025", capabilities=ASKABLE, answers={"elicitation/create": server.goes_away})
@@ -366,7 +364,7 @@ async def test_too_large_result_reports_executed_and_is_not_retried(stream: bool
 
 
 @seam
-async def test_at_a_drain_what_waits_in_line_was_not_executed_and_queued_tasks_are_kept_for_the_next_start() -> None:
+async def test_a_drain_refuses_queued_calls_as_not_executed_and_keeps_queued_tasks() -> None:
     server = Upstream("2025")
 
     async def slow(call: Call) -> str:

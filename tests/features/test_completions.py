@@ -40,7 +40,7 @@ async def test_a_prompt_is_completed_by_its_owner_and_unknown_members_pass(gatew
         }
 
 
-async def test_a_command_is_a_prompt_and_else_a_tool(gateway: Gateway) -> None:
+async def test_a_command_reference_is_a_prompt_or_else_a_tool(gateway: Gateway) -> None:
     async with session(gateway) as caller:
         as_prompt = await completed(caller, {"type": "ref/command", "name": "greet"}, "city", "Pra")
         as_tool = await completed(caller, {"type": "ref/command", "name": "weather"}, "city", "Pra")
@@ -67,7 +67,7 @@ async def test_tool_arguments_are_completed_from_their_schema(
         assert found == {"values": values, "total": len(values), "hasMore": False}
 
 
-async def test_a_template_is_completed_with_what_listed_resources_hold(gateway: Gateway) -> None:
+async def test_a_template_is_completed_from_listed_resources(gateway: Gateway) -> None:
     async with session(gateway) as caller:
         found = await completed(caller, {"type": "ref/resource", "uri": "notes://{name}"}, "name", "alp")
         assert found["values"] == ["alpha", "alphabet"]
@@ -91,7 +91,7 @@ async def test_values_used_before_come_first_and_only_for_the_same_caller(gatewa
         assert (await completed(other, tool("weather"), "note", "qu"))["values"] == []
 
 
-async def test_arguments_already_given_decide_between_equals(gateway: Gateway) -> None:
+async def test_given_arguments_rank_equal_suggestions(gateway: Gateway) -> None:
     async with session(gateway) as caller:
         await caller.call("weather", {"city": "Paris", "note": "from the north"})
         await caller.call("weather", {"city": "Berlin", "note": "from the south"})
@@ -99,7 +99,7 @@ async def test_arguments_already_given_decide_between_equals(gateway: Gateway) -
         assert given["values"] == ["from the north", "from the south"]
 
 
-async def test_a_stateless_caller_gets_a_whole_result(gateway: Gateway) -> None:
+async def test_a_stateless_completion_has_a_complete_result(gateway: Gateway) -> None:
     async with stateless(gateway) as caller:
         params = {"ref": tool("weather"), "argument": {"name": "city", "value": "Ber"}}
         result = await caller.ask("completion/complete", params)

@@ -82,7 +82,7 @@ async def in_flight(caller: WireClient, tool: str, number: int, **more: Any) -> 
 
 
 @pytest.mark.parametrize("tool", ["wait", "stubborn"])
-async def test_a_cancel_reaches_the_server_and_late_answers_reach_nobody(gateway: Gateway, tool: str) -> None:
+async def test_a_cancellation_reaches_the_server_and_late_responses_are_dropped(gateway: Gateway, tool: str) -> None:
     async with session(gateway) as caller:
         call = await in_flight(caller, tool, 901)
         await caller.notify("notifications/cancelled", {"requestId": 901, "reason": "enough", "timestamp": 1})
@@ -156,7 +156,9 @@ async def test_requests_cancel_is_idempotent(gateway: Gateway) -> None:
         ({"requestId": 907}, "invalid_params", "A request cannot cancel itself."),
     ],
 )
-async def test_what_cannot_be_cancelled_is_told(gateway: Gateway, params: dict[str, Any], kind: str, said: str) -> None:
+async def test_requests_that_cannot_be_cancelled_are_reported(
+    gateway: Gateway, params: dict[str, Any], kind: str, said: str
+) -> None:
     async with session(gateway) as caller:
         problem = await refused(caller.ask("requests/cancel", params, 907))
         assert (problem.code, problem.kind, problem.said) == (-32602, kind, said)

@@ -80,14 +80,14 @@ def test_every_notification_is_in_the_table() -> None:
     assert told(news, 2) == sorted(NEWS_2026)
 
 
-def test_every_row_of_the_file_is_one_of_these_and_says_who_and_why() -> None:
+def test_every_row_of_the_protocol_table_has_handler_and_reason() -> None:
     """A row with a cell too many or too few would not be looked at."""
     lines = [line for line in TABLE.read_text().splitlines() if line.startswith("| `")]
     assert len(lines) == len(rows()) == sum(len(section(title)) for title in TITLES)
     assert all(row[3] and row[4].startswith("tests/") for row in rows())
 
 
-async def test_the_table_agrees_with_what_the_gateway_answers(tmp_path: Path) -> None:
+async def test_the_table_agrees_with_the_responses_of_the_gateway(tmp_path: Path) -> None:
     store = open_store(tmp_path / "table.db")
     try:
         dispatcher = build(LoadedConfig(GatewayFile()), store).gateway.transports.requests
@@ -101,7 +101,7 @@ async def test_the_table_agrees_with_what_the_gateway_answers(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("proof", sorted({row[4] for row in rows()}))
-def test_every_proof_exists(proof: str) -> None:
+def test_every_test_named_in_the_table_exists(proof: str) -> None:
     path, _, name = proof.partition("::")
     text = (ROOT / path).read_text()
     assert re.search(rf"^(async )?def {re.escape(name)}\(", text, re.MULTILINE), f"{proof} is gone"

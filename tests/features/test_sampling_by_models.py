@@ -77,7 +77,7 @@ async def sampled(caller: WireClient, **params: Any) -> Any:
     return await caller.call_json("sample", {"params": params})
 
 
-async def test_a_caller_that_can_sample_is_asked_itself(gateway: Gateway) -> None:
+async def test_a_caller_with_sampling_receives_the_request(gateway: Gateway) -> None:
     own = {"role": "assistant", "content": {"type": "text", "text": "mine"}, "model": "own"}
     async with session(gateway, {"sampling": {}}) as caller:
         caller.answers["sampling/createMessage"] = own
@@ -85,7 +85,7 @@ async def test_a_caller_that_can_sample_is_asked_itself(gateway: Gateway) -> Non
         assert "includeContext" not in caller.asked[0]["params"]
 
 
-async def test_a_model_answers_for_a_caller_that_cannot(gateway: Gateway) -> None:
+async def test_a_model_answers_for_a_caller_without_sampling(gateway: Gateway) -> None:
     async with session(gateway) as caller:
         answer = await sampled(caller)
         assert answer["role"] == "assistant"
@@ -95,12 +95,12 @@ async def test_a_model_answers_for_a_caller_that_cannot(gateway: Gateway) -> Non
         assert answer["_meta"]["cost"] > 0
 
 
-async def test_a_stateless_caller_is_answered_for_too(gateway: Gateway) -> None:
+async def test_a_model_answers_for_a_stateless_caller(gateway: Gateway) -> None:
     async with stateless(gateway) as caller:
         assert (await sampled(caller))["role"] == "assistant"
 
 
-async def test_the_other_vendor_answers_as_well(vendors: str) -> None:
+async def test_a_model_of_the_other_vendor_answers(vendors: str) -> None:
     async with gateway_with(with_models(vendors, "anthropic")) as own, session(own) as caller:
         assert (await sampled(caller))["role"] == "assistant"
 
@@ -199,7 +199,7 @@ async def test_older_shapes_are_read_and_context_never_reaches_the_model(gateway
         ),
     ],
 )
-async def test_every_trouble_with_a_model_has_its_exact_error(
+async def test_every_failure_of_a_model_has_its_error(
     gateway: Gateway, params: dict[str, Any], code: int, kind: str, said: str, legacy: int | None
 ) -> None:
     async with session(gateway) as caller:
@@ -209,14 +209,14 @@ async def test_every_trouble_with_a_model_has_its_exact_error(
         assert KEY not in json.dumps(error)
 
 
-async def test_a_model_that_takes_too_long_has_its_exact_error(vendors: str) -> None:
+async def test_a_model_that_times_out_has_its_error(vendors: str) -> None:
     async with gateway_with(with_models(vendors, timeout="2s")) as own, session(own) as caller:
         error = (await sampled(caller, modelPreferences={"hints": [{"name": "slow"}]}))["error"]
         said = (error["code"], error["data"]["error_type"], error["message"], error["data"]["legacy_code"])
         assert said == (-32603, "sampling_timeout", "The model did not answer in time.", -32047)
 
 
-async def test_a_wrong_key_is_told_without_the_key(vendors: str) -> None:
+async def test_a_wrong_key_is_reported_without_the_key(vendors: str) -> None:
     async with gateway_with(with_models(vendors), key="not-the-key") as own, session(own) as caller:
         error = (await sampled(caller))["error"]
         assert (error["data"]["error_type"], error["message"]) == (
@@ -234,7 +234,7 @@ async def test_a_key_can_come_from_a_file(vendors: str, tmp_path: Path) -> None:
         assert (await sampled(caller))["role"] == "assistant"
 
 
-async def test_a_budget_of_tokens_ends_the_spending(vendors: str) -> None:
+async def test_a_token_budget_is_enforced(vendors: str) -> None:
     settings = with_models(vendors, budgets={"tokens_per_hour": 150})
     async with gateway_with(settings) as own, session(own) as caller:
         answers = [await sampled(caller, maxTokens=60) for _ in range(6)]
@@ -269,7 +269,7 @@ async def test_no_model_answers_outside_a_request(gateway: Gateway) -> None:
         assert (await caller.hears("notifications/odd/late"))["code"] == -32600
 
 
-async def test_a_person_sees_question_and_answer_first(vendors: str) -> None:
+async def test_a_reviewer_sees_request_and_answer_first(vendors: str) -> None:
     settings = with_models(vendors, human_review=True)
     async with gateway_with(settings) as own, session(own) as caller:
         asking = asyncio.create_task(sampled(caller))
@@ -281,7 +281,7 @@ async def test_a_person_sees_question_and_answer_first(vendors: str) -> None:
         assert (await asking)["role"] == "assistant"
 
 
-async def test_what_a_person_refuses_is_not_sent(vendors: str) -> None:
+async def test_a_refused_sampling_request_is_not_sent(vendors: str) -> None:
     settings = with_models(vendors, human_review=True)
     async with gateway_with(settings) as own, session(own) as caller:
         asking = asyncio.create_task(sampled(caller))
@@ -315,7 +315,7 @@ async def test_a_reviewer_sees_everything_that_the_model_will_see() -> None:
         assert part in shown
 
 
-async def test_what_cannot_be_shown_in_full_is_refused_without_asking() -> None:
+async def test_a_request_that_cannot_be_shown_in_full_is_refused() -> None:
     image = {"role": "user", "content": {"type": "image", "data": "aGk=", "mimeType": "image/png"}}
     assert _question_text("odd", MODEL, a_request(messages=[image])) is None
     asked: list[str] = []
@@ -352,7 +352,7 @@ async def review(http: httpx2.AsyncClient, gateway: Gateway, action: str) -> str
     return str(rows[0]["params"]["message"])
 
 
-async def test_what_a_model_cost_is_counted_as_usage(gateway: Gateway) -> None:
+async def test_the_cost_of_a_model_is_counted_as_usage(gateway: Gateway) -> None:
     async with session(gateway) as caller, httpx2.AsyncClient(timeout=120) as http:
         await sampled(caller)
         http.headers["authorization"] = f"Bearer {operator_token(gateway)}"

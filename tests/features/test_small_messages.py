@@ -25,7 +25,7 @@ async def test_completion_is_announced_because_the_gateway_does_it_itself() -> N
         assert opened["capabilities"]["completions"] == {}
 
 
-async def test_changed_roots_are_told_to_the_servers_of_the_session() -> None:
+async def test_changed_roots_are_announced_to_the_servers_of_the_session() -> None:
     async with running_gateway(config()) as running, session(running, {"roots": {"listChanged": True}}) as caller:
         await caller.call("echo", {})
         await caller.notify("notifications/roots/list_changed")

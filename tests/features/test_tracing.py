@@ -200,7 +200,7 @@ async def mirrors(**more: Any) -> AsyncIterator[Gateway]:
 
 
 @pytest.mark.parametrize("server", ["old", "new"])
-async def test_the_context_goes_on_in_headers_as_well(server: str) -> None:
+async def test_the_trace_context_is_forwarded_in_headers(server: str) -> None:
     with collecting() as (collector, endpoint):
         async with mirrors(telemetry={"otel": {"enabled": True, "endpoint": endpoint}}) as running:
             async with session(running) as caller:
@@ -219,7 +219,7 @@ async def test_without_tracing_no_header_is_added() -> None:
             assert "traceparent" not in result["structuredContent"]["value"]
 
 
-async def test_a_run_of_a_task_is_a_span_of_ours_in_the_callers_trace() -> None:
+async def test_a_run_of_a_task_is_a_span_in_the_callers_trace() -> None:
     with collecting() as (collector, endpoint):
         async with mirrors(telemetry={"otel": {"enabled": True, "endpoint": endpoint}}) as running:
             async with session(running) as caller:
@@ -240,7 +240,7 @@ async def test_a_run_of_a_task_is_a_span_of_ours_in_the_callers_trace() -> None:
     assert {flat(point["attributes"])["gen_ai.tool.name"] for point in measured} == {"headers", "fail"}
 
 
-async def test_a_run_after_a_restart_stays_in_the_trace_its_caller_began() -> None:
+async def test_a_run_after_a_restart_stays_in_the_callers_trace() -> None:
     """The request that asked for it is long over, in another process; its context was kept with the call."""
     with collecting() as (collector, endpoint):
         rules = {"rules": [{"match": "headers", "action": "approve", "approval": "ops"}]}
@@ -261,14 +261,14 @@ async def test_a_run_after_a_restart_stays_in_the_trace_its_caller_began() -> No
     assert called["parentSpanId"] == "00f067aa0ba902b7"
 
 
-async def test_switched_off_the_context_passes_as_it_came() -> None:
+async def test_without_tracing_the_context_passes_unchanged() -> None:
     async with running_gateway(config()) as running, session(running) as caller:
         told = await caller.call_json("echo", {}, _meta={"traceparent": PARENT})
         assert told["_meta"] == {"traceparent": PARENT}
 
 
 @pytest.mark.real_processes
-async def test_switched_off_nothing_of_it_is_imported() -> None:
+async def test_without_tracing_opentelemetry_is_not_imported() -> None:
     program = (
         "import sys, taskgate.lifecycle.lifecycle; print([m for m in sys.modules if m.startswith('opentelemetry')])"
     )
@@ -295,7 +295,7 @@ def test_package_counts_as_installed_only_if_its_module_is_found() -> None:
     assert not tracing._is_installed("no_such_package.module")
 
 
-def test_the_end_waits_for_the_collector_until_the_timeout_and_no_longer() -> None:
+def test_shutdown_waits_for_the_collector_until_the_timeout() -> None:
     answered = threading.Event()
     assert not tracing._finished_within(0.05, answered.wait)
     answered.set()

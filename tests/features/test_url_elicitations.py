@@ -53,7 +53,7 @@ async def gateway() -> AsyncIterator[Gateway]:
         yield running
 
 
-async def test_a_good_address_reaches_the_caller_as_it_came(gateway: Gateway) -> None:
+async def test_a_valid_url_reaches_the_caller_unchanged(gateway: Gateway) -> None:
     async with session(gateway, URL) as caller:
         caller.answers["elicitation/create"] = {"action": "accept"}
         assert await caller.call_json("open_url", {"url": GOOD}) == {"action": "accept"}
@@ -84,7 +84,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("url", "why"), BAD)
-async def test_a_bad_address_is_never_shown(gateway: Gateway, url: str, why: str) -> None:
+async def test_an_unsafe_url_is_never_shown(gateway: Gateway, url: str, why: str) -> None:
     said = f"The server sent a URL that cannot be used: {why}."
     async with session(gateway, URL) as caller:
         error = (await caller.call_json("open_url", {"url": url}))["error"]
@@ -93,7 +93,7 @@ async def test_a_bad_address_is_never_shown(gateway: Gateway, url: str, why: str
 
 
 @pytest.mark.parametrize(("url", "why"), BAD[:6])
-async def test_a_bad_address_in_an_error_or_a_result_is_not_shown_either(gateway: Gateway, url: str, why: str) -> None:
+async def test_an_unsafe_url_in_an_error_or_result_is_never_shown(gateway: Gateway, url: str, why: str) -> None:
     said = f"The server sent a URL that cannot be used: {why}."
     async with session(gateway, URL) as caller:
         result = await caller.call("needs_url", {"url": url})
@@ -105,14 +105,14 @@ async def test_a_bad_address_in_an_error_or_a_result_is_not_shown_either(gateway
             assert said in json.dumps(result)
 
 
-async def test_the_error_that_asks_for_an_address_passes_to_a_stateful_caller(gateway: Gateway) -> None:
+async def test_a_url_elicitation_error_passes_to_a_stateful_caller(gateway: Gateway) -> None:
     async with session(gateway, URL) as caller:
         problem = await refused(caller.call("needs_url", {"url": GOOD}))
         assert problem.code == -32042
         assert problem.error["data"]["elicitations"][0]["url"] == GOOD
 
 
-async def test_and_becomes_a_question_for_a_stateless_one(gateway: Gateway) -> None:
+async def test_a_url_elicitation_error_becomes_a_question_for_a_stateless_caller(gateway: Gateway) -> None:
     async with stateless(gateway, URL) as caller:
         asked = await caller.call("needs_url", {"url": GOOD})
         assert asked["resultType"] == "input_required"
@@ -120,7 +120,7 @@ async def test_and_becomes_a_question_for_a_stateless_one(gateway: Gateway) -> N
         assert "elicitationId" not in asked["inputRequests"]["url-0"]["params"]
 
 
-async def test_its_end_is_told_to_the_caller_that_was_given_it_and_to_nobody_else(gateway: Gateway) -> None:
+async def test_completion_of_a_url_elicitation_is_sent_to_its_caller_only(gateway: Gateway) -> None:
     async with session(gateway, URL, listen=True) as caller, session(gateway, URL, listen=True) as other:
         await refused(caller.call("needs_url", {"url": GOOD, "id": "one"}))
         await other.call("needs_url", {"done": True, "id": "one"})
@@ -132,14 +132,14 @@ async def test_its_end_is_told_to_the_caller_that_was_given_it_and_to_nobody_els
         assert other.heard_of(OVER) == []
 
 
-async def test_a_flood_of_forms_is_stopped_with_a_reason() -> None:
+async def test_a_flood_of_forms_is_refused_with_a_reason() -> None:
     settings = config(limits={"pending_questions_per_server": 3}, scope={"helper_tools": "always"})
     async with running_gateway(settings) as running, session(running) as caller:
         errors = await caller.call_json("ask_forms", {"count": 4})
         assert errors == [{"code": -32603, "message": "Too many questions of odd wait for an answer already."}]
 
 
-async def test_a_form_that_nobody_answers_expires_as_configured() -> None:
+async def test_an_unanswered_form_expires_as_configured() -> None:
     form: dict[str, Any] = {"elicitation": {}}
 
     async def never(_message: Any) -> None:
@@ -167,7 +167,7 @@ def said_in(result: dict[str, Any]) -> Any:
     return json.loads(result["content"][0]["text"])
 
 
-async def test_a_good_address_in_a_task_reaches_the_caller(gateway: Gateway) -> None:
+async def test_a_valid_url_in_a_task_reaches_the_caller(gateway: Gateway) -> None:
     async with session(gateway, URL, listen=True) as caller:
         caller.answers["elicitation/create"] = {"action": "accept"}
         assert said_in(await run(caller, "open_url", {"url": GOOD})) == {"action": "accept"}
@@ -176,7 +176,7 @@ async def test_a_good_address_in_a_task_reaches_the_caller(gateway: Gateway) -> 
 
 
 @pytest.mark.parametrize(("url", "why"), BAD[:8])
-async def test_a_bad_address_in_a_task_is_never_shown(gateway: Gateway, url: str, why: str) -> None:
+async def test_an_unsafe_url_in_a_task_is_never_shown(gateway: Gateway, url: str, why: str) -> None:
     said = f"The server sent a URL that cannot be used: {why}."
     async with session(gateway, URL, listen=True) as caller:
         error = said_in(await run(caller, "open_url", {"url": url}))["error"]
@@ -187,7 +187,7 @@ async def test_a_bad_address_in_a_task_is_never_shown(gateway: Gateway, url: str
         assert url not in json.dumps(problem.error)
 
 
-async def test_a_flood_of_addresses_in_tasks_counts_with_those_of_plain_calls() -> None:
+async def test_url_elicitations_of_tasks_and_plain_calls_share_a_limit() -> None:
     settings = config(limits={"url_elicitations_per_minute": 3})
     async with running_gateway(settings) as running, session(running, URL, listen=True) as caller:
         caller.answers["elicitation/create"] = {"action": "accept"}
@@ -201,14 +201,14 @@ async def test_a_flood_of_addresses_in_tasks_counts_with_those_of_plain_calls() 
         assert written_down(running).count("shown example.test") == 3
 
 
-async def test_the_error_that_asks_for_an_address_is_a_tasks_end_or_its_question(gateway: Gateway) -> None:
+async def test_a_url_elicitation_error_ends_a_task_or_becomes_its_question(gateway: Gateway) -> None:
     async with session(gateway, URL) as caller:
         problem = await refused(run(caller, "needs_url", {"url": GOOD}))
         assert (problem.code, problem.error["data"]["elicitations"][0]["url"]) == (-32042, GOOD)
 
 
 @pytest.mark.parametrize("action", ["accept", "decline"])
-async def test_a_stateless_callers_task_asks_for_the_address_and_calls_again(action: str) -> None:
+async def test_a_task_of_a_stateless_caller_elicits_the_url_and_repeats_the_call(action: str) -> None:
     settings = config(governance={"force_required": ["needs_url"]})
     able = {**URL, "extensions": {"io.modelcontextprotocol/tasks": {}}}
     async with running_gateway(settings) as running, stateless(running, able) as caller:
@@ -238,7 +238,7 @@ async def until_status(caller: WireClient, task_id: str, status: str) -> dict[st
             await asyncio.sleep(0.05)
 
 
-async def test_its_end_is_told_during_a_task_too() -> None:
+async def test_completion_of_a_url_elicitation_is_sent_during_a_task() -> None:
     """Over HTTP the news comes on the stream of the task's own call."""
     port = free_port()
     settings = {"schema": 1, "servers": {"old": {"url": f"http://127.0.0.1:{port}/mcp"}}}
@@ -255,7 +255,7 @@ async def test_its_end_is_told_during_a_task_too() -> None:
             assert other.heard_of(OVER) == []
 
 
-async def test_an_address_in_a_task_expires_as_early_as_in_a_call() -> None:
+async def test_a_url_elicitation_of_a_task_expires_as_in_a_call() -> None:
     settings = config(limits={"url_elicitation_expiry": "1s"})
     async with running_gateway(settings) as running, session(running, URL, listen=True) as caller:
 
@@ -266,7 +266,7 @@ async def test_an_address_in_a_task_expires_as_early_as_in_a_call() -> None:
         assert said_in(await run(caller, "open_url", {"url": GOOD})) == {"action": "cancel"}
 
 
-async def test_a_flood_of_addresses_is_stopped_and_written_down() -> None:
+async def test_a_flood_of_url_elicitations_is_refused_and_logged() -> None:
     async with running_gateway(config()) as running, session(running, URL) as caller:
         caller.answers["elicitation/create"] = {"action": "accept"}
         answers = [await caller.call_json("open_url", {"url": GOOD}) for _ in range(12)]
@@ -299,7 +299,7 @@ def written_down(gateway: Gateway) -> list[str]:
     ]
 
 
-async def test_loopback_is_allowed_where_the_operator_says_so() -> None:
+async def test_loopback_is_allowed_where_configured() -> None:
     settings = config(limits={"url_elicitation_loopback": True})
     async with running_gateway(settings) as running, session(running, URL) as caller:
         caller.answers["elicitation/create"] = {"action": "accept"}
@@ -307,7 +307,7 @@ async def test_loopback_is_allowed_where_the_operator_says_so() -> None:
         assert "error" in await caller.call_json("open_url", {"url": "http://192.0.2.1/x"})
 
 
-async def test_an_address_that_nobody_answers_for_expires() -> None:
+async def test_an_unanswered_url_elicitation_expires() -> None:
     settings = config(limits={"url_elicitation_expiry": "1s"})
     async with running_gateway(settings) as running, session(running, URL) as caller:
         withdrawn = asyncio.Event()
@@ -343,7 +343,7 @@ def form_token(page: str) -> str:
     return found.group(1)
 
 
-async def test_a_page_of_ours_is_bound_to_its_user_and_tells_the_caller(gateway: Gateway) -> None:
+async def test_an_elicitation_page_is_bound_to_its_user_and_notifies_the_caller(gateway: Gateway) -> None:
     async with session(gateway, URL, token=TOKENS["ann"], listen=True) as caller:
         listed = [{"type": "url", "name": "folder", "description": "Which folder <b>may</b> I read?"}]
         made = (await caller.ask("elicitation/create", {"elicitations": listed}))["elicitations"][0]
@@ -368,7 +368,7 @@ async def test_a_page_of_ours_is_bound_to_its_user_and_tells_the_caller(gateway:
         assert over["elicitations"] == [{"type": "url", "name": "folder", "value": "/home/ann/papers"}]
 
 
-async def test_a_user_who_is_no_approver_opens_their_own_page_and_nothing_else(gateway: Gateway) -> None:
+async def test_a_user_without_roles_opens_only_their_own_elicitation_page(gateway: Gateway) -> None:
     async with session(gateway, URL, token=TOKENS["cleo"], listen=True) as caller, httpx2.AsyncClient() as http:
         listed = [{"type": "url", "name": "folder", "description": "Which folder?"}]
         made = (await caller.ask("elicitation/create", {"elicitations": listed}))["elicitations"][0]
@@ -393,7 +393,7 @@ async def test_a_user_who_is_no_approver_opens_their_own_page_and_nothing_else(g
 @pytest.mark.parametrize(
     "wish", ["https://evil.test/", "//evil.test/", "/\\evil.test", "javascript:alert(1)", "/login"]
 )
-async def test_logging_in_leads_nowhere_else(gateway: Gateway, wish: str) -> None:
+async def test_login_redirects_only_to_the_elicitation_page(gateway: Gateway, wish: str) -> None:
     async with httpx2.AsyncClient() as http:
         assert await logged_in(http, gateway, TOKENS["ann"], wish) == "/overview"
         form = form_token((await http.get(f"{gateway.base}/login")).text)
@@ -401,7 +401,7 @@ async def test_logging_in_leads_nowhere_else(gateway: Gateway, wish: str) -> Non
         assert (await http.post(f"{gateway.base}/login", data=forged)).headers["location"] == "/overview"
 
 
-async def test_a_server_that_asks_in_the_list_form_gets_pages_and_hears_what_the_user_says(gateway: Gateway) -> None:
+async def test_an_elicitation_list_becomes_pages_and_the_answers_reach_the_server(gateway: Gateway) -> None:
     listed = [{"type": "url", "name": "folder", "description": "Which folder?"}]
     async with session(gateway, URL, token=TOKENS["cleo"]) as caller, httpx2.AsyncClient() as http:
         (made,) = (await caller.call_json("list_form", {"list": listed}))["elicitations"]
@@ -428,13 +428,15 @@ async def test_a_server_that_asks_in_the_list_form_gets_pages_and_hears_what_the
         ([{"type": "form", "name": "x"}], 'Each elicitation needs "type": "url", "name" and "description".'),
     ],
 )
-async def test_a_bad_list_is_refused_with_a_reason(gateway: Gateway, listed: list[Any], said: str) -> None:
+async def test_an_invalid_elicitation_list_is_refused_with_a_reason(
+    gateway: Gateway, listed: list[Any], said: str
+) -> None:
     async with session(gateway, URL, token=TOKENS["cleo"]) as caller:
         error = (await caller.call_json("list_form", {"list": listed}))["error"]
         assert (error["code"], error["message"]) == (-32602, said)
 
 
-async def test_the_list_form_is_no_form_where_vendor_methods_are_off() -> None:
+async def test_elicitation_lists_are_refused_without_vendor_methods() -> None:
     async with running_gateway(config()) as running, session(running, URL, listen=True) as caller:
         listed = [{"type": "url", "name": "folder", "description": "Which folder?"}]
         for error in (
@@ -447,7 +449,7 @@ async def test_the_list_form_is_no_form_where_vendor_methods_are_off() -> None:
 
 
 @pytest.mark.real_processes
-async def test_the_page_shows_who_asks_and_where_the_link_leads(gateway: Gateway) -> None:
+async def test_the_elicitation_page_shows_the_server_and_the_target_of_the_link(gateway: Gateway) -> None:
     async with session(gateway, {}, token=TOKENS["ann"]) as caller:
         call = asyncio.create_task(caller.call_json("open_url", {"url": "https://sign.example.test:8443/in"}))
         waiting: list[Any] = []

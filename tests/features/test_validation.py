@@ -32,7 +32,7 @@ async def strict() -> AsyncIterator[Gateway]:
         ({"city": "Paris", "dry_run": "yes"}, "/dry_run", 'the value is not of type "boolean"'),
     ],
 )
-async def test_arguments_that_do_not_fit_are_refused_with_place_and_reason(
+async def test_invalid_arguments_are_refused_with_place_and_reason(
     strict: Gateway, arguments: dict[str, Any], path: str, reason: str
 ) -> None:
     async with session(strict) as caller:
@@ -47,13 +47,13 @@ async def test_arguments_that_do_not_fit_are_refused_with_place_and_reason(
         assert all(seen["method"] != "tools/call" for seen in await caller.call_json("seen"))
 
 
-async def test_a_stateless_caller_is_refused_alike(strict: Gateway) -> None:
+async def test_invalid_arguments_of_a_stateless_caller_are_refused(strict: Gateway) -> None:
     async with stateless(strict) as caller:
         problem = await refused(caller.call("weather", {"city": 7}))
         assert (problem.code, problem.kind) == (-32602, "invalid_arguments")
 
 
-async def test_arguments_are_checked_before_anybody_is_asked_to_approve_them() -> None:
+async def test_arguments_are_validated_before_an_approval_is_requested() -> None:
     rules = {"rules": [{"match": "weather", "action": "approve", "approval": "ops"}]}
     approval = {"ops": {"channels": ["inbox"], "timeout": "1m"}}
     settings = config(validate="enforce", governance=rules, approval=approval)
@@ -69,7 +69,7 @@ async def test_arguments_are_checked_before_anybody_is_asked_to_approve_them() -
         ("remote", "it refers to something outside itself"),
     ],
 )
-async def test_a_hostile_schema_is_told_apart_from_bad_arguments(strict: Gateway, tool: str, why: str) -> None:
+async def test_a_hostile_schema_is_distinguished_from_invalid_arguments(strict: Gateway, tool: str, why: str) -> None:
     async with session(strict) as caller:
         problem = await refused(caller.call(tool, {"x": {}}))
         assert (problem.code, problem.kind) == (-32603, "unusable_schema")
@@ -87,7 +87,7 @@ async def test_tool_whose_schema_is_nested_too_deep_is_omitted() -> None:
         assert "limits.json_depth" in running.log
 
 
-async def test_output_that_does_not_fit_is_an_error_result_that_says_it_ran(strict: Gateway) -> None:
+async def test_invalid_output_is_an_error_result_with_executed_yes(strict: Gateway) -> None:
     async with session(strict) as caller:
         assert (await caller.call("measure", {"how": "good"}))["structuredContent"] == {"length": 3}
         for how, reason in (
@@ -104,7 +104,7 @@ async def test_output_that_does_not_fit_is_an_error_result_that_says_it_ran(stri
 
 
 @pytest.mark.real_processes
-async def test_output_whose_schema_cannot_be_used_passes_and_the_operator_is_told(strict: Gateway) -> None:
+async def test_output_with_an_unusable_schema_passes_with_a_warning_in_the_log(strict: Gateway) -> None:
     """The tool has run: what it gave is not withheld because its server describes it badly."""
     async with session(strict) as caller:
         assert (await caller.call("unmeasured", {"how": "bad"}))["structuredContent"] == {"length": "three"}
@@ -131,7 +131,7 @@ async def test_a_tasks_output_is_checked_too(strict: Gateway) -> None:
         assert result["_meta"]["taskgate/error"]["error_type"] == "invalid_output"
 
 
-async def test_a_warning_lets_everything_pass_and_is_counted() -> None:
+async def test_with_warn_invalid_values_pass_and_are_counted() -> None:
     async with running_gateway(config()) as running, session(running) as caller:
         assert (await caller.call_json("weather", {"city": "Rome"}))["arguments"] == {"city": "Rome"}
         assert (await caller.call("measure", {"how": "bad"}))["structuredContent"] == {"length": "three"}
@@ -144,7 +144,7 @@ async def test_a_warning_lets_everything_pass_and_is_counted() -> None:
         assert 'taskgate_schema_violations_total{error_type="invalid_arguments"} 2.0' in shown
 
 
-async def test_switched_off_nothing_is_looked_at() -> None:
+async def test_with_off_nothing_is_validated() -> None:
     async with running_gateway(config(validate="off")) as running, session(running) as caller:
         assert (await caller.call_json("weather", {"city": "Rome"}))["arguments"] == {"city": "Rome"}
         assert "does not match" not in running.log

@@ -23,14 +23,14 @@ async def gateway() -> AsyncIterator[Gateway]:
         yield running
 
 
-async def test_they_do_not_exist_unless_switched_on() -> None:
+async def test_vendor_methods_do_not_exist_unless_enabled() -> None:
     async with running_gateway(config()) as running, session(running) as caller:
         for method in METHODS:
             problem = await refused(caller.ask(method))
             assert (problem.code, problem.kind) == (-32601, "method_not_found")
 
 
-async def test_they_do_not_exist_for_stateless_callers(gateway: Gateway) -> None:
+async def test_vendor_methods_do_not_exist_for_stateless_callers(gateway: Gateway) -> None:
     async with stateless(gateway) as caller:
         for method in METHODS:
             assert (await refused(caller.ask(method))).code == -32601
@@ -117,7 +117,7 @@ async def test_too_many_tasks_have_their_own_number(gateway: Gateway) -> None:
             await caller.ask("tasks/cancel", {"taskId": task["taskId"]})
 
 
-async def test_the_gates_hold_for_them_as_for_any_call() -> None:
+async def test_the_gates_apply_to_vendor_methods() -> None:
     rules = {"rules": [{"match": "echo", "action": "deny"}]}
     settings = config(compat={"vendor_methods": True}, governance=rules)
     async with running_gateway(settings) as running, session(running, {"tasks": {}}) as caller:

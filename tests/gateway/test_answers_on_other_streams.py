@@ -54,14 +54,14 @@ async def runs_of(caller: RawClient, tool: str) -> int:
 
 
 @pytest.mark.parametrize("way", ["beside", "accepted", "resumed", "resumed_beside"])
-async def test_the_answer_reaches_its_call_whatever_way_it_comes(gateway: Gateway, way: str) -> None:
+async def test_a_response_reaches_its_call_on_every_stream(gateway: Gateway, way: str) -> None:
     async with patient_caller(gateway) as caller:
         before = await runs_of(caller, way)
         assert said(await caller.call(f"far__{way}", {})) == way
         assert await runs_of(caller, way) == before + 1
 
 
-async def test_an_answer_may_come_on_the_stream_of_another_call(gateway: Gateway) -> None:
+async def test_a_response_may_arrive_on_the_stream_of_another_call(gateway: Gateway) -> None:
     async with patient_caller(gateway) as caller:
         lost = asyncio.create_task(caller.call("far__neighbour", {}))
         deadline = clock.monotonic() + 5
@@ -71,7 +71,7 @@ async def test_an_answer_may_come_on_the_stream_of_another_call(gateway: Gateway
         assert said(await asyncio.wait_for(lost, 5)) == "neighbour"
 
 
-async def test_a_resumption_waits_as_long_as_the_server_asked(gateway: Gateway) -> None:
+async def test_a_stream_is_resumed_after_the_retry_time_of_the_server(gateway: Gateway) -> None:
     async with patient_caller(gateway) as caller:
         began = clock.monotonic()
         assert said(await caller.call("far__resumed", {})) == "resumed"
@@ -79,27 +79,27 @@ async def test_a_resumption_waits_as_long_as_the_server_asked(gateway: Gateway) 
 
 
 @pytest.mark.real_processes
-async def test_an_answer_that_never_comes_is_a_timeout_and_runs_once(gateway: Gateway) -> None:
+async def test_a_missing_response_is_a_timeout_after_one_execution(gateway: Gateway) -> None:
     async with patient_caller(gateway) as caller:
         assert verdict(await caller.call("far__never", {})) == ("upstream_timeout", "maybe")
         assert await runs_of(caller, "never") == 1
 
 
-async def test_a_stream_that_is_resumed_has_only_the_time_that_is_left(gateway: Gateway) -> None:
+async def test_a_resumed_stream_has_the_remaining_time(gateway: Gateway) -> None:
     async with patient_caller(gateway) as caller:
         began = clock.monotonic()
         assert verdict(await caller.call("far__late", {"seconds": 2})) == ("upstream_timeout", "maybe")
         assert 2.9 < clock.monotonic() - began < 4.4
 
 
-async def test_a_server_that_is_gone_before_it_can_be_resumed_may_have_executed_the_call() -> None:
+async def test_a_call_may_be_executed_if_its_stream_cannot_be_resumed() -> None:
     async with wandering_gateway() as gateway, patient_caller(gateway) as caller:
         assert verdict(await caller.call("far__gone", {})) == ("upstream_unreachable", "maybe")
 
 
 @pytest.mark.parametrize("way", ["neighbour", "never"])
 @pytest.mark.parametrize("stateless", [False, True])
-async def test_a_call_that_outlasts_the_drain_is_told_so_and_the_gateway_ends_cleanly(
+async def test_a_call_longer_than_the_drain_ends_with_an_error_and_the_gateway_exits_cleanly(
     way: str, stateless: bool
 ) -> None:
     async with wandering_gateway() as gateway, patient_caller(gateway) as watcher:

@@ -75,7 +75,7 @@ class Line:
             return await self.reader.read() == b""
 
 
-async def test_requests_may_be_sent_ahead_and_are_answered_in_order(gateway: Gateway) -> None:
+async def test_pipelined_requests_are_answered_in_order(gateway: Gateway) -> None:
     line = await Line.open(gateway)
     health = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     await line.say(post(ask(1)) + health + post(ask(2)) + post(ask(3)))
@@ -94,13 +94,13 @@ async def test_a_body_may_come_in_pieces_and_in_chunks(gateway: Gateway) -> None
     assert (await line.result())["vendor/extra"] == 5
 
 
-async def test_an_address_may_be_whole(gateway: Gateway) -> None:
+async def test_an_absolute_request_target_is_accepted(gateway: Gateway) -> None:
     line = await Line.open(gateway)
     await line.say(post(ask(6), line=f"POST {gateway.url} HTTP/1.1"))
     assert (await line.result())["vendor/extra"] == 6
 
 
-async def test_who_asks_for_another_protocol_is_answered_in_this_one(gateway: Gateway) -> None:
+async def test_an_upgrade_request_is_answered_in_http_1_1(gateway: Gateway) -> None:
     """Java's own HTTP client asks for HTTP/2 in this way, with each new connection."""
     line = await Line.open(gateway)
     wish = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk")
@@ -110,7 +110,7 @@ async def test_who_asks_for_another_protocol_is_answered_in_this_one(gateway: Ga
     assert (await line.result())["vendor/extra"] == 8
 
 
-async def test_who_waits_for_leave_to_send_gets_it(gateway: Gateway) -> None:
+async def test_expect_100_continue_is_answered(gateway: Gateway) -> None:
     line = await Line.open(gateway)
     body = ask(9)
     await line.say(post(b"", "Expect: 100-continue", length=len(body)))
@@ -119,14 +119,14 @@ async def test_who_waits_for_leave_to_send_gets_it(gateway: Gateway) -> None:
     assert (await line.result())["vendor/extra"] == 9
 
 
-async def test_a_body_that_is_too_long_is_refused_without_being_waited_for(gateway: Gateway) -> None:
+async def test_a_body_with_a_too_large_content_length_is_refused_at_once(gateway: Gateway) -> None:
     line = await Line.open(gateway)
     await line.say(post(b"", "Expect: 100-continue", length=100_000_000))
     status, _, body = await line.hear()
     assert (status, json.loads(body)["error"]["data"]["error_type"]) == (413, "request_too_large")
 
 
-async def test_one_that_grows_too_long_is_refused_as_soon_as_it_is(gateway: Gateway) -> None:
+async def test_a_chunked_body_is_refused_when_it_exceeds_the_limit(gateway: Gateway) -> None:
     line = await Line.open(gateway)
     head = post(b"", "Transfer-Encoding: chunked").replace(b"Content-Length: 0\r\n", b"")
     await line.say(head, *[b"%x\r\n%b\r\n" % (1 << 20, b" " * (1 << 20))] * 5)
@@ -134,7 +134,7 @@ async def test_one_that_grows_too_long_is_refused_as_soon_as_it_is(gateway: Gate
 
 
 @pytest.mark.parametrize("more", [("Connection: close",), ()])
-async def test_a_connection_is_kept_only_for_who_wants_it(gateway: Gateway, more: tuple[str, ...]) -> None:
+async def test_a_connection_is_kept_alive_on_request_only(gateway: Gateway, more: tuple[str, ...]) -> None:
     line = await Line.open(gateway)
     version = "1.1" if more else "1.0"
     await line.say(post(ask(10), *more, line=f"POST /mcp HTTP/{version}"))
@@ -143,14 +143,14 @@ async def test_a_connection_is_kept_only_for_who_wants_it(gateway: Gateway, more
     assert await line.is_closed()
 
 
-async def test_what_is_not_http_is_told_so(gateway: Gateway) -> None:
+async def test_bytes_that_are_not_http_get_a_400(gateway: Gateway) -> None:
     line = await Line.open(gateway)
     await line.say(b"\x16\x03\x01 hello\r\n\r\n")
     assert (await line.hear())[0] == 400
     assert await line.is_closed()
 
 
-async def test_who_hangs_up_in_the_middle_of_a_body_disturbs_nobody(gateway: Gateway) -> None:
+async def test_a_disconnect_within_a_body_does_not_affect_others(gateway: Gateway) -> None:
     gone, stays = await Line.open(gateway), await Line.open(gateway)
     await gone.say(post(ask(11))[:-20])
     gone.writer.close()

@@ -39,7 +39,7 @@ async def ready_state(gateway: Gateway, caller: RawClient) -> dict[str, Any]:
     return found
 
 
-async def test_a_list_that_fails_takes_nothing_else_of_its_server_away() -> None:
+async def test_a_failing_list_does_not_affect_other_lists_of_its_server() -> None:
     lists = {"tools/list": [tool("echo")], "resources/list": [{"uri": "a://b", "name": "b"}]}
     capabilities: dict[str, Any] = {"tools": {}, "prompts": {}, "resources": {}}
     async with changeable(capabilities=capabilities, lists=lists, failing={"prompts/list"}) as server:
@@ -57,7 +57,7 @@ async def test_a_list_that_fails_takes_nothing_else_of_its_server_away() -> None
             await until_named(caller, {"s1__greet"}, "prompts")
 
 
-async def test_a_list_that_hangs_holds_up_neither_its_siblings_nor_anybody_else() -> None:
+async def test_a_hanging_list_delays_no_other_list() -> None:
     lists = {"tools/list": [tool("echo")]}
     async with changeable(capabilities={"tools": {}, "prompts": {}}, lists=lists, hanging={"prompts/list"}) as server:
         async with running_gateway(config(server)) as gateway, RawClient(gateway.url) as caller:
@@ -66,7 +66,7 @@ async def test_a_list_that_hangs_holds_up_neither_its_siblings_nor_anybody_else(
             assert time.monotonic() - began < 8
 
 
-async def test_a_server_redeployed_without_sessions_and_announcements_is_listed_anew_by_age() -> None:
+async def test_a_server_changed_without_announcement_is_listed_again_by_age() -> None:
     async with changeable(lists={"tools/list": [tool("old")]}) as server:
         async with running_gateway(config(server, list_max_age="2s")) as gateway, RawClient(gateway.url) as caller:
             assert await names(caller) == {"s1__old"}
@@ -80,7 +80,7 @@ async def test_a_server_redeployed_without_sessions_and_announcements_is_listed_
             assert completed["values"] == ["x"]
 
 
-async def test_a_name_that_is_not_listed_is_a_reason_to_ask_its_server_again() -> None:
+async def test_an_unlisted_name_causes_a_new_list_request() -> None:
     async with changeable(lists={"tools/list": [tool("old")]}) as server, changeable(lists={"tools/list": []}) as other:
         async with running_gateway(config(server, other)) as gateway, RawClient(gateway.url) as caller:
             assert await names(caller) == {"s1__old"}
@@ -99,7 +99,7 @@ async def test_a_name_that_is_not_listed_is_a_reason_to_ask_its_server_again() -
             assert server.count("tools/list") == before
 
 
-async def test_a_name_that_is_newer_than_the_lists_on_their_way_is_found() -> None:
+async def test_a_name_newer_than_a_running_list_request_is_found() -> None:
     async with changeable(lists={"tools/list": [tool("old")]}) as server:
         async with running_gateway(config(server, list_max_age="2s")) as gateway, RawClient(gateway.url) as caller:
             assert await names(caller) == {"s1__old"}
@@ -110,7 +110,7 @@ async def test_a_name_that_is_newer_than_the_lists_on_their_way_is_found() -> No
 
 
 @pytest.mark.parametrize("stateless", [False, True])
-async def test_a_server_that_never_lists_stalls_nobody(stateless: bool) -> None:
+async def test_a_server_that_never_lists_delays_no_caller(stateless: bool) -> None:
     async with changeable(hanging={"tools/list"}) as silent, changeable(lists={"tools/list": [tool("echo")]}) as well:
         async with running_gateway(config(silent, well)) as gateway:
             caller = RawClient(gateway.url, stateless=stateless)
@@ -133,7 +133,7 @@ async def test_a_server_that_never_lists_stalls_nobody(stateless: bool) -> None:
             await caller.http.aclose()
 
 
-async def test_what_comes_after_a_partial_list_is_announced() -> None:
+async def test_entries_after_a_partial_list_are_announced() -> None:
     async with changeable(hanging={"tools/list"}) as late, changeable(lists={"tools/list": [tool("echo")]}) as well:
         limits = {"tools_fetch_timeout_ms": 3000}
         async with running_gateway(config(late, well, **limits)) as gateway, RawClient(gateway.url) as caller:
@@ -179,7 +179,7 @@ async def test_the_lists_of_the_last_run_are_shown_while_a_server_does_not_answe
             await gateway.stop()
 
 
-async def test_servers_are_contacted_at_the_start_and_what_was_found_is_said() -> None:
+async def test_servers_are_contacted_at_the_start_and_the_result_is_logged() -> None:
     async with changeable(lists={"tools/list": [tool("echo")]}) as server:
         servers = {**config(server)["servers"], "gone": {"url": "http://127.0.0.1:1/mcp"}}
         async with running_gateway({"schema": 1, "servers": servers}) as gateway, RawClient(gateway.url) as caller:
@@ -193,7 +193,7 @@ async def test_servers_are_contacted_at_the_start_and_what_was_found_is_said() -
             assert "gone" in found["gone"]["problem"]
 
 
-async def test_a_lost_session_is_noticed_by_the_age_of_the_lists() -> None:
+async def test_a_lost_session_is_detected_when_lists_are_refreshed() -> None:
     async with changeable(lists={"tools/list": [tool("old")]}, session="one") as server:
         async with running_gateway(config(server, list_max_age="2s")) as gateway, RawClient(gateway.url) as caller:
             assert await names(caller) == {"s1__old"}

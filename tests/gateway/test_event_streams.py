@@ -51,7 +51,7 @@ class PostDouble:
 
 @pytest.mark.parametrize("lines", [300, 3_000, 20_000])
 @pytest.mark.parametrize("resumable", [True, False])
-async def test_a_burst_of_log_lines_loses_neither_a_line_nor_the_answer(lines: int, resumable: bool) -> None:
+async def test_a_burst_of_log_lines_loses_no_line_and_no_response(lines: int, resumable: bool) -> None:
     post = PostDouble(StreamBuffers(lambda: LIMITS) if resumable else None)
     reply = StreamedReply(post, [], None)
     reply.send(NOTE)
@@ -64,7 +64,7 @@ async def test_a_burst_of_log_lines_loses_neither_a_line_nor_the_answer(lines: i
     assert post.ended
 
 
-async def test_a_reader_that_pauses_in_a_flood_gets_its_answer_and_memory_has_a_limit() -> None:
+async def test_a_reader_that_pauses_in_a_flood_gets_its_response_within_bounded_memory() -> None:
     post = PostDouble(None)
     reply = StreamedReply(post, [], None)
     post.open_.clear()
@@ -80,7 +80,7 @@ async def test_a_reader_that_pauses_in_a_flood_gets_its_answer_and_memory_has_a_
     assert sum(map(len, read)) <= UNREAD_FACTOR * LIMITS.stream_buffer_bytes + len(RESULT)
 
 
-async def test_who_leaves_its_sessions_stream_unread_is_dropped_and_who_reads_is_not() -> None:
+async def test_an_unread_session_stream_is_dropped_and_a_read_one_is_not() -> None:
     stream = EventStream("g", True, lambda: LIMITS)
     dropped: list[str] = []
     gate = asyncio.Event()
@@ -104,7 +104,7 @@ async def test_who_leaves_its_sessions_stream_unread_is_dropped_and_who_reads_is
     await asyncio.gather(*reading, return_exceptions=True)
 
 
-async def test_what_everybody_has_read_is_kept_only_up_to_the_limit() -> None:
+async def test_delivered_events_are_kept_up_to_the_limit() -> None:
     stream = EventStream("g", True, lambda: Limits(stream_buffer_events=4))
     reading = asyncio.create_task(_read(stream, 50))
     await asyncio.sleep(0)

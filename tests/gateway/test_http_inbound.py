@@ -23,7 +23,7 @@ def opening(version: str = "2025-11-25") -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("asked", "agreed"), [("2025-11-25", "2025-11-25"), ("2025-03-26", "2025-03-26"), ("2031-01-01", "2025-11-25")]
 )
-async def test_a_handshake_settles_on_a_revision(gateway: Gateway, asked: str, agreed: str) -> None:
+async def test_a_handshake_negotiates_a_revision(gateway: Gateway, asked: str, agreed: str) -> None:
     async with RawClient(gateway.url, version=asked) as caller:
         answer = await caller.post(opening(asked))
     assert answer.result["protocolVersion"] == agreed
@@ -51,14 +51,14 @@ async def test_without_a_session_nothing_but_a_handshake_is_answered(gateway: Ga
     assert answer.error["data"]["error_type"] == "not_initialized"
 
 
-async def test_ping_is_answered_locally_in_one_generation_and_gone_in_the_other(gateway: Gateway) -> None:
+async def test_ping_is_answered_locally_in_2025_and_unknown_in_2026(gateway: Gateway) -> None:
     async with RawClient(gateway.url) as stateful, RawClient(gateway.url, stateless=True) as stateless:
         assert (await stateful.request("ping")).result == {}
         gone = await stateless.request("ping")
     assert (gone.status, gone.error["code"]) == (404, -32601)
 
 
-async def test_an_unknown_method_is_told_so_in_both_generations(gateway: Gateway) -> None:
+async def test_an_unknown_method_is_an_error_in_both_generations(gateway: Gateway) -> None:
     """Bad input: unknown methods, with the method in the message; a stateless caller gets HTTP 404."""
     async with RawClient(gateway.url) as stateful, RawClient(gateway.url, stateless=True) as stateless:
         for caller, status in ((stateful, 200), (stateless, 404)):
@@ -87,7 +87,7 @@ async def test_an_unknown_method_is_told_so_in_both_generations(gateway: Gateway
         (b'{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}', 200, -32602),
     ],
 )
-async def test_bad_messages_get_a_clear_error_and_disturb_nothing(
+async def test_invalid_messages_get_an_error_and_do_not_affect_others(
     gateway: Gateway, body: bytes, status: int, code: int
 ) -> None:
     """Bad input: malformed JSON, duplicate keys, NaN, lone surrogates, depth, unknown methods."""
@@ -190,7 +190,7 @@ async def test_a_cancelled_call_gets_no_answer(gateway: Gateway) -> None:
     assert answer.headers["content-type"].startswith("text/event-stream")
 
 
-async def test_a_broken_stream_can_be_resumed_where_it_broke(gateway: Gateway) -> None:
+async def test_a_broken_stream_can_be_resumed(gateway: Gateway) -> None:
     async with RawClient(gateway.url) as caller:
         message = {
             "jsonrpc": "2.0",

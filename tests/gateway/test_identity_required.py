@@ -61,14 +61,14 @@ async def test_one_scope_may_be_opened_to_anonymous_callers_and_only_that_one() 
         assert wrong.status == 401
 
 
-async def test_a_token_for_deciding_only_does_not_open_the_way_to_the_tools() -> None:
+async def test_a_token_for_decisions_only_cannot_call_tools() -> None:
     async with running_gateway({**CONFIG, "tokens": [person("ann", "approver")]}) as gateway:
         reply = await Bare(gateway.port).ask("POST", "/mcp", initialize(), authorization="Bearer ann-token")
         assert reply.status == 403
         assert "may not call" in json.loads(reply.body)["error"]["message"]
 
 
-async def test_nobody_approves_an_anonymous_call_with_a_token_that_could_have_made_it(tmp_path: Path) -> None:
+async def test_an_anonymous_call_cannot_be_approved_with_a_token_that_can_call(tmp_path: Path) -> None:
     tokens = [{**person("ann", "approver"), "may_call": True}, person("bob", "approver")]
     async with a_stage(tmp_path, tokens=tokens) as stage:
         for decider, status in (("ann-token", 403), ("bob-token", 200)):
@@ -85,7 +85,7 @@ async def test_nobody_approves_an_anonymous_call_with_a_token_that_could_have_ma
 
 @pytest.mark.real_processes
 @pytest.mark.parametrize("word", ["serve", "check"])
-async def test_beyond_loopback_without_identity_it_does_not_start(tmp_path: Path, word: str) -> None:
+async def test_a_gateway_beyond_loopback_without_identity_does_not_start(tmp_path: Path, word: str) -> None:
     file = tmp_path / "taskgate.yaml"
     file.write_text(json.dumps({**CONFIG, "listen": {"host": "0.0.0.0", "port": 0}}))
     code, _, said = await command(word, "-c", str(file), env={"TASKGATE_STATE_DIR": str(tmp_path)})
@@ -96,7 +96,7 @@ async def test_beyond_loopback_without_identity_it_does_not_start(tmp_path: Path
     assert "`auth: none`" in said
 
 
-async def test_auth_none_opens_it_with_a_banner(tmp_path: Path) -> None:
+async def test_auth_none_starts_with_a_warning(tmp_path: Path) -> None:
     loaded = load_text(json.dumps({**CONFIG, "auth": "none"}), environment={})
     check_exposure(loaded.root, "0.0.0.0")
     assert is_reachable_without_login(loaded.root, "0.0.0.0")
@@ -107,7 +107,7 @@ async def test_auth_none_opens_it_with_a_banner(tmp_path: Path) -> None:
         load_text(json.dumps({**CONFIG, "auth": "none", "tokens": [AGENT]}), environment={})
 
 
-async def test_a_reload_does_not_open_an_exposed_gateway_to_strangers(tmp_path: Path) -> None:
+async def test_a_reload_does_not_remove_authentication_of_an_exposed_gateway(tmp_path: Path) -> None:
     """Nothing listens here: what a reload decides does not depend on the open port."""
     file = tmp_path / "taskgate.yaml"
     file.write_text(json.dumps({**CONFIG, "tokens": [AGENT], "store": {"url": "sqlite:///./t.db"}}))
@@ -141,7 +141,7 @@ async def test_a_reload_does_not_open_an_exposed_gateway_to_strangers(tmp_path: 
         (("fe80::1%eth0", 7467, 0, 2), False),
     ],
 )
-def test_localhost_is_believed_only_where_it_can_be_true(sockname: Any, near: bool, open_to_all: bool) -> None:
+def test_the_host_localhost_is_accepted_on_loopback_only(sockname: Any, near: bool, open_to_all: bool) -> None:
     """Without identity the Host header is the only guard: a stranger may not just write localhost into it."""
     guard = Guard(["gate.example"], [], open_to_all)
     arrived = arrived_on_loopback(sockname)
@@ -156,7 +156,7 @@ def test_localhost_is_believed_only_where_it_can_be_true(sockname: Any, near: bo
         assert guard.refuses({b"host": host}, arrived) == 421
 
 
-async def test_ready_and_metrics_look_at_the_host_and_health_does_not() -> None:
+async def test_ready_and_metrics_check_the_host_and_health_does_not() -> None:
     async with running_gateway(CONFIG) as gateway:
         for path, status in (("/ready", 421), ("/metrics", 421), ("/approvals", 421), ("/health", 200)):
             assert (await Bare(gateway.port).ask("GET", path, host="evil.example")).status == status, path

@@ -25,7 +25,7 @@ def capabilities_of(result: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("stateless", [False, True])
-async def test_every_list_is_announced_while_a_server_is_away(stateless: bool) -> None:
+async def test_every_list_capability_is_declared_while_a_server_is_unavailable(stateless: bool) -> None:
     config = {"schema": 1, "servers": {"late": {"url": f"http://127.0.0.1:{free_port()}/mcp"}}}
     async with running_gateway(config) as gateway:
         caller = RawClient(gateway.url, stateless=stateless)
@@ -39,7 +39,7 @@ async def test_every_list_is_announced_while_a_server_is_away(stateless: bool) -
         await caller.http.aclose()
 
 
-async def test_lists_that_come_late_are_news_to_whoever_was_answered_without_them(tmp_path: Path) -> None:
+async def test_late_lists_are_announced_to_callers_that_were_answered_without_them(tmp_path: Path) -> None:
     """The server's program ends at once until a file is there; from then on it serves."""
     there = tmp_path / "there"
     program = tmp_path / "late.py"
@@ -69,7 +69,7 @@ async def servers_in(caller: RawClient) -> set[str]:
     return {name.partition("__")[0] for name in names if "__" in name}
 
 
-async def test_a_server_without_tools_is_well_and_offers_none() -> None:
+async def test_a_server_without_tools_is_healthy() -> None:
     """EC-SEP-004: an empty list is a valid state."""
     config = {
         "schema": 1,
@@ -134,9 +134,7 @@ def slow_program(generation: str, starts: Path) -> str:
 @pytest.mark.parametrize(
     ("generation", "pinned"), [("2025", {}), ("2026", {}), ("2026", {"generation": "2026-07-28"})], ids=str
 )
-async def test_a_program_that_takes_long_to_start_is_started_once_and_waited_for(
-    tmp_path: Path, generation: str, pinned: dict[str, str]
-) -> None:
+async def test_a_slow_program_is_started_once(tmp_path: Path, generation: str, pinned: dict[str, str]) -> None:
     """As `npx` and `uvx` do when they fetch a server first. Killed and started again, it would never be done."""
     program, starts = tmp_path / "slow.py", tmp_path / "starts"
     program.write_text(slow_program(generation, starts))

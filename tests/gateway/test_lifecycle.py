@@ -74,7 +74,7 @@ async def _said(gateway: Gateway, text: str) -> bool:
     return text in gateway.log
 
 
-async def test_a_file_that_changes_on_disk_is_noticed(tmp_path: Path) -> None:
+async def test_a_changed_file_is_reloaded(tmp_path: Path) -> None:
     port = free_port()
     async with (
         mirror(port),
@@ -90,7 +90,7 @@ async def test_a_file_that_changes_on_disk_is_noticed(tmp_path: Path) -> None:
         await eventually(served)
 
 
-async def test_a_server_that_is_down_hides_nobody_else_and_comes_back_by_itself(tmp_path: Path) -> None:
+async def test_an_unavailable_server_does_not_affect_others_and_reconnects(tmp_path: Path) -> None:
     up, down = free_port(), free_port()
     servers = {"up": http_server(up), "down": http_server(down)}
     async with mirror(up), running_gateway({"schema": 1, "servers": servers}, tmp_path) as gateway:
@@ -108,7 +108,7 @@ async def test_a_server_that_is_down_hides_nobody_else_and_comes_back_by_itself(
                 await eventually(answers, within=120)
 
 
-async def test_a_server_that_forgot_its_sessions_is_greeted_again(tmp_path: Path) -> None:
+async def test_a_server_that_lost_its_sessions_is_initialized_again(tmp_path: Path) -> None:
     port = free_port()
     async with running_gateway({"schema": 1, "servers": {"a": http_server(port)}}, tmp_path) as gateway:
         for number in (1, 2):
@@ -121,7 +121,7 @@ async def test_a_server_that_forgot_its_sessions_is_greeted_again(tmp_path: Path
                 await eventually(answers, within=120)
 
 
-async def test_a_child_that_dies_is_started_again_and_none_outlives_a_killed_gateway(tmp_path: Path) -> None:
+async def test_a_crashed_child_is_restarted_and_none_outlives_a_killed_gateway(tmp_path: Path) -> None:
     servers = {"pipe": {"command": sys.executable, "args": [str(MIRROR), "stdio"]}}
     async with running_gateway({"schema": 1, "servers": servers}, tmp_path) as gateway:
         async with RawClient(gateway.url) as caller:
@@ -157,7 +157,7 @@ async def _gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-async def test_slow_callers_are_dropped_and_others_do_not_notice(tmp_path: Path) -> None:
+async def test_slow_callers_are_dropped_without_effect_on_others(tmp_path: Path) -> None:
     port = free_port()
     async with mirror(port), running_gateway({"schema": 1, "servers": {"a": http_server(port)}}, tmp_path) as gateway:
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
@@ -168,7 +168,7 @@ async def test_slow_callers_are_dropped_and_others_do_not_notice(tmp_path: Path)
         writer.close()
 
 
-async def test_ready_says_how_the_servers_are(tmp_path: Path) -> None:
+async def test_ready_reports_the_state_of_servers(tmp_path: Path) -> None:
     port = free_port()
     async with mirror(port), running_gateway({"schema": 1, "servers": {"a": http_server(port)}}, tmp_path) as gateway:
         async with RawClient(gateway.url) as caller:
@@ -180,7 +180,7 @@ async def test_ready_says_how_the_servers_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [["--help"], ["--version"], ["serve", "--help"], ["call", "--help"]])
-async def test_the_command_line_explains_itself(command: list[str]) -> None:
+async def test_the_command_line_has_help(command: list[str]) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "taskgate", *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -211,7 +211,7 @@ async def test_several_gateways_on_standard_streams_share_a_state_directory(tmp_
         assert await asyncio.wait_for(process.wait(), 90) == 0
 
 
-async def test_settings_of_our_side_do_not_restart_a_server_and_a_half_written_file_changes_nothing(
+async def test_settings_of_the_gateway_do_not_restart_a_server_and_a_truncated_file_changes_nothing(
     tmp_path: Path,
 ) -> None:
     server = {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}

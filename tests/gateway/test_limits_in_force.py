@@ -47,7 +47,7 @@ async def reloaded(gateway: Gateway, config: dict[str, Any], times: int = 1) -> 
     await eventually(said)
 
 
-async def test_json_depth_is_for_callers_and_servers(tmp_path: Path) -> None:
+async def test_json_depth_applies_to_callers_and_servers(tmp_path: Path) -> None:
     port = free_port()
     servers = {"a": http_server(port), "pipe": PIPE}
     async with (
@@ -68,7 +68,7 @@ async def test_json_depth_is_for_callers_and_servers(tmp_path: Path) -> None:
             assert [await ask(server, levels) for levels in (10, 100, 160)] == ["fine", "fine", "parse_error"]
 
 
-async def test_json_nodes_is_for_callers_and_servers(tmp_path: Path) -> None:
+async def test_json_nodes_applies_to_callers_and_servers(tmp_path: Path) -> None:
     port = free_port()
     servers = {"a": http_server(port), "pipe": PIPE}
     async with (
@@ -96,7 +96,7 @@ async def test_json_nodes_is_for_callers_and_servers(tmp_path: Path) -> None:
         pytest.param({"stream_buffer_bytes": 2_000}, {"stream_buffer_bytes": 50_000}, 1_500, id="bytes"),
     ],
 )
-async def test_as_much_of_a_stream_can_be_replayed_as_is_kept(
+async def test_the_replay_limit_of_streams_applies(
     tmp_path: Path, few: dict[str, int], many: dict[str, int], size: int
 ) -> None:
     port = free_port()
@@ -134,7 +134,7 @@ async def news_of_timers(caller: Any, timers: int, wait_s: float) -> list[tuple[
     return [(event["type"], event["data"].get("count")) for event in events if event["type"] != "server_connected"]
 
 
-async def test_as_many_events_are_kept_as_the_file_says(tmp_path: Path) -> None:
+async def test_the_limit_on_the_number_of_events_applies(tmp_path: Path) -> None:
     async with running_gateway(facade({"events_per_caller": 3}), tmp_path) as gateway, http_session(gateway) as caller:
         fired = ("timer_expired", None)
         assert await news_of_timers(caller, 5, 1.0) == [("events_lost", 2), *([fired] * 3)]
@@ -142,14 +142,14 @@ async def test_as_many_events_are_kept_as_the_file_says(tmp_path: Path) -> None:
         assert await news_of_timers(caller, 5, 1.0) == [fired] * 5
 
 
-async def test_events_are_kept_as_long_as_the_file_says(tmp_path: Path) -> None:
+async def test_the_limit_on_the_age_of_events_applies(tmp_path: Path) -> None:
     async with running_gateway(facade({"events_age": "1s"}), tmp_path) as gateway, http_session(gateway) as caller:
         assert await news_of_timers(caller, 1, 2.0) == [("events_lost", 1)]
         await reloaded(gateway, facade({"events_age": "1h"}))
         assert await news_of_timers(caller, 1, 2.0) == [("timer_expired", None)]
 
 
-async def test_a_session_has_as_many_timers_as_the_file_says(tmp_path: Path) -> None:
+async def test_the_limit_on_timers_of_a_session_applies(tmp_path: Path) -> None:
     async with running_gateway(facade({"timers_per_session": 2}), tmp_path) as gateway, http_session(gateway) as caller:
 
         async def one_more() -> bool:
@@ -168,7 +168,7 @@ HALF_A_BODY = HALF_A_HEAD + b"content-type: application/json\r\ncontent-length: 
 
 
 @pytest.mark.parametrize(("limit", "begun"), [("header_timeout", HALF_A_HEAD), ("body_timeout", HALF_A_BODY)])
-async def test_a_caller_has_as_long_to_speak_as_the_file_says(tmp_path: Path, limit: str, begun: bytes) -> None:
+async def test_the_request_timeout_applies(tmp_path: Path, limit: str, begun: bytes) -> None:
     async with running_gateway(config({limit: "8s"}, pipe=PIPE), tmp_path) as gateway:
 
         async def patience() -> float:
@@ -188,7 +188,7 @@ async def test_a_caller_has_as_long_to_speak_as_the_file_says(tmp_path: Path, li
         assert 1 <= await patience() < 4
 
 
-async def test_the_time_to_drain_follows_a_reload(tmp_path: Path) -> None:
+async def test_the_drain_timeout_applies_after_a_reload(tmp_path: Path) -> None:
     port = free_port()
     async with mirror(port), running_gateway(config({}, a=http_server(port)), tmp_path) as gateway:
         await reloaded(gateway, config({"drain_timeout": "500ms"}, a=http_server(port)))
@@ -203,7 +203,7 @@ async def test_the_time_to_drain_follows_a_reload(tmp_path: Path) -> None:
 
 
 @pytest.mark.real_processes
-async def test_the_length_of_results_follows_a_reload_in_conversations_that_go_on(tmp_path: Path) -> None:
+async def test_the_limit_of_result_length_applies_to_open_sessions_after_a_reload(tmp_path: Path) -> None:
     port = free_port()
     servers = {"a": http_server(port), "pipe": PIPE}
     async with (

@@ -38,7 +38,7 @@ async def answers_soon(gateway: Gateway) -> None:
         assert (await caller.call("a__mirror", {"value": 1})).result["vendor/extra"] == 1
 
 
-async def test_who_stops_reading_an_answer_is_dropped_and_who_reads_slowly_gets_all_of_it(tmp_path: Path) -> None:
+async def test_a_reader_that_stops_is_dropped_and_a_slow_one_gets_the_whole_response(tmp_path: Path) -> None:
     port = free_port()
     limits = {"body_timeout": "6s"}
     async with (
@@ -79,7 +79,7 @@ async def test_who_stops_reading_an_answer_is_dropped_and_who_reads_slowly_gets_
 
 
 @pytest.mark.fresh_interpreter
-async def test_a_thousand_idle_connections_are_in_nobodys_way_and_are_dropped(tmp_path: Path) -> None:
+async def test_a_thousand_idle_connections_delay_no_caller_and_are_dropped(tmp_path: Path) -> None:
     port = free_port()
     async with (
         mirror(port),
@@ -101,7 +101,7 @@ async def test_a_thousand_idle_connections_are_in_nobodys_way_and_are_dropped(tm
         await answers_soon(gateway)
 
 
-async def test_readers_that_do_not_read_hold_up_nobody_and_get_everything_at_last(tmp_path: Path) -> None:
+async def test_paused_readers_delay_no_caller_and_get_everything_later(tmp_path: Path) -> None:
     port = free_port()
     async with mirror(port), running_gateway({"schema": 1, "servers": {"a": http_server(port)}}, tmp_path) as gateway:
         async with RawClient(gateway.url) as caller:
@@ -162,7 +162,7 @@ async def _hears(reader: asyncio.StreamReader, notes: int) -> None:
 
 
 @pytest.mark.fresh_interpreter
-async def test_who_does_not_read_its_sessions_stream_is_dropped_and_disturbs_nobody(tmp_path: Path) -> None:
+async def test_an_unread_session_stream_is_dropped_without_effect_on_others(tmp_path: Path) -> None:
     """Some megabytes fit into the buffers of the kernel; what comes then is kept up to the limit, and no further."""
     port, rounds, notes, size = free_port(), 80, 10, 40_000
     config = {"schema": 1, "servers": {"far": http_server(port)}}
@@ -207,7 +207,7 @@ async def _everything(reader: asyncio.StreamReader) -> bytes:
     return b"".join(parts)
 
 
-async def test_sessions_over_the_limit_are_refused_and_the_others_go_on(tmp_path: Path) -> None:
+async def test_sessions_over_the_limit_are_refused_and_the_others_continue(tmp_path: Path) -> None:
     port = free_port()
     config = {"schema": 1, "servers": {"a": http_server(port)}, "limits": {"sessions": 3}}
     async with mirror(port), running_gateway(config, tmp_path) as gateway, AsyncExitStack() as stack:

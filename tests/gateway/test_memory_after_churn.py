@@ -94,11 +94,11 @@ def _said_by(program: str) -> str:
     return done.stdout
 
 
-def test_circles_are_found_before_they_fill_the_memory() -> None:
+def test_reference_cycles_are_collected_before_memory_grows() -> None:
     assert int(_said_by(CHURN)) < 250 * 1024
 
 
-def test_what_is_alive_is_looked_at_as_a_whole_only_when_memory_has_doubled() -> None:
+def test_a_full_collection_runs_only_when_memory_has_doubled() -> None:
     """900,000 objects come and stay; Python's own rule looks at all of them a dozen times meanwhile."""
     full_looks, second_looks, young_are_looked_at = _said_by(ALIVE).split()
     assert young_are_looked_at == "True"
@@ -107,7 +107,7 @@ def test_what_is_alive_is_looked_at_as_a_whole_only_when_memory_has_doubled() ->
     assert int(full_looks) <= 3
 
 
-def test_a_short_silence_is_not_taken_for_idleness() -> None:
+def test_a_short_pause_does_not_count_as_idle() -> None:
     """A look at everything is 200 ms in which nobody is answered, so it waits until hardly anybody has come for half a minute."""
     assert _said_by(IDLE).split() == ["0"] * 33 + ["1"] * 3
 

@@ -74,7 +74,7 @@ async def test_unknown_fields_of_a_tool_are_listed_unchanged(gateway: Gateway, s
 
 
 @pytest.mark.parametrize(("stateless", "server"), [(False, "new"), (True, "old"), (True, "pipe")])
-async def test_across_generations_results_keep_everything_but_the_other_sides_words(
+async def test_results_across_generations_lose_only_fields_of_the_other_generation(
     gateway: Gateway, stateless: bool, server: str
 ) -> None:
     value = {"big": 2**80, "deep": [{"a": None}], "text": "ß\u2028"}

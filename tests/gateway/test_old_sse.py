@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).parent.parent / "peers" / "old_sse_server_130.py"
 
 @pytest.mark.peers("mcp130")
 @pytest.mark.parametrize("transport", ["sse", "auto"])
-async def test_a_tool_behind_the_old_transport_is_listed_and_called(tmp_path: Path, transport: str) -> None:
+async def test_a_tool_behind_the_http_sse_transport_is_listed_and_called(tmp_path: Path, transport: str) -> None:
     port = free_port()
     server = {"url": f"http://127.0.0.1:{port}/sse", "transport": transport}
     async with (

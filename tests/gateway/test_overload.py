@@ -55,7 +55,7 @@ async def until_in_flight(gateway: Gateway, count: int) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_beyond_the_limit_calls_are_refused_at_once_and_the_accepted_ones_end_well() -> None:
+async def test_calls_beyond_the_limit_are_refused_at_once_and_accepted_ones_complete() -> None:
     async with small_gateway() as gateway, session(gateway) as caller, httpx2.AsyncClient(timeout=10) as http:
         accepted = [asyncio.create_task(caller.call("old__sleep", {"value": 3})) for _ in range(PLACES)]
         await until_in_flight(gateway, PLACES)
@@ -84,7 +84,7 @@ async def test_beyond_the_limit_calls_are_refused_at_once_and_the_accepted_ones_
         assert (await caller.call("old__mirror", {"value": 1}))["structuredContent"] == {"value": 1}
 
 
-async def test_a_cancelled_call_and_one_that_became_a_task_make_room() -> None:
+async def test_a_cancelled_and_a_promoted_call_free_their_slot() -> None:
     async with small_gateway(tasks={"promote_after_ms": 300, "grace_ms": 100}) as gateway, session(gateway) as caller:
         promoted = await asyncio.gather(*(caller.call("old__sleep", {"value": 3}) for _ in range(PLACES)))
         assert all("still" in json.dumps(result) or "task" in json.dumps(result) for result in promoted)

@@ -96,7 +96,9 @@ async def refused_as_ending(talk: Talk) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("stateless", [False, True])
-async def test_what_ends_in_time_is_answered_and_what_does_not_is_told_so(tmp_path: Path, stateless: bool) -> None:
+async def test_calls_that_end_during_the_drain_are_answered_and_others_get_an_error(
+    tmp_path: Path, stateless: bool
+) -> None:
     async with talking(tmp_path, stateless, "5s") as talk:
         talk.call("quick", "sleep", 1)
         talk.call("slow", "sleep", 40)
@@ -125,7 +127,7 @@ async def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
         assert await asyncio.wait_for(talk.process.wait(), WAIT_S) == 0
 
 
-async def test_with_nothing_open_it_ends_at_once(tmp_path: Path) -> None:
+async def test_an_idle_stdio_gateway_exits_at_once(tmp_path: Path) -> None:
     async with talking(tmp_path, False, "40s") as talk:
         talk.process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(talk.process.wait(), WAIT_S) == 0

@@ -10,7 +10,7 @@ from typing import Any
 from tests.gateway.test_stdio_drain import Talk, talking
 
 
-async def test_the_id_of_a_task_comes_before_news_of_it(tmp_path: Path) -> None:
+async def test_the_id_of_a_task_arrives_before_its_notifications(tmp_path: Path) -> None:
     async with talking(tmp_path, stateless=False, drain="2s") as talk:
         heard = [message for number in range(5) for message in await _made(talk, 100 + number)]
         known: set[str] = set()

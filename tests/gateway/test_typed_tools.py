@@ -53,7 +53,7 @@ def notice_in(schema: Any, result: dict[str, Any]) -> dict[str, Any]:
 
 
 @BOTH
-async def test_a_promoted_call_of_a_typed_tool_names_its_task_in_a_result_that_fits(stateless: bool) -> None:
+async def test_the_notice_of_a_promoted_call_is_valid_by_the_output_schema(stateless: bool) -> None:
     async with typed(hanging={"tools/call"}) as server:
         settings = config(server, tasks={"promote_after_ms": 300})
         async with running_gateway(settings) as gateway, RawClient(gateway.url, stateless=stateless) as caller:
@@ -66,7 +66,7 @@ async def test_a_promoted_call_of_a_typed_tool_names_its_task_in_a_result_that_f
 
 
 @BOTH
-async def test_a_held_call_of_a_typed_tool_names_its_task_in_a_result_that_fits(stateless: bool) -> None:
+async def test_the_notice_of_a_held_call_is_valid_by_the_output_schema(stateless: bool) -> None:
     async with typed() as server:
         rules = {"rules": [{"match": "report", "action": "approve"}]}
         settings = config(server, tasks={"promote_after_ms": 300}, governance=rules)
@@ -78,7 +78,7 @@ async def test_a_held_call_of_a_typed_tool_names_its_task_in_a_result_that_fits(
 
 
 @BOTH
-async def test_a_result_that_is_cut_says_so_in_a_way_that_fits(stateless: bool) -> None:
+async def test_the_notice_of_a_truncated_result_is_valid_by_the_output_schema(stateless: bool) -> None:
     rows = {"rows": [{"text": "x" * 5000}]}
     async with typed() as server:
         server.answers["tools/call"] = answering(rows)
@@ -90,7 +90,7 @@ async def test_a_result_that_is_cut_says_so_in_a_way_that_fits(stateless: bool) 
 
 
 @BOTH
-async def test_the_tools_own_output_passes_and_is_still_held_against_its_own_schema(stateless: bool) -> None:
+async def test_the_tools_own_output_is_validated_by_its_own_schema(stateless: bool) -> None:
     async with typed() as server, running_gateway(config(server, validate="enforce")) as gateway:
         async with RawClient(gateway.url, stateless=stateless) as caller:
             schema = await listed_schema(caller)
@@ -104,7 +104,7 @@ async def test_the_tools_own_output_passes_and_is_still_held_against_its_own_sch
             assert "structuredContent" not in refused
 
 
-async def test_where_no_notice_can_come_the_schema_is_listed_as_it_is() -> None:
+async def test_the_output_schema_is_unchanged_if_no_notice_is_possible() -> None:
     async with typed() as server, running_gateway(config(server, tasks={"promote_after_ms": 0})) as gateway:
         async with RawClient(gateway.url) as caller:
             assert await listed_schema(caller) == SCHEMA
@@ -132,7 +132,7 @@ async def test_an_output_schema_that_only_stateless_callers_can_read_is_shown_to
                 Draft202012Validator(schema).validate([1, 2])
 
 
-async def test_one_call_with_task_changes_nothing_that_its_session_is_shown() -> None:
+async def test_a_call_with_task_does_not_change_the_listed_tools() -> None:
     rules = {"rules": [{"match": "report", "action": "approve"}]}
     async with typed() as server, running_gateway(config(server, governance=rules)) as gateway:
         async with RawClient(gateway.url) as caller:
@@ -150,7 +150,7 @@ async def test_one_call_with_task_changes_nothing_that_its_session_is_shown() ->
 
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-03-26"])
-async def test_a_revision_without_tasks_has_no_methods_and_no_words_for_them(version: str) -> None:
+async def test_a_revision_without_tasks_has_no_task_methods_and_fields(version: str) -> None:
     async with typed() as server, running_gateway(config(server)) as gateway:
         async with RawClient(gateway.url, version=version) as caller:
             assert "taskSupport" not in json.dumps((await caller.request("tools/list")).result)
@@ -161,7 +161,7 @@ async def test_a_revision_without_tasks_has_no_methods_and_no_words_for_them(ver
             assert (await caller.request("tasks/list")).result["tasks"] == []
 
 
-async def test_in_strict_mode_a_tool_that_its_server_requires_as_a_task_is_refused_without() -> None:
+async def test_a_plain_call_of_a_tool_that_requires_a_task_is_refused_in_strict_mode() -> None:
     lists = {"tools/list": [tool("must", execution={"taskSupport": "required"}), tool("may")]}
     capabilities: dict[str, Any] = {"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}}
     async with changeable(capabilities=capabilities, lists=lists) as server:

@@ -61,7 +61,7 @@ async def kind_of_refusal(caller: RawClient, method: str, params: dict[str, Any]
 
 
 @pytest.mark.parametrize("stateless", [False, True])
-async def test_a_link_is_read_where_it_came_from(stateless: bool) -> None:
+async def test_a_link_is_read_from_its_server(stateless: bool) -> None:
     async with library("one") as one, library("two") as two, running_gateway(config(one, two)) as gateway:
         async with RawClient(gateway.url, stateless=stateless) as caller:
             unknown = {"uri": "https://shared.test/two/page"}
@@ -84,7 +84,7 @@ async def test_a_link_in_the_result_of_a_task_is_known_too() -> None:
             assert await text_at(caller, "https://shared.test/two/page") == "two"
 
 
-async def test_the_scheme_says_whose_a_uri_is_if_only_one_lists_such() -> None:
+async def test_an_unlisted_uri_is_read_from_the_only_server_with_its_scheme() -> None:
     async with library("one") as one, library("two") as two, running_gateway(config(one, two)) as gateway:
         async with RawClient(gateway.url) as caller:
             assert await text_at(caller, "two://not/listed/anywhere") == "two"
@@ -113,7 +113,7 @@ async def test_unlisted_prompts_and_completions_go_to_the_server_that_is_named()
             assert (refused["data"]["error_type"], refused["data"]["legacy_code"]) == ("unknown_reference", -32021)
 
 
-async def test_what_is_denied_is_denied_under_every_name_and_link() -> None:
+async def test_a_denied_entry_is_denied_under_every_name_and_link() -> None:
     rules = {"rules": [{"match": "prompt:secret", "action": "deny"}, {"match": "resource:https://*", "action": "deny"}]}
     async with library("one") as one, library("two") as two:
         async with running_gateway(config(one, two, governance=rules)) as gateway, RawClient(gateway.url) as caller:

@@ -28,7 +28,7 @@ def verdict(answer: Answer) -> tuple[str, str]:
         ("huge", ("result_too_large", "yes")),
     ],
 )
-async def test_an_unreadable_answer_is_a_result_that_says_so(
+async def test_an_invalid_response_is_an_error_result(
     gateway: Gateway, server: str, how: str, expected: tuple[str, str]
 ) -> None:
     """Bad input: garbage, duplicate keys, depth and results over the limit, from an upstream."""
@@ -43,14 +43,14 @@ async def test_an_unreadable_answer_is_a_result_that_says_so(
 
 @pytest.mark.parametrize("server", ["old", "new", "pipe"])
 @pytest.mark.parametrize("how", ["twice", "foreign id"])
-async def test_answers_to_nobody_and_second_answers_are_dropped(gateway: Gateway, server: str, how: str) -> None:
+async def test_unmatched_and_duplicate_responses_are_dropped(gateway: Gateway, server: str, how: str) -> None:
     """Bad input: duplicate or foreign response ids."""
     async with RawClient(gateway.url) as caller:
         assert (await caller.call(f"{server}__break", {"value": how})).result["vendor/extra"] == how
         assert (await caller.call(f"{server}__mirror", {"value": 1})).result["vendor/extra"] == 1
 
 
-async def test_a_message_too_large_for_a_pipe_fails_its_call_and_the_pipe_goes_on(gateway: Gateway) -> None:
+async def test_a_message_over_the_limit_of_a_pipe_fails_only_its_call(gateway: Gateway) -> None:
     """Bad input: giant lines from a child."""
     async with RawClient(gateway.url) as caller:
         assert verdict(await caller.call("pipe__break", {"value": "huge"}))[1] in ("maybe", "yes")

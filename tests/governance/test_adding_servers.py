@@ -36,12 +36,12 @@ async def audited(stage: Stage, *words: bytes) -> bytes:
     return bytes(await eventually(found))
 
 
-async def test_it_is_off_unless_it_is_switched_on(tmp_path: Path) -> None:
+async def test_adding_servers_is_off_by_default(tmp_path: Path) -> None:
     async with a_stage(tmp_path, scopes=FACADE) as stage:
         assert "facade.add_server" in said(await add(await stage.stateful(), **GUEST))
 
 
-async def test_a_rule_may_deny_it_and_people_may_be_asked_first(tmp_path: Path) -> None:
+async def test_adding_a_server_can_be_denied_or_require_approval(tmp_path: Path) -> None:
     rules = [
         {"match": "taskgate:remove_server", "action": "deny"},
         {"match": "taskgate:add_server", "action": "approve", "approval": "ops"},
@@ -61,7 +61,7 @@ async def test_a_rule_may_deny_it_and_people_may_be_asked_first(tmp_path: Path) 
         assert "The server was not added" in said(await asyncio.wait_for(waiting, DEADLINE))
 
 
-async def test_a_policy_that_denies_by_default_denies_it_too(tmp_path: Path) -> None:
+async def test_adding_a_server_is_denied_by_a_default_policy(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"scopes": FACADE, "facade": {"add_server": "on"}}
     governance = {"defaults": {"action": "deny"}, "rules": [{"match": "read_*", "action": "forward"}]}
     async with a_stage(tmp_path, governance=governance, **settings) as stage:
@@ -69,7 +69,7 @@ async def test_a_policy_that_denies_by_default_denies_it_too(tmp_path: Path) -> 
         assert await audited(stage, b"call_denied", b"add_server")
 
 
-async def test_no_address_leads_inside(tmp_path: Path) -> None:
+async def test_private_addresses_cannot_be_added(tmp_path: Path) -> None:
     async with a_stage(tmp_path, scopes=FACADE, facade={"add_server": "on"}) as stage:
         caller = await stage.stateful()
         port = stage.gateway.port

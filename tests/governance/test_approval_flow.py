@@ -35,7 +35,7 @@ def text_of(reply: dict[str, Any]) -> str:
     return str(reply["result"]["content"][0]["text"])
 
 
-async def test_a_task_of_2025_runs_after_approval_when_somebody_comes_for_it(stage: Stage) -> None:
+async def test_an_approved_task_of_2025_runs_when_its_caller_returns(stage: Stage) -> None:
     caller = await stage.stateful({"tasks": {}})
     made = await caller.call("s__delete_it", CALL, task={"ttl": 60000})
     assert made["result"]["task"]["status"] == "working"
@@ -80,7 +80,7 @@ async def test_a_plain_caller_of_2025_is_held_and_gets_the_result(stage: Stage) 
     assert len(stage.sent()) == 1
 
 
-async def test_a_plain_caller_that_waited_long_enough_is_told_of_its_task_and_the_call_runs_later(
+async def test_a_held_plain_call_returns_its_task_after_the_wait_and_runs_later(
     tmp_path: Path,
 ) -> None:
     async with a_stage(tmp_path, tasks={"promote_after_ms": 300}) as stage:
@@ -140,7 +140,7 @@ async def test_a_retry_with_other_arguments_is_refused(stage: Stage) -> None:
     assert stage.sent() == []
 
 
-async def test_a_caller_of_2026_that_can_do_nothing_is_held(stage: Stage) -> None:
+async def test_a_call_of_a_2026_caller_without_capabilities_is_held(stage: Stage) -> None:
     waiting = asyncio.create_task(stage.stateless().call("s__delete_it", CALL))
     (row,) = await stage.open_approvals()
     await stage.deny(row["id"], reason="Not on a Friday")
@@ -218,7 +218,7 @@ async def test_stopping_the_gateway_cancels_no_approval(stage: Stage) -> None:
     await eventually(lambda: _when(stage.sent()))
 
 
-async def test_two_people_must_agree_where_the_workflow_says_so(tmp_path: Path) -> None:
+async def test_a_workflow_may_require_two_approvers(tmp_path: Path) -> None:
     workflow = {"channels": ["inbox"], "approvals_needed": 2}
     async with a_stage(tmp_path, approval={"ops": workflow}, tokens=people("ann", "bob")) as stage:
         waiting = asyncio.create_task((await stage.stateful()).call("s__delete_it", CALL))
@@ -235,7 +235,7 @@ async def _when(value: Any) -> Any:
     return value or None
 
 
-async def test_nobody_decides_twice_and_strangers_not_at_all(tmp_path: Path) -> None:
+async def test_a_second_decision_and_one_without_permission_are_refused(tmp_path: Path) -> None:
     """Bad input: repeated and foreign decisions."""
     tokens = [{**person("ann", "approver"), "may_call": True}, person("bob", "approver")]
     async with a_stage(tmp_path, tokens=tokens) as stage:
@@ -257,7 +257,7 @@ async def _decided_once(stage: Stage) -> None:
     assert (await asyncio.wait_for(waiting, 15))["error"]["data"]["error_type"] == "approval_rejected"
 
 
-async def test_silence_means_no(tmp_path: Path) -> None:
+async def test_an_unanswered_request_is_denied(tmp_path: Path) -> None:
     """Bad input: an expired approval, and a decision that comes after it."""
     workflow = {"channels": ["inbox"], "timeout": "1s"}
     async with a_stage(tmp_path, approval={"ops": workflow}) as stage:
@@ -270,7 +270,7 @@ async def test_silence_means_no(tmp_path: Path) -> None:
         assert stage.sent() == []
 
 
-async def test_cancelling_the_task_withdraws_the_question(stage: Stage) -> None:
+async def test_cancelling_the_task_withdraws_the_approval_request(stage: Stage) -> None:
     caller = await stage.stateful({"tasks": {}})
     made = await caller.call("s__delete_it", CALL, task={"ttl": 60000})
     (row,) = await stage.open_approvals()
@@ -289,7 +289,7 @@ async def racing(stage: Stage, approval_id: str, count: int) -> list[int]:
     return [reply.status_code for reply in await asyncio.gather(*votes)]
 
 
-async def test_two_hundred_racing_decisions_have_one_winner(stage: Stage) -> None:
+async def test_one_of_two_hundred_racing_decisions_is_accepted(stage: Stage) -> None:
     caller = await stage.stateful({"tasks": {}})
     made = await caller.call("s__delete_it", CALL, task={"ttl": 60000})
     (row,) = await stage.open_approvals()

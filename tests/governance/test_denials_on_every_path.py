@@ -25,7 +25,7 @@ def error_type(reply: dict[str, Any]) -> str | None:
     return reply.get("error", {}).get("data", {}).get("error_type")
 
 
-async def test_no_member_that_nobody_judged_reaches_a_server_under_another_case(tmp_path: Path) -> None:
+async def test_no_unchecked_member_reaches_a_server_in_another_case(tmp_path: Path) -> None:
     async with a_stage(tmp_path, governance=GOVERNANCE) as stage:
         caller = await stage.stateful({"tasks": {}})
         members: tuple[dict[str, Any], ...] = (
@@ -45,7 +45,7 @@ async def test_no_member_that_nobody_judged_reaches_a_server_under_another_case(
         assert stage.sent() == []
 
 
-async def test_a_name_that_looks_denied_is_denied_to_every_caller(tmp_path: Path) -> None:
+async def test_a_lookalike_of_a_denied_name_is_denied_to_every_caller(tmp_path: Path) -> None:
     async with a_stage(tmp_path, scopes=PLAIN, governance=GOVERNANCE) as stage:
         caller, aware = await stage.stateful(), await stage.stateful({"tasks": {}})
         for name in ("drop_it", "DROP_X", " drop_x", "drop＿x", "drоp_x", "drop_x\u200b"):
@@ -72,7 +72,7 @@ async def test_a_quarantined_tool_does_not_run_under_its_name_nor_one_like_it(tm
         assert len(stage.sent()) == before
 
 
-async def test_every_way_to_a_denied_resource_is_closed(tmp_path: Path) -> None:
+async def test_a_denied_resource_is_denied_on_every_path(tmp_path: Path) -> None:
     (tmp_path / "CAPABILITIES").write_text(json.dumps({"completions": {}, "resources": {"subscribe": True}}))
     async with a_stage(tmp_path, scopes=PLAIN, governance=GOVERNANCE) as stage:
         caller = await stage.stateful()
@@ -87,7 +87,7 @@ async def test_every_way_to_a_denied_resource_is_closed(tmp_path: Path) -> None:
         assert "the text" in str(await caller.ask("resources/read", uri="note://host/open"))
 
 
-async def test_a_task_that_waits_is_judged_again_by_its_looks(tmp_path: Path) -> None:
+async def test_a_waiting_task_is_rechecked_for_lookalikes(tmp_path: Path) -> None:
     async with a_stage(tmp_path, scopes=PLAIN, governance=GOVERNANCE) as stage:
         caller = await stage.stateful({"tasks": {}})
         made = await caller.call("Delete_that", task={"ttl": 60000})

@@ -72,7 +72,7 @@ async def test_a_scope_that_shrank_stops_an_approved_call(tmp_path: Path) -> Non
         assert stage.sent() == []
 
 
-async def test_a_policy_that_asks_other_people_now_stops_an_approved_call(tmp_path: Path) -> None:
+async def test_a_policy_that_now_requires_other_approvers_stops_an_approved_call(tmp_path: Path) -> None:
     async with a_stage(tmp_path) as stage:
         caller, task_id = await approved(stage)
         rules = [{"match": "delete_*", "action": "approve", "approval": "money"}]
@@ -89,7 +89,7 @@ async def test_an_approver_who_lost_the_role_no_longer_counts(tmp_path: Path) ->
         assert (await ends(stage, caller, task_id))["data"]["error_type"] == "policy_drift"
 
 
-async def test_a_reload_that_changes_nothing_about_it_lets_an_approved_call_go(tmp_path: Path) -> None:
+async def test_an_irrelevant_reload_does_not_stop_an_approved_call(tmp_path: Path) -> None:
     async with a_stage(tmp_path) as stage:
         caller, task_id = await approved(stage)
         await reloaded(stage, tmp_path, governance={"rules": [*RULES, {"match": "other_*", "action": "deny"}]})
@@ -117,7 +117,7 @@ async def test_arguments_that_changed_in_the_store_are_not_sent(tmp_path: Path) 
         assert (await ends(stage, caller, task_id))["data"]["error_type"] == "request_drift"
 
 
-async def test_open_approvals_on_a_changed_definition_die(tmp_path: Path) -> None:
+async def test_open_approvals_of_a_changed_definition_are_withdrawn(tmp_path: Path) -> None:
     async with a_stage(tmp_path) as stage:
         caller = await stage.stateful({"tasks": {}})
         made = await caller.call("s__delete_it", CALL, task={"ttl": 600000})
@@ -139,7 +139,7 @@ async def test_open_approvals_on_a_changed_definition_die(tmp_path: Path) -> Non
         assert [sent["name"] for sent in stage.sent()] == ["delete_two"]
 
 
-async def test_a_grant_answers_for_people_until_it_is_revoked(tmp_path: Path) -> None:
+async def test_a_grant_approves_calls_until_it_is_revoked(tmp_path: Path) -> None:
     async with a_stage(tmp_path) as stage:
         caller = await stage.stateful({"tasks": {}})
         made = await caller.call("s__delete_it", CALL, task={"ttl": 600000})

@@ -32,7 +32,7 @@ async def started(*words: str, stage: Stage | None = None) -> tuple[int, str, st
     return await run_to_end([*TASKGATE, *words], environment(stage))
 
 
-async def test_the_inbox_on_the_command_line(tmp_path: Path) -> None:
+async def test_approvals_are_listed_and_decided_on_the_command_line(tmp_path: Path) -> None:
     async with a_stage(tmp_path) as stage:
         code, out, err = await run("approvals", "list", stage=stage)
         assert (code, out) == (0, "")

@@ -103,7 +103,7 @@ def known_by(tokens: tuple[Token, ...]) -> Credentials:
     return Credentials(tokens, owner, None, None, {}, scope_of_token=no_scope, records=records, certificates={})
 
 
-async def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve() -> None:
+async def test_a_token_identifies_a_person_and_its_roles_permit_approving() -> None:
     tokens = (
         Token("ann", token_digest("a"), frozenset({"approver"})),
         Token("agent", token_digest("b")),
@@ -132,7 +132,7 @@ async def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve()
     assert known_by(()).in_header(b"Bearer x").identity.anonymous
 
 
-async def test_a_session_is_good_for_its_person_and_its_time(
+async def test_a_session_is_valid_for_its_person_and_lifetime(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     login = a_login(store)
@@ -148,7 +148,7 @@ async def test_a_session_is_good_for_its_person_and_its_time(
     assert await who_in(login, cookie) is None
 
 
-async def test_a_session_ends_with_its_person_their_roles_and_a_log_out(store: SqliteStore) -> None:
+async def test_a_session_ends_with_its_person_a_role_change_or_a_logout(store: SqliteStore) -> None:
     login = a_login(store)
     here, there, bobs = [value_in(await login.begin(who, None, NO_FACTS)) for who in (ANN, ANN, OPERATOR)]
     await login.end(here)
@@ -179,7 +179,7 @@ async def test_a_form_belongs_to_one_session(store: SqliteStore) -> None:
     assert not login.good_form(mine, "")
 
 
-async def test_a_code_works_once_and_not_for_long(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_login_code_works_once_and_expires(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     login = a_login(store)
     code = await login.new_code("operator", NO_FACTS)
     assert await person_by(login, code) == OPERATOR

@@ -40,7 +40,7 @@ async def answered_in(
     raise AssertionError("the stream ended without a reply")
 
 
-async def test_the_person_at_the_caller_answers_a_form_where_the_workflow_trusts_them(tmp_path: Path) -> None:
+async def test_the_user_of_the_caller_approves_by_form_if_the_workflow_allows_it(tmp_path: Path) -> None:
     async with a_stage(tmp_path, approval={"ops": SELF}) as stage:
         caller = await stage.stateful(FORM)
         yes = {"action": "accept", "content": {"decision": "approve"}}
@@ -60,7 +60,7 @@ async def test_the_person_at_the_caller_answers_a_form_where_the_workflow_trusts
         assert reply["result"]["content"][0]["text"].startswith("did delete_it")
 
 
-async def test_no_form_is_shown_to_a_caller_whose_word_does_not_count(tmp_path: Path) -> None:
+async def test_no_form_is_shown_to_a_caller_that_may_not_approve(tmp_path: Path) -> None:
     careful = {**SELF, "self_approval": False}
     async with a_stage(tmp_path, approval={"ops": careful}) as stage:
         caller = await stage.stateful(FORM)
@@ -102,7 +102,7 @@ def signed(secret: bytes, body: bytes) -> dict[str, str]:
     return {"webhook-id": "msg_1", "webhook-timestamp": now, "webhook-signature": signature}
 
 
-async def test_a_webhook_is_told_answers_by_its_callback_and_hears_the_end(tmp_path: Path) -> None:
+async def test_a_webhook_gets_the_request_decides_by_callback_and_gets_the_outcome(tmp_path: Path) -> None:
     secret = b"quite secret"
     async with receiver(secret) as hook:
         channel = {"type": "webhook", "url": hook.url, "secret": secret.decode()}

@@ -58,7 +58,7 @@ async def test_a_changed_tool_is_quarantined_until_its_new_definition_is_accepte
         assert (await stage.api("GET", "/api/pins")).json() == []
 
 
-async def test_a_change_while_the_gateway_was_down_is_noticed_and_only_reported_by_default(tmp_path: Path) -> None:
+async def test_a_change_during_downtime_is_detected_and_only_reported_by_default(tmp_path: Path) -> None:
     async with a_stage(tmp_path) as stage:
         await names(stage)
         await stage.gateway.stop()
@@ -71,7 +71,7 @@ async def test_a_change_while_the_gateway_was_down_is_noticed_and_only_reported_
         assert "new tool" in stage.gateway.log
 
 
-async def test_strict_holds_new_tools_back_too(tmp_path: Path) -> None:
+async def test_strict_quarantines_new_tools(tmp_path: Path) -> None:
     async with a_stage(tmp_path, pins="strict") as stage:
         assert await names(stage) == set()
         rows = (await stage.api("GET", "/api/pins")).json()

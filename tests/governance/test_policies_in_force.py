@@ -53,7 +53,7 @@ async def keep_calling(stage: Stage, stop: asyncio.Event) -> list[str]:
     return outcomes
 
 
-async def test_the_development_profile_lets_pass_and_says_what_it_would_have_done(tmp_path: Path) -> None:
+async def test_the_development_profile_forwards_and_reports_the_production_decision(tmp_path: Path) -> None:
     async with a_stage(tmp_path, profile="development") as stage:
         caller = await stage.stateful()
         assert "result" in await caller.call("s__delete_it", {"path": "/x"})
@@ -64,7 +64,7 @@ async def test_the_development_profile_lets_pass_and_says_what_it_would_have_don
         assert len(stage.sent()) == 2
 
 
-async def test_a_caller_may_have_only_so_many_questions_open_and_a_tasks_status_can_be_followed(tmp_path: Path) -> None:
+async def test_pending_approvals_of_a_caller_are_limited_and_the_status_of_its_task_is_sent(tmp_path: Path) -> None:
     async with a_stage(tmp_path, limits={"pending_approvals_per_caller": 2}) as stage:
         caller = await stage.stateful({"tasks": {}})
         made = [await caller.call("s__delete_it", {"n": n}, task={"ttl": 60000}) for n in range(2)]

@@ -131,7 +131,7 @@ async def test_the_annotation_of_each_tool_is_logged_with_its_reason(without_tas
     assert 'taskgate_tools_by_annotation{annotation="required"} 4.0' in metrics
 
 
-async def test_a_caller_that_knows_no_tasks_may_call_what_others_must_call_as_tasks(without_tasks: Stage) -> None:
+async def test_a_caller_without_tasks_may_call_tools_that_require_a_task(without_tasks: Stage) -> None:
     seen = await shown(await without_tasks.stateful())
     assert seen["delete_it"] == ("required" if without_tasks.mode == "strict" else "optional")
 
@@ -163,13 +163,13 @@ async def test_a_task_where_it_is_forbidden_is_an_error_in_strict_only(without_t
     assert result["result"]["content"][0]["text"].startswith("did read_it")
 
 
-async def test_a_denied_tool_is_refused_without_saying_why(without_tasks: Stage) -> None:
+async def test_a_denied_tool_is_refused_without_the_reason(without_tasks: Stage) -> None:
     error = (await (await aware(without_tasks)).call("s__drop_it", task={"ttl": 60000}))["error"]
     assert error["data"]["executed"] == "no"
     assert "drop_*" not in json.dumps(error)
 
 
-async def test_an_approval_tool_becomes_a_task_of_ours_whatever_the_upstream_can(
+async def test_a_tool_with_approval_becomes_a_task_of_the_gateway_regardless_of_the_upstream(
     without_tasks: Stage, with_tasks: Stage
 ) -> None:
     """Upstream no tasks + approval tool; task ID routing: tg_ prefix; task metadata handling."""
@@ -191,7 +191,7 @@ async def test_a_policy_that_forwards_makes_a_task_that_runs_at_once(without_tas
 
 
 @pytest.mark.parametrize("arguments", [{"amount": 500}, {"amount": "5"}, {}, {"amount": None}, {"amount": 1e30}])
-async def test_a_policy_that_rejects_or_cannot_judge_refuses(without_tasks: Stage, arguments: dict[str, Any]) -> None:
+async def test_a_policy_that_rejects_or_fails_refuses_the_call(without_tasks: Stage, arguments: dict[str, Any]) -> None:
     before = len(without_tasks.sent())
     error = (await (await aware(without_tasks)).call("s__pay_it", arguments, task={"ttl": 60000}))["error"]
     assert error["code"] == -32003
@@ -199,7 +199,7 @@ async def test_a_policy_that_rejects_or_cannot_judge_refuses(without_tasks: Stag
     assert len(without_tasks.sent()) == before
 
 
-async def test_arguments_that_two_programs_read_differently_are_refused(without_tasks: Stage) -> None:
+async def test_ambiguous_arguments_are_refused(without_tasks: Stage) -> None:
     caller = await aware(without_tasks)
     before = len(without_tasks.sent())
     for arguments in ({"amount": 5, "Amount": 500}, {"Amount": 5}, {"amount": 5, "\uff41mount": 500}):
@@ -216,7 +216,7 @@ async def test_a_forwarded_task_is_run_by_an_upstream_that_can(with_tasks: Stage
     assert result["result"]["content"][0]["text"] == "did may as a task"
 
 
-async def test_each_tool_is_run_by_whom_its_rule_says(with_tasks: Stage) -> None:
+async def test_each_tool_runs_as_task_of_gateway_or_server_by_its_rule(with_tasks: Stage) -> None:
     """Full handshake (initialize, tools/list, tools/call) and mixed ownership: some tools forward, some approve."""
     caller = await aware(with_tasks)
     seen = await shown(caller)
@@ -230,7 +230,7 @@ async def test_each_tool_is_run_by_whom_its_rule_says(with_tasks: Stage) -> None
     await caller.ask("tasks/cancel", taskId=held["taskId"])
 
 
-async def test_where_status_is_advertised_a_caller_hears_it(with_tasks: Stage) -> None:
+async def test_status_notifications_are_sent_if_advertised(with_tasks: Stage) -> None:
     """Client subscribes SSE when advertised."""
     async with session(with_tasks.gateway, {"tasks": {}}, listen=True) as caller:
         made = await caller.call("s__may", {}, task={"ttl": 60000})
@@ -239,7 +239,7 @@ async def test_where_status_is_advertised_a_caller_hears_it(with_tasks: Stage) -
         assert told["taskId"] == task_id
 
 
-async def test_lists_of_tasks_hold_ours_with_the_name_of_their_tool(without_tasks: Stage) -> None:
+async def test_task_lists_contain_own_tasks_with_the_name_of_their_tool(without_tasks: Stage) -> None:
     """tasks/list of ours only: the upstream has no task support."""
     caller = await aware(without_tasks)
     made = (await caller.call("s__delete_it", task={"ttl": 60000}))["result"]
@@ -306,7 +306,7 @@ async def test_an_upstream_without_tools_is_valid(without_tasks: Stage) -> None:
     await eventually(lambda: _full(caller))
 
 
-async def test_an_upstream_that_comes_back_with_other_capabilities_is_read_anew(without_tasks: Stage) -> None:
+async def test_changed_capabilities_of_a_reconnected_upstream_are_used(without_tasks: Stage) -> None:
     """Upstream reconnect; upstream gains SSE, then loses SSE on reconnect; EC-SEP-010."""
     folder = without_tasks.tools.parent
     (folder / "CAPABILITIES").write_text(json.dumps({**FLAT, **STATUS}))
@@ -329,7 +329,7 @@ async def test_an_upstream_that_comes_back_with_other_capabilities_is_read_anew(
     assert await eventually(lost)
 
 
-async def test_a_reload_changes_what_tools_show(without_tasks: Stage) -> None:
+async def test_a_reload_changes_the_listed_annotations(without_tasks: Stage) -> None:
     """Policy reload: annotations updated, cache invalidated."""
     folder = without_tasks.tools.parent
     more = settings(folder, without_tasks.mode)

@@ -81,7 +81,7 @@ def described(command: list[Any], **how: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("said", [{}, {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}], ids=["plain", "told"])
-def test_it_finds_what_a_started_program_finds(
+def test_a_forked_program_has_the_environment_of_a_started_one(
     program: Callable[[str], Path], tmp_path: Path, said: dict[str, str]
 ) -> None:
     command: list[str | Path] = [sys.executable, program(DESCRIBES_ITSELF), "--word", "two words", "ü", ""]
@@ -109,7 +109,7 @@ ENDS_WITH_WORK_LEFT = """
 
 
 @pytest.mark.parametrize("last", ["", "sys.exit(3)", "sys.exit()", "sys.exit('why')", "sys.exit(300)"])
-def test_it_ends_what_it_has_begun_before_it_ends(program: Callable[[str], Path], last: str) -> None:
+def test_a_forked_program_completes_its_work_at_exit(program: Callable[[str], Path], last: str) -> None:
     command: list[str | Path] = [sys.executable, program(textwrap.dedent(ENDS_WITH_WORK_LEFT) + last)]
     with fresh_interpreters():
         started = subprocess.run(command, capture_output=True, timeout=240)
@@ -119,7 +119,7 @@ def test_it_ends_what_it_has_begun_before_it_ends(program: Callable[[str], Path]
     assert started.stdout.split(b"\n")[:-1] == [b"the thread was waited for", b"said goodbye", b"written at the end"]
 
 
-def test_output_that_nobody_reads_ends_it_as_it_ends_a_started_one(program: Callable[[str], Path]) -> None:
+def test_unread_output_ends_a_forked_program_like_a_started_one(program: Callable[[str], Path]) -> None:
     command: list[str | Path] = [
         sys.executable,
         program("import sys; sys.stdin.readline(); print('nobody reads this')"),
@@ -139,7 +139,7 @@ def test_output_that_nobody_reads_ends_it_as_it_ends_a_started_one(program: Call
 
 
 @pytest.mark.parametrize("now", [signal.SIG_IGN, signal.default_int_handler], ids=["ignored", "not ignored"])
-def test_whether_ctrl_c_ends_it_is_as_it_is_when_it_starts(program: Callable[[str], Path], now: Any) -> None:
+def test_a_forked_program_inherits_the_handling_of_ctrl_c(program: Callable[[str], Path], now: Any) -> None:
     """Not as it was when the template was started: a run in the background begins with SIGINT ignored."""
     command: list[str | Path] = [sys.executable, program(DESCRIBES_ITSELF)]
     with forked():
@@ -154,7 +154,7 @@ def test_whether_ctrl_c_ends_it_is_as_it_is_when_it_starts(program: Callable[[st
         signal.signal(signal.SIGINT, before)
 
 
-def test_it_gets_the_descriptors_that_are_meant_for_it_and_no_others(program: Callable[[str], Path]) -> None:
+def test_a_forked_program_inherits_only_its_own_descriptors(program: Callable[[str], Path]) -> None:
     reading, writing = os.pipe()
     command: list[str | Path] = [
         sys.executable,
@@ -178,7 +178,9 @@ def test_it_gets_the_descriptors_that_are_meant_for_it_and_no_others(program: Ca
         ("raise KeyboardInterrupt", -signal.SIGINT),
     ],
 )
-async def test_its_end_is_told_as_that_of_a_started_one(program: Callable[[str], Path], text: str, code: int) -> None:
+async def test_the_exit_status_of_a_forked_program_is_that_of_a_started_one(
+    program: Callable[[str], Path], text: str, code: int
+) -> None:
     with forked(2):
         file = program(text)
         assert (
@@ -196,7 +198,7 @@ async def test_a_module_runs_as_with_m() -> None:
         assert (code, said, wrong) == await run_to_end([sys.executable, "-m", "taskgate", "--version"])
 
 
-def test_it_leads_its_group_when_its_start_returns(program: Callable[[str], Path]) -> None:
+def test_a_forked_program_leads_its_process_group(program: Callable[[str], Path]) -> None:
     """Who ends the group at once must not find that there is none yet."""
     file = program("import time; time.sleep(600)")
     with forked(20):
@@ -206,14 +208,14 @@ def test_it_leads_its_group_when_its_start_returns(program: Callable[[str], Path
             assert process.wait(240) == -signal.SIGKILL
 
 
-async def test_it_is_ended_by_its_group(program: Callable[[str], Path]) -> None:
+async def test_a_forked_program_is_killed_with_its_group(program: Callable[[str], Path]) -> None:
     with forked():
         running = await start([sys.executable, program("import time; time.sleep(600)")])
     running.end_group(signal.SIGKILL)
     assert await asyncio.wait_for(running.process.wait(), 240) == -signal.SIGKILL
 
 
-def test_it_dies_with_the_process_that_started_it(program: Callable[[str], Path]) -> None:
+def test_a_forked_program_ends_with_its_parent(program: Callable[[str], Path]) -> None:
     """Also when that one is killed: nothing is left behind, the template included."""
     starter = program(
         f"""
@@ -251,7 +253,7 @@ def _wait_until_gone(pid: int) -> None:
             os.close(descriptor)
 
 
-def test_what_each_process_must_have_for_itself_is_new(program: Callable[[str], Path]) -> None:
+def test_per_process_state_is_new_in_a_forked_program(program: Callable[[str], Path]) -> None:
     file = program("from taskgate.gateway.requests import request; print(request._STARTED)")
     with forked(2):
         said = {
@@ -271,13 +273,13 @@ def test_what_each_process_must_have_for_itself_is_new(program: Callable[[str], 
     ],
     ids=lambda how: next(iter(how)),
 )
-def test_what_a_template_cannot_give_is_really_started(program: Callable[[str], Path], how: dict[str, Any]) -> None:
+def test_programs_that_cannot_be_forked_are_started(program: Callable[[str], Path], how: dict[str, Any]) -> None:
     with forked(0):
         subprocess.run([sys.executable, program("")], check=True, timeout=240, **how)
 
 
 @pytest.mark.parametrize("words", [["-c", "pass"], ["-I", "{file}"], ["-m", "this"]], ids=lambda words: words[0])
-def test_interpreters_with_options_are_really_started(program: Callable[[str], Path], words: list[str]) -> None:
+def test_interpreters_with_options_are_started(program: Callable[[str], Path], words: list[str]) -> None:
     file = program("")
     with forked(0):
         done = [word.format(file=file) for word in words]
@@ -285,12 +287,12 @@ def test_interpreters_with_options_are_really_started(program: Callable[[str], P
 
 
 @pytest.mark.fresh_interpreter
-def test_a_test_about_the_start_itself_gets_one(program: Callable[[str], Path]) -> None:
+def test_a_test_may_require_a_real_start(program: Callable[[str], Path]) -> None:
     with forked(0):
         subprocess.run([sys.executable, program("")], check=True, timeout=240, preexec_fn=die_with_parent)
 
 
-def test_a_template_that_fails_is_said_and_the_program_is_started(
+def test_a_failing_template_is_reported_and_the_program_is_started(
     program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = Forking()
@@ -334,32 +336,32 @@ def launched(program: Callable[[str], Path], tmp_path: Path) -> Iterator[tuple[s
         process.kill()
 
 
-def test_a_launched_program_speaks_on_the_streams_and_ends_with_its_code(launched: tuple[Any, int]) -> None:
+def test_a_launched_program_uses_the_streams_and_exits_with_its_code(launched: tuple[Any, int]) -> None:
     process, _ = launched
     assert process.communicate("hello\n", timeout=240)[0] == "HELLO\n"
     assert process.returncode == 5
 
 
-def test_a_launched_program_is_told_of_a_signal(launched: tuple[Any, int]) -> None:
+def test_a_launched_program_receives_signals(launched: tuple[Any, int]) -> None:
     process, _ = launched
     process.terminate()
     assert process.wait(240) == 9
 
 
-def test_a_launched_program_dies_with_what_launched_it(launched: tuple[Any, int]) -> None:
+def test_a_launched_program_ends_with_its_launcher(launched: tuple[Any, int]) -> None:
     process, pid = launched
     process.kill()
     _wait_until_gone(pid)
 
 
-def test_how_a_launched_program_was_killed_is_told(launched: tuple[Any, int]) -> None:
+def test_the_signal_that_killed_a_launched_program_is_reported(launched: tuple[Any, int]) -> None:
     process, pid = launched
     os.kill(pid, signal.SIGKILL)
     assert process.wait(240) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("said", [{}, {"PYTHONHASHSEED": "1"}], ids=["no template", "for another interpreter"])
-def test_what_cannot_be_launched_is_started(
+def test_programs_that_cannot_be_launched_are_started(
     program: Callable[[str], Path], tmp_path: Path, said: dict[str, str]
 ) -> None:
     words = FORKING.launched(Path(sys.executable))

@@ -45,9 +45,7 @@ def program(tmp_path: Path) -> Path:
     return made
 
 
-async def test_each_run_is_a_fresh_module_with_its_own_words_environment_and_code(
-    again: NodeAgain, program: Path
-) -> None:
+async def test_each_run_has_its_own_module_arguments_environment_and_exit_code(again: NodeAgain, program: Path) -> None:
     code, out, err = await again.run(program, ["seven", "x"], {"MINE": "y"})
     first = json.loads(out)
     assert (code, err) == (7, "said aside\n")
@@ -65,7 +63,7 @@ async def test_each_run_is_a_fresh_module_with_its_own_words_environment_and_cod
         ("loads badly", "cannot be loaded"),
     ],
 )
-async def test_what_ends_a_node_process_ends_the_run_and_the_next_has_another(
+async def test_a_run_that_ends_its_process_is_followed_by_a_new_process(
     again: NodeAgain, program: Path, way: str, why: str
 ) -> None:
     before = json.loads((await again.run(program, []))[1])["pid"]
@@ -75,7 +73,7 @@ async def test_what_ends_a_node_process_ends_the_run_and_the_next_has_another(
     assert json.loads((await again.run(program, []))[1])["pid"] != before
 
 
-async def test_a_run_that_does_not_end_is_ended(again: NodeAgain, program: Path) -> None:
+async def test_a_run_that_does_not_end_is_killed(again: NodeAgain, program: Path) -> None:
     code, _, err = await again.run(program, ["hangs"], within=1)
     assert code == -1
     assert "ended after 1 s" in err
@@ -89,7 +87,7 @@ async def test_runs_at_once_have_a_process_each(again: NodeAgain, program: Path,
 
 
 @pytest.mark.fresh_interpreter
-async def test_a_test_that_wants_it_really_starts_the_program(again: NodeAgain, program: Path) -> None:
+async def test_a_test_may_require_a_real_node_process(again: NodeAgain, program: Path) -> None:
     seen = [json.loads((await again.run(program, ["x"], {"MINE": "y"}))[1]) for _ in range(2)]
     assert seen[0]["pid"] != seen[1]["pid"]
     assert [each["mine"] for each in seen] == ["y", "y"]

@@ -68,12 +68,12 @@ async def test_a_shared_gateway_is_started_once_and_the_last_worker_begins_at_th
     assert order["gw3"][0] == "7"
 
 
-def test_a_test_that_shares_nothing_is_free_to_go_anywhere() -> None:
+def test_a_test_that_shares_nothing_runs_on_any_worker() -> None:
     alone = "tests/seam/test_the_seam.py::test_one"
     assert group_of(alone) == alone
 
 
-def test_a_large_file_is_dealt_out_in_parts() -> None:
+def test_a_large_file_is_split_between_workers() -> None:
     for file, parts in IN_PARTS.items():
         assert (ROOT / file).exists()
         assert len({group_of(f"{file}::test_one[{number}]") for number in range(100)}) == parts

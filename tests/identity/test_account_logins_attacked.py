@@ -66,7 +66,7 @@ async def test_answers_that_do_not_belong_to_a_login_connect_nothing() -> None:
 
 
 @seam
-async def test_a_code_of_another_login_is_worth_nothing() -> None:
+async def test_a_code_of_another_login_is_refused() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         async with Gateway(config(issuer), {"notes": Notes(issuer).upstream()}) as gate:
@@ -79,7 +79,7 @@ async def test_a_code_of_another_login_is_worth_nothing() -> None:
 
 
 @seam
-async def test_nothing_in_a_request_says_where_the_browser_goes() -> None:
+async def test_the_redirect_target_does_not_come_from_the_request() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         async with Gateway(config(issuer), {"notes": Notes(issuer).upstream()}) as gate:
@@ -100,7 +100,7 @@ async def test_nothing_in_a_request_says_where_the_browser_goes() -> None:
 
 
 @seam
-async def test_issuers_that_lie_or_do_not_protect_the_login_are_not_used() -> None:
+async def test_issuers_with_inconsistent_or_insecure_metadata_are_refused() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         good = dict(issuer.metadata)
@@ -142,14 +142,14 @@ async def test_issuers_that_lie_or_do_not_protect_the_login_are_not_used() -> No
         ("gopher://example.com/", "https is required"),
     ],
 )
-async def test_addresses_that_a_server_names_stay_out_of_private_networks(url: str, why: str) -> None:
+async def test_addresses_from_a_servers_metadata_must_be_public(url: str, why: str) -> None:
     async with httpx2.AsyncClient(trust_env=False) as client:
         with pytest.raises(IssuerUnavailable, match=why):
             await GuardedDocuments(lambda: client, ["notes.example"]).get(url, "https://notes.example/mcp")
 
 
 @seam
-async def test_redirects_and_huge_and_slow_and_broken_documents_are_refused() -> None:
+async def test_metadata_that_redirects_or_is_huge_slow_or_malformed_is_refused() -> None:
     async with an_issuer() as served, httpx2.AsyncClient(trust_env=False) as client:
         documents = Documents(lambda: client)
         served.pages["/moved"] = lambda _: (302, b"{}")
@@ -173,7 +173,7 @@ def described(served: Issuer, **document: Any) -> str:
 
 
 @seam
-async def test_a_server_says_who_issues_its_tokens_in_every_way_of_both_revisions() -> None:
+async def test_the_issuer_of_a_server_is_found_by_every_method_of_both_revisions() -> None:
     async with an_issuer() as served, httpx2.AsyncClient(trust_env=False) as client:
         documents = GuardedDocuments(lambda: client, ["127.0.0.1"])
         issuer = LoginIssuer(served)

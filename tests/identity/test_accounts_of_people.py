@@ -54,7 +54,7 @@ async def ann_connects(gate: Gateway, issuer: LoginIssuer, call: Exchange, page:
 
 
 @seam
-async def test_a_caller_that_opens_addresses_is_asked_on_its_stream() -> None:
+async def test_a_caller_with_url_elicitation_gets_the_login_link_on_its_stream() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         notes = Notes(issuer)
@@ -74,7 +74,7 @@ async def test_a_caller_that_opens_addresses_is_asked_on_its_stream() -> None:
 
 
 @seam
-async def test_a_stateless_caller_is_asked_in_a_result_and_its_next_round_waits_for_the_login() -> None:
+async def test_a_stateless_caller_gets_the_login_link_in_a_result_and_its_next_round_waits() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         notes = Notes(issuer, "2026")
@@ -110,7 +110,7 @@ async def test_any_other_call_waits_as_a_task_with_a_link_in_the_inbox() -> None
 
 
 @seam
-async def test_who_declines_gets_an_answer_and_nothing_runs() -> None:
+async def test_a_declined_login_is_an_error_and_nothing_runs() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         notes = Notes(issuer)
@@ -125,7 +125,7 @@ async def test_who_declines_gets_an_answer_and_nothing_runs() -> None:
 
 
 @seam
-async def test_a_login_that_was_withdrawn_is_asked_for_once_and_not_in_a_loop() -> None:
+async def test_a_revoked_login_is_requested_again_once() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         notes = Notes(issuer)

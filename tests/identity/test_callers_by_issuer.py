@@ -72,7 +72,7 @@ async def test_a_token_opens_the_resource_it_was_issued_for_and_no_other() -> No
 
 
 @seam
-async def test_a_client_without_a_good_token_is_told_how_to_get_one() -> None:
+async def test_a_client_without_a_valid_token_gets_a_challenge_with_the_metadata() -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {"notes": notes()}) as gate:
         status, headers = await post(gate, "/mcp", None)
         assert status == 401
@@ -96,7 +96,7 @@ async def test_a_client_without_a_good_token_is_told_how_to_get_one() -> None:
 
 
 @seam
-async def test_a_caller_is_known_by_issuer_and_subject_and_sees_its_own_things_only() -> None:
+async def test_a_caller_is_identified_by_issuer_and_subject_and_sees_only_its_own_data() -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {"notes": notes()}) as gate:
         ann = await gate.caller("2026", token=issuer.token(aud=RESOURCE))
         assert (await ann.call("notes__read")).text == "a note"
@@ -108,7 +108,7 @@ async def test_a_caller_is_known_by_issuer_and_subject_and_sees_its_own_things_o
 
 
 @seam
-async def test_a_token_that_ends_ends_the_callers_way_in() -> None:
+async def test_an_expired_token_is_refused() -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {"notes": notes()}) as gate:
         token = issuer.token(aud=RESOURCE)
         assert (await post(gate, "/mcp", token))[0] == 200
@@ -117,7 +117,7 @@ async def test_a_token_that_ends_ends_the_callers_way_in() -> None:
 
 
 @seam
-async def test_an_issuer_that_is_away_is_no_reason_to_call_a_token_wrong() -> None:
+async def test_an_unavailable_issuer_is_a_503_and_not_an_invalid_token() -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {"notes": notes()}) as gate:
         issuer.pages.clear()
         status, headers = await post(gate, "/mcp", issuer.token(aud=RESOURCE))
@@ -125,7 +125,7 @@ async def test_an_issuer_that_is_away_is_no_reason_to_call_a_token_wrong() -> No
 
 
 @seam
-async def test_whoever_tries_tokens_is_slowed_and_nobody_else() -> None:
+async def test_only_the_address_that_guesses_tokens_is_limited() -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {"notes": notes()}) as gate:
         known = issuer.token(aud=RESOURCE)
         assert (await post(gate, "/mcp", known))[0] == 200
@@ -138,7 +138,7 @@ async def test_whoever_tries_tokens_is_slowed_and_nobody_else() -> None:
 
 
 @seam
-async def test_groups_give_roles_only_where_the_operator_says_so() -> None:
+async def test_groups_give_roles_only_where_configured() -> None:
     async with (
         an_issuer() as issuer,
         Gateway(config(issuer, roles={"operator": ["admins"]}), {"notes": notes()}) as gate,

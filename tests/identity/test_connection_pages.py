@@ -220,7 +220,7 @@ async def test_shared_account_is_connected_from_the_console_only() -> None:
 
 
 @seam
-async def test_stored_page_for_the_shared_account_opens_for_no_one() -> None:
+async def test_stored_page_for_the_shared_account_opens_for_no_person() -> None:
     """Earlier versions handed out such pages."""
     async with an_issuer() as served:
         issuer = LoginIssuer(served)

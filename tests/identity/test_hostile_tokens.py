@@ -163,12 +163,12 @@ async def test_a_hostile_token_is_refused(what: str) -> None:
         await verifier.close()
 
 
-def test_the_table_is_long_enough() -> None:
+def test_the_table_of_hostile_tokens_is_complete() -> None:
     assert len(TABLE) >= 40
 
 
 @seam
-async def test_good_tokens_of_each_accepted_kind_are_believed() -> None:
+async def test_valid_tokens_of_each_accepted_kind_are_accepted() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         verifier = a_verifier(issuer, client)
         now = issuer.claims()["iat"]

@@ -38,7 +38,7 @@ async def keys_of(gate: Gateway) -> Any:
 
 
 @seam
-async def test_a_statement_of_ours_names_the_caller_and_the_server_and_ends_soon() -> None:
+async def test_an_own_assertion_names_caller_and_server_and_expires_soon() -> None:
     for generation in ("2025", "2026"):
         notes = Listening(generation)
         servers = {"notes": {"auth": {"type": "forward_identity"}}}
@@ -60,7 +60,7 @@ async def test_a_statement_of_ours_names_the_caller_and_the_server_and_ends_soon
 
 
 @seam
-async def test_a_token_is_exchanged_for_each_caller_with_a_statement_and_never_with_their_token() -> None:
+async def test_token_exchange_uses_an_assertion_and_never_the_callers_token() -> None:
     async with an_issuer() as served:
         forms: list[dict[str, Any]] = []
 
@@ -92,7 +92,7 @@ async def test_a_token_is_exchanged_for_each_caller_with_a_statement_and_never_w
 
 
 @seam
-async def test_a_server_that_wants_more_rights_gets_them_after_one_question() -> None:
+async def test_a_step_up_challenge_is_answered_after_one_consent() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         notes = Notes(issuer)

@@ -21,7 +21,7 @@ from taskgate.ports.caller_credentials import IssuerUnavailable
 
 
 @seam
-async def test_fifty_callers_at_once_cost_one_fetch_and_remembered_tokens_none() -> None:
+async def test_fifty_concurrent_callers_cause_one_key_fetch_and_cached_tokens_none() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         verifier = a_verifier(issuer, client)
         tokens = [issuer.token(sub=f"caller-{n}").encode() for n in range(50)]
@@ -49,7 +49,7 @@ async def test_a_rotated_key_is_found_and_the_old_one_ends() -> None:
 
 
 @seam
-async def test_no_call_fails_while_an_issuer_rotates_its_key() -> None:
+async def test_no_call_fails_during_key_rotation() -> None:
     """As issuers do it: the next key is published beside the old one, signs from then on, and the old one goes later."""
     async with an_issuer() as issuer:
         auth = {"auth": {"jwt": [{"issuer": issuer.url, "audiences": ["gate"]}]}}
@@ -98,7 +98,7 @@ async def test_waiting_for_issuers_does_not_count_as_overload(generation: str) -
 
 
 @seam
-async def test_keys_are_refreshed_before_they_are_old_and_nobody_waits_for_it() -> None:
+async def test_keys_are_refreshed_in_the_background() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         verifier = a_verifier(issuer, client)
         await verifier.verify(issuer.token().encode())
@@ -113,7 +113,7 @@ async def test_keys_are_refreshed_before_they_are_old_and_nobody_waits_for_it() 
 
 
 @seam
-async def test_invented_key_ids_make_us_ask_twice_a_minute_at_most() -> None:
+async def test_invented_key_ids_cause_at_most_two_fetches_a_minute() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         verifier = a_verifier(issuer, client)
         await verifier.verify(issuer.token().encode())
@@ -126,7 +126,7 @@ async def test_invented_key_ids_make_us_ask_twice_a_minute_at_most() -> None:
 
 
 @seam
-async def test_known_keys_work_while_the_issuer_is_away_for_a_day_and_no_longer() -> None:
+async def test_cached_keys_are_used_for_a_day_while_the_issuer_is_unavailable() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         verifier = a_verifier(issuer, client)
         await verifier.verify(issuer.token().encode())
@@ -151,7 +151,7 @@ LIES: dict[str, Any] = {
 
 @pytest.mark.parametrize("what", LIES)
 @seam
-async def test_metadata_that_lead_elsewhere_are_not_followed(what: str) -> None:
+async def test_metadata_with_foreign_addresses_is_refused(what: str) -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         said = json.dumps(LIES[what](issuer)).encode()
         issuer.pages["/.well-known/openid-configuration"] = lambda _: (200, said)
@@ -174,7 +174,7 @@ ANSWERS: dict[str, tuple[int, bytes]] = {
 
 @pytest.mark.parametrize("what", ANSWERS)
 @seam
-async def test_keys_that_cannot_be_read_refuse_nobody_for_ever(what: str) -> None:
+async def test_unreadable_keys_are_fetched_again(what: str) -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         good, issuer.pages["/keys"] = issuer.pages["/keys"], lambda _: ANSWERS[what]
         verifier = a_verifier(issuer, client)
@@ -187,7 +187,7 @@ async def test_keys_that_cannot_be_read_refuse_nobody_for_ever(what: str) -> Non
 
 
 @seam
-async def test_a_silent_issuer_is_given_up_after_seconds() -> None:
+async def test_an_unresponsive_issuer_times_out() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         issuer.silent = True
         verifier = a_verifier(issuer, client)
@@ -213,11 +213,11 @@ async def test_a_silent_issuer_is_given_up_after_seconds() -> None:
         ("javascript:alert(1)", False),
     ],
 )
-def test_where_documents_of_an_issuer_may_be(url: str, may: bool) -> None:
+def test_metadata_addresses_of_an_issuer(url: str, may: bool) -> None:
     assert may_be_fetched(url, "http://login.example") is may
 
 
-def test_an_issuer_signs_what_it_says() -> None:
+def test_tokens_of_the_test_issuer_differ_by_claim() -> None:
     """The tests' own issuer: a token differs where a claim does."""
     issuer = Issuer(1)
     assert issuer.token(key=RSA) != issuer.token(key=RSA, sub="b")

@@ -33,7 +33,7 @@ def written(gate: Gateway) -> dict[str, bytes]:
 
 
 @seam
-async def test_tokens_and_secrets_stand_in_no_file_log_page_metric_or_error() -> None:
+async def test_tokens_and_secrets_are_in_no_file_log_page_metric_or_error() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served, life_s=100)
         notes = Notes(issuer)

@@ -91,7 +91,7 @@ async def log_in(gate: Gateway, provider: Provider, query: str = "") -> tuple[ht
 
 
 @seam
-async def test_somebody_logs_in_decides_after_a_fresh_login_and_logs_out_everywhere() -> None:
+async def test_a_user_logs_in_decides_after_a_fresh_login_and_logs_out_everywhere() -> None:
     async with an_issuer() as issuer:
         provider = Provider(issuer)
         provider.install()
@@ -170,7 +170,7 @@ HOSTILE: dict[str, Twist] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 @seam
-async def test_a_login_that_does_not_fit_logs_nobody_in(name: str) -> None:
+async def test_a_mismatching_login_response_is_refused(name: str) -> None:
     async with an_issuer() as issuer:
         provider = Provider(issuer, metadata={"authorization_response_iss_parameter_supported": True})
         provider.install()
@@ -187,7 +187,7 @@ async def test_a_login_that_does_not_fit_logs_nobody_in(name: str) -> None:
 
 
 @seam
-async def test_another_browser_a_late_answer_and_an_old_proof_log_nobody_in() -> None:
+async def test_a_login_from_another_browser_late_or_with_an_old_verifier_is_refused() -> None:
     async with an_issuer() as issuer:
         provider = Provider(issuer)
         provider.install()

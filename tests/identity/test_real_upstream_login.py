@@ -67,7 +67,7 @@ async def until_listed(caller: Caller, tool: str) -> None:
             await asyncio.sleep(0.2)
 
 
-async def test_a_person_logs_in_at_the_provider_and_the_waiting_call_goes_on(tmp_path: Path) -> None:
+async def test_a_waiting_call_continues_after_login_at_the_provider(tmp_path: Path) -> None:
     async with real_provider(accessTokenTtl=40) as provider, httpx2.AsyncClient(timeout=120, trust_env=False) as client:
         demo = {"command": sys.executable, "args": ["-m", "taskgate.demo.files"], "instances": "shared"}
         behind: dict[str, Any] = {"servers": {"demo": demo}, "auth": {"jwt": [{"issuer": provider.url}]}}

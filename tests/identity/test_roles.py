@@ -61,7 +61,7 @@ async def test_every_route_of_the_api_opens_to_the_roles_that_it_needs(role: str
 
 
 @seam
-async def test_pages_of_people_ask_for_the_same_permissions() -> None:
+async def test_pages_require_the_permissions_of_their_routes() -> None:
     async with Gateway(people(), {"s": upstream()}) as gate:
         pages = gate.life.dashboard._pages
         needs = {(route.method, route.path): route.access.permission for route in pages.table.routes}

@@ -112,7 +112,7 @@ async def test_the_commands_of_the_page_for_oauth_servers_run(tmp_path: Path) ->
                     assert code == 0, (text, out, err)
 
 
-async def test_a_login_is_made_once_kept_encrypted_and_forgotten(tmp_path: Path) -> None:
+async def test_a_login_is_stored_encrypted_and_deleted(tmp_path: Path) -> None:
     async with an_authority() as authority:
         auth = {"type": "authorization_code", "client_id": "gate", "scope": "read"}
         config = {"servers": {"notes": {"url": f"{authority.url}/mcp", "auth": auth}, "files": {"command": "true"}}}

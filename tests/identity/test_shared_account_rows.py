@@ -55,7 +55,7 @@ def test_two_gateways_share_accounts_and_only_one_renews_at_a_time() -> None:
     assert (one.take("notes\x1fbob"), other.take("notes\x1fbob")) == (b"2", None)
 
 
-def test_what_ends_is_ended_by_the_databases_clock_and_not_by_a_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_rows_expire_by_the_clock_of_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gateway whose clock is hours ahead would throw away every login that is under way elsewhere."""
     url, real = fresh_url(), clock.wall
     migrate_url(url)
@@ -78,7 +78,7 @@ class _DisconnectedMeanwhile(LoginStore):
 
 
 @pytest.mark.parametrize("in_file", [True, False])
-async def test_an_account_that_is_disconnected_while_it_is_renewed_stays_away(tmp_path: Path, in_file: bool) -> None:
+async def test_an_account_disconnected_during_a_refresh_stays_disconnected(tmp_path: Path, in_file: bool) -> None:
     url = fresh_url()
     migrate_url(url)
     rows = FileRows(tmp_path / "logins") if in_file else PostgresAccountRows(url)
@@ -103,7 +103,7 @@ async def test_an_account_that_is_disconnected_while_it_is_renewed_stays_away(tm
     assert found.access_token == "second"
 
 
-async def test_fifty_callers_at_two_gateways_with_an_ended_token_cause_one_refresh() -> None:
+async def test_fifty_callers_at_two_gateways_with_an_expired_token_cause_one_refresh() -> None:
     """Each gateway has its own connection to the database and its own memory; they share nothing but the rows."""
     url = fresh_url()
     migrate_url(url)
@@ -245,7 +245,7 @@ async def test_fifty_callers_at_two_gateway_programs_cause_one_refresh(tmp_path:
             assert (kept.access_token, kept.refresh_token) == ("token-1", "refresh-1")
 
 
-def test_the_passphrase_that_was_set_last_holds_at_every_gateway(tmp_path: Path) -> None:
+def test_the_latest_passphrase_applies_at_every_gateway(tmp_path: Path) -> None:
     """Set on one machine it would guard nothing if the operator's token could approve at a gateway on another one."""
     url = fresh_url()
 

@@ -209,7 +209,7 @@ async def state(gate: Gateway) -> list[Any]:
 
 
 @seam
-async def test_no_route_of_the_api_shows_or_touches_what_is_another_tenants() -> None:
+async def test_no_api_route_reads_or_changes_data_of_another_tenant() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         servers = {"shop": shop(), "notes": Notes(issuer).upstream()}
@@ -226,7 +226,7 @@ async def test_no_route_of_the_api_shows_or_touches_what_is_another_tenants() ->
 
 
 @seam
-async def test_what_is_shown_of_ones_own_is_not_taken_from_another_tenants() -> None:
+async def test_data_of_the_own_tenant_contains_none_of_another() -> None:
     """The difference to the last approved call of a tool, above all: the other tenant's was the last."""
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -265,7 +265,7 @@ async def faults_of_route(gate: Gateway, route: Route, value: str, own: Seeded, 
 
 
 @seam
-async def test_no_page_or_form_shows_or_touches_what_is_another_tenants() -> None:
+async def test_no_page_or_form_reads_or_changes_data_of_another_tenant() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         servers = {"shop": shop(), "notes": Notes(issuer).upstream()}
@@ -313,7 +313,7 @@ async def faults_of_page(boss: Person, guard: str, route: Route, value: str, own
 
 
 @seam
-async def test_open_pages_hear_of_their_own_tenant_only() -> None:
+async def test_live_updates_concern_the_own_tenant_only() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         servers = {"shop": shop(), "notes": Notes(issuer).upstream()}
@@ -373,7 +373,7 @@ def questions_to(method: str, value: str) -> Iterator[dict[str, Any]]:
 
 
 @seam
-async def test_no_method_shows_or_touches_what_is_another_tenants() -> None:
+async def test_no_mcp_method_reads_or_changes_data_of_another_tenant() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         servers = {"shop": shop(), "notes": Notes(issuer).upstream()}

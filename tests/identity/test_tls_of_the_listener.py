@@ -108,7 +108,7 @@ async def turned_away(gate: Served, context: ssl.SSLContext) -> bool:
         return True
 
 
-async def test_certificates_prove_callers_and_new_files_are_shown_to_new_connections(tmp_path: Path) -> None:
+async def test_certificates_authenticate_callers_and_new_files_apply_to_new_connections(tmp_path: Path) -> None:
     ca = certificate("Test CA")
     ca_file, _ = write(tmp_path, "ca", ca)
     local = x509.DNSName("localhost")
@@ -139,7 +139,7 @@ async def test_certificates_prove_callers_and_new_files_are_shown_to_new_connect
         assert (await gate.ask(trusting(ca_file, agent)))[0] == 200
 
 
-async def test_a_client_without_a_certificate_is_turned_away_where_one_is_required(tmp_path: Path) -> None:
+async def test_a_client_without_a_required_certificate_is_refused(tmp_path: Path) -> None:
     ca = certificate("Test CA")
     ca_file, _ = write(tmp_path, "ca", ca)
     cert, key = write(tmp_path, "gate", certificate("gate", ca, x509.DNSName("localhost")))

@@ -64,7 +64,7 @@ def config(issuer: Issuer, **auth: Any) -> dict[str, Any]:
 
 
 @seam
-async def test_a_server_gets_a_token_of_ours_and_callers_never_see_it() -> None:
+async def test_a_server_gets_the_gateways_token_and_callers_never_see_it() -> None:
     accepts = {"token-1"}
     async with an_issuer() as issuer:
         tokens = TokenIssuer(issuer)
@@ -83,7 +83,7 @@ async def test_a_server_gets_a_token_of_ours_and_callers_never_see_it() -> None:
 
 
 @seam
-async def test_fifty_callers_with_a_token_that_was_withdrawn_cause_one_new_one() -> None:
+async def test_fifty_callers_with_a_revoked_token_cause_one_new_token() -> None:
     accepts = {"token-1"}
     async with an_issuer() as issuer:
         tokens = TokenIssuer(issuer, life_s=3600)
@@ -98,7 +98,7 @@ async def test_fifty_callers_with_a_token_that_was_withdrawn_cause_one_new_one()
 
 
 @seam
-async def test_a_refusal_that_comes_late_does_not_cost_another_token() -> None:
+async def test_a_late_refusal_does_not_cause_another_token() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         tokens = TokenIssuer(issuer)
         settings = ClientCredentials("notes", "http://127.0.0.1:1/mcp", "gate", "secret", issuer.url)
@@ -113,7 +113,7 @@ async def test_a_refusal_that_comes_late_does_not_cost_another_token() -> None:
 
 
 @seam
-async def test_a_token_is_renewed_before_it_ends_and_nobody_waits() -> None:
+async def test_a_token_is_refreshed_in_the_background_before_it_expires() -> None:
     accepts = {"token-1"}
     async with an_issuer() as issuer:
         tokens = TokenIssuer(issuer, life_s=100)
@@ -130,7 +130,7 @@ async def test_a_token_is_renewed_before_it_ends_and_nobody_waits() -> None:
 
 
 @seam
-async def test_lists_of_a_stateless_server_renew_a_token_that_was_withdrawn() -> None:
+async def test_lists_of_a_stateless_server_refresh_a_revoked_token() -> None:
     accepts = {"token-1"}
     async with an_issuer() as issuer:
         tokens = TokenIssuer(issuer, life_s=36_000)
@@ -149,7 +149,7 @@ async def test_lists_of_a_stateless_server_renew_a_token_that_was_withdrawn() ->
 
 
 @seam
-async def test_a_stateless_server_that_wants_a_new_token_is_not_greeted_the_older_way() -> None:
+async def test_a_401_of_a_stateless_server_does_not_cause_a_2025_handshake() -> None:
     accepts = {"token-2"}
     async with an_issuer() as issuer:
         tokens = TokenIssuer(issuer, life_s=36_000)
@@ -162,7 +162,7 @@ async def test_a_stateless_server_that_wants_a_new_token_is_not_greeted_the_olde
 
 
 @seam
-async def test_an_issuer_that_gives_nothing_is_said_and_not_asked_in_a_loop() -> None:
+async def test_a_failing_issuer_is_reported_and_not_polled_in_a_loop() -> None:
     async with an_issuer() as issuer:
         tokens = TokenIssuer(issuer)
         tokens.refuses = True
@@ -180,7 +180,7 @@ async def test_an_issuer_that_gives_nothing_is_said_and_not_asked_in_a_loop() ->
 
 
 @seam
-async def test_a_kept_login_is_used_renewed_and_kept_again(tmp_path: Path) -> None:
+async def test_a_stored_login_is_used_refreshed_and_stored(tmp_path: Path) -> None:
     accepts = {"from-the-browser"}
     async with an_issuer() as issuer:
         tokens = TokenIssuer(issuer)
@@ -205,7 +205,7 @@ async def test_a_kept_login_is_used_renewed_and_kept_again(tmp_path: Path) -> No
             assert (kept.access_token, kept.refresh_token) == ("token-1", "refresh-1")
 
 
-def test_logins_of_another_installation_are_none(tmp_path: Path) -> None:
+def test_logins_of_another_installation_are_not_used(tmp_path: Path) -> None:
     file = tmp_path / "logins"
     LoginStore(FileRows(file), b"a" * 32).keep("notes", Login("https://i.example", "gate", "t", None))
     assert LoginStore(FileRows(file), b"a" * 32).load("notes") is not None
@@ -216,7 +216,7 @@ def test_logins_of_another_installation_are_none(tmp_path: Path) -> None:
 
 
 @seam
-async def test_a_server_that_wants_no_login_after_all_is_used_without_one() -> None:
+async def test_a_server_that_requires_no_login_is_used_without_one() -> None:
     open_to_all = Upstream("2025", authorized=lambda header: header == "")
 
     @open_to_all.tool("read")
@@ -237,7 +237,7 @@ class _ConnectedMeanwhile(LoginStore):
         return super().of_server(server)
 
 
-async def test_the_shared_account_may_be_connected_while_another_one_is_looked_for(tmp_path: Path) -> None:
+async def test_the_shared_account_can_be_connected_during_a_lookup(tmp_path: Path) -> None:
     kept = _ConnectedMeanwhile(FileRows(tmp_path / "logins"), b"k" * 32)
     mine = ServerTokens(StoredLogin("notes", "http://127.0.0.1:1/mcp", per_principal=True), _means(kept))
     async with asyncio.timeout(60):
@@ -257,9 +257,7 @@ class _HeldByAnother(LoginStore):
         return super().load(server, principal)
 
 
-async def test_logins_that_cannot_be_read_are_not_waited_for_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_reading_a_login_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_tokens, "FETCH_S", 0.05)
     kept = _HeldByAnother(FileRows(tmp_path / "logins"))
     mine = ServerTokens(StoredLogin("notes", "http://127.0.0.1:1/mcp", per_principal=True), _means(kept))

@@ -51,7 +51,7 @@ async def status_of(gate: Gateway, **headers: str) -> int:
 
 
 @seam
-async def test_a_reload_that_asks_for_tokens_ends_what_was_admitted_without() -> None:
+async def test_a_reload_that_requires_tokens_ends_cached_anonymous_admissions() -> None:
     token = {"id": "agent", "sha256": token_digest("agent-token-9f2c")}
     async with Gateway({}, {"notes": echoing()}) as gate:
         assert [await status_of(gate), await status_of(gate)] == [200, 200]
@@ -64,7 +64,7 @@ async def test_a_reload_that_asks_for_tokens_ends_what_was_admitted_without() ->
 
 
 @seam
-async def test_what_was_admitted_for_one_host_is_not_for_another() -> None:
+async def test_an_admission_for_one_host_is_not_used_for_another() -> None:
     async with Gateway({}, {"notes": echoing()}) as gate:
         assert await status_of(gate) == 200
         assert await status_of(gate, host="evil.example") == 421

@@ -77,7 +77,7 @@ async def killed(gate: Gateway, generation: str = "2025") -> Caller:
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_an_answer_given_around_promotion_is_not_asked_for_again(moment: str, generation: str) -> None:
+def test_an_answer_given_during_promotion_is_not_requested_again(moment: str, generation: str) -> None:
     @seam
     async def story() -> None:
         notes = server()
@@ -100,7 +100,7 @@ def test_an_answer_given_around_promotion_is_not_asked_for_again(moment: str, ge
 
 
 @seam
-async def test_answers_that_were_sent_before_promotion_are_sent_again_not_asked_for_again() -> None:
+async def test_answers_sent_before_promotion_are_sent_again_and_not_requested_again() -> None:
     notes = server(seconds=30)
     async with Gateway(CONFIG, {"notes": notes}) as gate:
         caller = await gate.caller("2025", token=TOKEN)
@@ -116,7 +116,7 @@ async def test_answers_that_were_sent_before_promotion_are_sent_again_not_asked_
 
 
 @seam
-async def test_the_last_answer_is_kept_when_the_gateway_dies_before_the_next_round_is_sent() -> None:
+async def test_the_last_answer_survives_a_crash_before_the_next_round_is_sent() -> None:
     notes = server(seconds=30)
     async with Gateway(CONFIG, {"notes": notes}) as gate:
         caller = await gate.caller("2025", token=TOKEN)
@@ -135,7 +135,7 @@ def answer_colour_only(params: dict[str, Any]) -> dict[str, Any] | None:
 
 
 @seam
-async def test_what_a_session_answered_on_its_own_stream_is_kept_with_the_task() -> None:
+async def test_an_answer_on_the_sessions_own_stream_is_stored_with_the_task() -> None:
     """A caller that is asked natively, in one round: it answers the first question, and the second when the call is a task."""
     notes = server()
     async with Gateway(CONFIG, {"notes": notes}) as gate:
@@ -159,7 +159,7 @@ async def answered(caller: Caller, asked: str, value: str) -> None:
 
 
 @seam
-async def test_a_response_to_the_last_question_of_a_promoted_call_is_kept_when_it_is_acknowledged() -> None:
+async def test_an_acknowledged_answer_to_the_last_question_of_a_promoted_call_is_stored() -> None:
     notes = server(seconds=30)
     async with Gateway(CONFIG, {"notes": notes}) as gate:
         answers = {"elicitation/create": lambda _params: None}
@@ -174,7 +174,7 @@ async def test_a_response_to_the_last_question_of_a_promoted_call_is_kept_when_i
 
 
 @seam
-async def test_a_response_to_the_last_question_of_a_task_is_kept_when_it_is_acknowledged() -> None:
+async def test_an_acknowledged_answer_to_the_last_question_of_a_task_is_stored() -> None:
     notes = server(seconds=30)
     async with Gateway(CONFIG, {"notes": notes}) as gate:
         answers = {"elicitation/create": lambda _params: None}
@@ -192,7 +192,7 @@ async def test_a_response_to_the_last_question_of_a_task_is_kept_when_it_is_ackn
         assert times_asked(notes) == 1
 
 
-def test_a_callers_own_word_on_an_approval_is_kept_when_it_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_acknowledged_approval_by_the_caller_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen with a store that takes a second."""
     decide = Approvals.decide
 

@@ -155,7 +155,9 @@ async def test_caller_that_waits_for_events_is_present() -> None:
     ids=lambda value: getattr(value, "__name__", value if isinstance(value, str) else ""),
 )
 @seam
-async def test_execute_on_decides_what_counts(execute_on: str, comes: Comes, expected: tuple[bool, bool, str]) -> None:
+async def test_execute_on_decides_when_an_approved_call_runs(
+    execute_on: str, comes: Comes, expected: tuple[bool, bool, str]
+) -> None:
     config = {**HELD, "tasks": {**HELD["tasks"], "execute_on": execute_on}}
     async with Gateway(config, {"shop": shop()}) as gate:
         caller = await gate.caller("2025", capabilities={"tasks": {}})

@@ -67,7 +67,7 @@ async def test_calls_with_one_key_run_once(generation: str) -> None:
 
 @pytest.mark.parametrize("generation", GENERATIONS)
 @seam
-async def test_ttl_is_asked_for_in_both_generations(generation: str) -> None:
+async def test_ttl_is_requested_in_both_generations(generation: str) -> None:
     async with Gateway(ANN, {"shop": Shop()}) as gate, session_of(gate, generation) as session:
         handle = await session.call_tool_as_task("shop__work", {"item": 1}, ttl=123_000)
         assert (await session.get_task(handle.task_id or "")).ttl == 123_000

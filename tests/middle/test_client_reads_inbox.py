@@ -48,7 +48,7 @@ async def asked_beside(staying: Session, asking: Session) -> str:
 
 @pytest.mark.parametrize("generation", ["stateful", "stateless"])
 @seam
-async def test_user_is_asked_what_waits_in_the_principals_inbox(generation: str) -> None:
+async def test_questions_in_the_principals_inbox_reach_the_callback(generation: str) -> None:
     async with Gateway(config("per_principal", **ANN)) as gate:
         user = User()
         async with (
@@ -67,7 +67,7 @@ async def test_user_is_asked_what_waits_in_the_principals_inbox(generation: str)
 
 
 @seam
-async def test_stateless_client_without_identity_is_asked_as_one_conversation() -> None:
+async def test_questions_of_an_anonymous_stateless_client_reach_its_conversation() -> None:
     async with Gateway(config("shared")) as gate:
         user = User()
         async with connect(gate.url, generation="stateless", elicitation=user.elicit, tasks=False) as session:
@@ -102,7 +102,7 @@ async def test_sampling_that_waits_in_the_inbox_reaches_the_callback() -> None:
 
 
 @seam
-async def test_inbox_of_another_server_is_not_looked_for() -> None:
+async def test_inbox_tools_are_not_called_on_servers_that_are_no_gateway() -> None:
     shop = Upstream("2025")
 
     @shop.tool("stay")

@@ -83,7 +83,7 @@ async def test_export_keeps_the_filter_of_the_page_and_the_page_suggests_names()
 
 
 @seam
-async def test_a_scope_says_what_it_sees_and_why_not_more() -> None:
+async def test_a_scope_page_lists_tools_and_the_reasons_of_exclusions() -> None:
     async with Gateway(CONFIG, {"bank": bank(), "other": bank()}) as gate:
         await called(gate)
         less = (await gate.operator("GET", "/api/v1/scopes/less/tools")).json()
@@ -97,7 +97,7 @@ async def test_a_scope_says_what_it_sees_and_why_not_more() -> None:
 
 
 @seam
-async def test_the_system_is_shown_without_secrets_and_reloaded_by_who_may() -> None:
+async def test_the_system_page_has_no_secrets_and_reload_requires_permission() -> None:
     secret = CONFIG | {
         "approval": {
             "ops": {"channels": [{"type": "webhook", "url": "https://u:s3cret@example.test/x", "secret": "s3cret" * 4}]}
@@ -125,7 +125,7 @@ async def test_the_system_is_shown_without_secrets_and_reloaded_by_who_may() -> 
 
 
 @seam
-async def test_the_pages_show_hostile_texts_as_text_and_stay_small() -> None:
+async def test_hostile_texts_are_escaped_and_pages_stay_small() -> None:
     async with Gateway(CONFIG, {"bank": bank()}) as gate:
         await called(gate)
         for path in (
@@ -173,7 +173,7 @@ async def test_the_waterfall_shows_only_what_fits() -> None:
 
 
 @seam
-async def test_a_page_left_open_when_its_persons_role_ends_answers_no_more() -> None:
+async def test_an_open_page_is_refused_after_its_persons_role_ends() -> None:
     async with Gateway(CONFIG, {"bank": bank()}) as gate:
         assert (await gate.http("GET", "/api/v1/audit", headers=bearer("ann")).done()).status == 200
         tokens = [{**token, "roles": []} for token in CONFIG["tokens"]]

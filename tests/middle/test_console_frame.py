@@ -35,7 +35,7 @@ def bank_server() -> Upstream:
 
 
 @seam
-async def test_every_route_of_the_table_is_described_and_closed_to_strangers() -> None:
+async def test_every_route_of_the_table_is_described_and_requires_credentials() -> None:
     async with Gateway(TOKENS, {}) as gate:
         table = gate.life.dashboard.api.table
         document = (await gate.operator("GET", "/api/v1/openapi.json")).json()
@@ -58,7 +58,7 @@ async def test_every_route_of_the_table_is_described_and_closed_to_strangers() -
 
 
 @seam
-async def test_what_stood_without_a_version_is_still_there() -> None:
+async def test_routes_without_a_version_still_work() -> None:
     async with Gateway(TOKENS, {}) as gate:
         for path in ("approvals", "grants", "pins", "questions", "servers", "waterfall"):
             old, new = [await gate.operator("GET", f"/api/{version}{path}") for version in ("", "v1/")]
@@ -74,7 +74,7 @@ def frames(body: bytes) -> list[tuple[str, list[str]]]:
 
 
 @seam
-async def test_a_page_hears_of_a_change_at_once_and_a_caller_only_of_its_own() -> None:
+async def test_a_page_gets_changes_at_once_and_a_caller_only_its_own() -> None:
     async with Gateway(TOKENS, {"bank": bank_server()}) as gate:
         streams = {name: gate.http("GET", "/api/v1/events", headers=bearer(name)) for name in ("agent", "other", "ann")}
         for stream in streams.values():
@@ -94,7 +94,7 @@ async def test_a_page_hears_of_a_change_at_once_and_a_caller_only_of_its_own() -
 
 
 @seam
-async def test_streams_without_a_call_do_not_hold_a_drain_up() -> None:
+async def test_streams_without_a_call_do_not_delay_a_drain() -> None:
     config = {**TOKENS, "governance": {"rules": [{"match": "pay", "action": "approve"}]}}
     async with Gateway(config, {"bank": bank_server()}) as gate:
         token = "agent-token-0123456789abcdef"
@@ -119,7 +119,7 @@ async def test_streams_without_a_call_do_not_hold_a_drain_up() -> None:
 
 
 @seam
-async def test_a_stream_that_was_cut_tells_what_was_missed_also_after_a_restart() -> None:
+async def test_a_resumed_stream_reports_missed_changes_also_after_a_restart() -> None:
     async with Gateway(TOKENS, {"bank": bank_server()}) as gate:
         first = gate.http("GET", "/api/v1/events", headers=bearer("agent"))
         await first.head()
@@ -160,7 +160,7 @@ async def test_a_stream_ends_with_the_role_behind_it() -> None:
 
 
 @seam
-async def test_the_first_change_is_told_at_once_and_many_pages_are_told_of_a_burst_at_a_distance() -> None:
+async def test_the_first_change_is_sent_at_once_and_a_burst_is_throttled() -> None:
     """One open page hears of everything within 150 ms; fifty ask for no more pages together than a few would."""
     for pages, most in ((1, 110), (50, 5)):
         async with Gateway(TOKENS, {}) as gate:
@@ -185,7 +185,7 @@ async def test_the_first_change_is_told_at_once_and_many_pages_are_told_of_a_bur
 
 
 @seam
-async def test_idle_pages_cost_a_sign_of_life_every_fifteen_seconds_and_nothing_else() -> None:
+async def test_idle_pages_get_only_a_keepalive_every_fifteen_seconds() -> None:
     """What 200 open consoles do while nothing happens, counted: under 14 wake-ups a second, each a fraction of a millisecond."""
     async with Gateway(TOKENS, {}) as gate:
         streams = [gate.http("GET", "/api/v1/events", headers=bearer("ann")) for _ in range(200)]

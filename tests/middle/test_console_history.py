@@ -90,7 +90,7 @@ async def test_ended_tasks_are_found_after_their_results_are_gone() -> None:
 
 
 @seam
-async def test_denial_is_answered_by_tool_caller_and_time_with_the_rule() -> None:
+async def test_denial_is_found_by_tool_caller_and_time_with_its_rule() -> None:
     async with Gateway(CONFIG, {"shop": shop()}) as gate:
         await a_morning(gate)
         boss = await operator(gate)
@@ -110,7 +110,7 @@ async def test_denial_is_answered_by_tool_caller_and_time_with_the_rule() -> Non
 
 
 @seam
-async def test_overview_counts_calls_by_outcome_and_its_columns_lead_to_them() -> None:
+async def test_overview_counts_calls_by_outcome_and_links_to_them() -> None:
     async with Gateway(CONFIG, {"shop": shop()}) as gate:
         await a_morning(gate)
         boss = await operator(gate)

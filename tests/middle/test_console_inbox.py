@@ -95,7 +95,7 @@ async def test_equal_calls_are_decided_together_but_never_destructive_ones() -> 
 
 
 @seam
-async def test_a_card_says_what_a_yes_leads_to() -> None:
+async def test_a_card_states_what_an_approval_causes() -> None:
     async with Gateway({**HELD, "tasks": {"execute_on": "demand"}}, {"shop": shop()}) as gate:
         caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
         made = await caller.call("shop__wipe", {}, task={"ttl": 600000})
@@ -153,7 +153,7 @@ async def test_a_question_is_a_real_form_and_the_first_answer_wins() -> None:
 
 
 @seam
-async def test_a_tool_is_tried_as_oneself_and_a_slow_or_held_call_becomes_a_task() -> None:
+async def test_a_tool_is_tried_as_the_current_user_and_a_slow_or_held_call_becomes_a_task() -> None:
     async with Gateway(HELD, {"shop": shop()}) as gate:
         boss, agent = await operator(gate), await known(gate, "agent")
         page = await boss.text("/try")

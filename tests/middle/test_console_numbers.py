@@ -84,7 +84,7 @@ async def test_every_page_is_below_80_kb_with_its_script_and_style() -> None:
 
 
 @seam
-async def test_the_lists_cost_the_same_with_ten_times_as_many_tasks() -> None:
+async def test_the_cost_of_lists_does_not_grow_with_the_number_of_tasks() -> None:
     """Functions called for a page; what the database does for it is measured by the benchmark."""
     async with Gateway(TOKENS, {}) as gate:
         boss = await operator(gate)
@@ -98,7 +98,7 @@ async def test_the_lists_cost_the_same_with_ten_times_as_many_tasks() -> None:
 
 
 @seam
-async def test_of_two_people_who_decide_at_once_the_first_counts_and_the_other_is_told() -> None:
+async def test_the_first_of_two_concurrent_decisions_counts_and_the_second_gets_an_error() -> None:
     tokens = [{**token, "roles": ["approver"]} if token["id"] == "other" else token for token in TOKENS["tokens"]]
     async with Gateway({**HELD, "tokens": tokens, "tasks": {"execute_on": "approval"}}, {"shop": shop()}) as gate:
         caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
@@ -121,7 +121,7 @@ async def test_of_two_people_who_decide_at_once_the_first_counts_and_the_other_i
 
 
 @seam
-async def test_links_to_what_is_gone_say_so_and_lead_on() -> None:
+async def test_links_to_deleted_objects_show_a_page_with_a_next_step() -> None:
     async with Gateway(HELD, {"shop": shop()}) as gate:
         boss = await operator(gate)
         token = form_token(await boss.text("/inbox"))

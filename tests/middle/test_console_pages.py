@@ -73,7 +73,7 @@ def odd_server() -> Upstream:
 
 
 @seam
-async def test_an_operator_sees_and_cancels_everybodys_tasks_and_a_caller_only_its_own() -> None:
+async def test_an_operator_sees_and_cancels_all_tasks_and_a_caller_only_its_own() -> None:
     async with Gateway(GOVERNED, {"bank": bank_server()}) as gate:
         callers = {}
         for name in ("agent", "other"):
@@ -116,7 +116,7 @@ async def test_an_operator_sees_and_cancels_everybodys_tasks_and_a_caller_only_i
 
 
 @seam
-async def test_hostile_texts_stay_text_and_long_ones_are_shown_on_demand() -> None:
+async def test_hostile_texts_are_escaped_and_long_ones_are_collapsed() -> None:
     async with Gateway(GOVERNED, {"odd": odd_server()}) as gate:
         caller = await gate.caller("2025", token="agent-token-0123456789abcdef", capabilities=TASKS)
         arguments = {HOSTILE: HOSTILE, "many": {f"k{number}": HOSTILE for number in range(5_000)}}
@@ -143,7 +143,7 @@ async def test_hostile_texts_stay_text_and_long_ones_are_shown_on_demand() -> No
 
 
 @seam
-async def test_now_is_where_people_arrive_and_it_says_what_each_server_does() -> None:
+async def test_the_overview_is_the_start_page_and_shows_the_state_of_servers() -> None:
     async with Gateway(GOVERNED, {"bank": bank_server(), "odd": odd_server()}) as gate:
         boss = await operator(gate)
         assert (await boss.get("/")).headers["location"] == "/overview"
@@ -168,7 +168,7 @@ async def test_now_is_where_people_arrive_and_it_says_what_each_server_does() ->
 
 
 @seam
-async def test_every_page_that_hears_of_changes_has_a_part_that_takes_them_over() -> None:
+async def test_every_live_page_has_an_element_that_is_updated() -> None:
     """A change makes the script fetch the page again; only parts with a name that are marked for it are replaced."""
     config = {**TOKENS, "governance": {"rules": [{"match": "pay", "action": "approve"}]}}
     async with Gateway(config, {"bank": bank_server()}) as gate:
@@ -231,7 +231,7 @@ async def in_every_state(store: Store) -> dict[str, str]:
 
 
 @seam
-async def test_the_badge_of_each_state_has_its_word_and_its_colour() -> None:
+async def test_the_badge_of_each_state_has_its_text_and_colour() -> None:
     async with Gateway(GOVERNED, {}) as gate:
         made = await in_every_state(gate.life.app.gateway.console.tasks.store)
         boss = await operator(gate)

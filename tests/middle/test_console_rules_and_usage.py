@@ -91,7 +91,7 @@ async def posted(gate: Gateway, path: str, form: dict[str, str], cookie: str) ->
 
 
 @seam
-async def test_the_rules_in_force_say_which_calls_they_hit() -> None:
+async def test_the_rules_page_shows_which_calls_each_rule_matched() -> None:
     async with Gateway(CONFIG, {"bank": bank()}) as gate:
         await called(gate)
         found = (await gate.operator("GET", "/api/v1/rules")).json()
@@ -104,7 +104,7 @@ async def test_the_rules_in_force_say_which_calls_they_hit() -> None:
 
 
 @seam
-async def test_a_rehearsal_says_what_would_change_and_puts_nothing_in_force() -> None:
+async def test_a_rehearsal_reports_changes_and_applies_nothing() -> None:
     async with Gateway(CONFIG, {"bank": bank()}) as gate:
         await called(gate)
         changed = {"governance": 'rules: [{match: "read", action: deny}]', "since": "1d"}
@@ -127,7 +127,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 
 @seam
-async def test_a_rehearsal_that_cannot_be_read_says_what_is_wrong() -> None:
+async def test_an_invalid_rehearsal_is_refused_with_the_reason() -> None:
     async with Gateway(CONFIG, {"bank": bank()}) as gate:
         for body, text in (
             ({"governance": "rules: [{match: x}]"}, "action"),
@@ -148,7 +148,7 @@ async def test_a_rehearsal_that_cannot_be_read_says_what_is_wrong() -> None:
 
 
 @seam
-async def test_who_may_only_call_sees_their_own_usage_and_no_rules() -> None:
+async def test_a_caller_without_roles_sees_only_its_own_usage_and_no_rules() -> None:
     async with Gateway(CONFIG, {"bank": bank()}) as gate:
         await called(gate)
         mine = (await gate.http("GET", "/api/v1/usage", headers=bearer("other")).done()).json()
@@ -162,7 +162,7 @@ async def test_who_may_only_call_sees_their_own_usage_and_no_rules() -> None:
 
 
 @seam
-async def test_usage_as_csv_and_bad_questions() -> None:
+async def test_usage_as_csv_and_invalid_parameters() -> None:
     async with Gateway(CONFIG, {"bank": bank()}) as gate:
         await called(gate)
         table = await gate.operator("GET", "/api/v1/usage?by=tool&format=csv")
@@ -184,7 +184,7 @@ async def test_usage_as_csv_and_bad_questions() -> None:
 
 
 @seam
-async def test_something_risky_that_nobody_was_asked_about_is_suggested() -> None:
+async def test_a_rule_is_suggested_for_risky_calls_without_approval() -> None:
     async with Gateway(CONFIG, {"bank": bank()}) as gate:
         await called(gate)
         (found,) = (await gate.operator("GET", "/api/v1/rules/suggestions")).json()
@@ -196,7 +196,7 @@ async def test_something_risky_that_nobody_was_asked_about_is_suggested() -> Non
 
 
 @seam
-async def test_the_pages_show_hostile_texts_as_text_and_stay_small() -> None:
+async def test_hostile_texts_are_escaped_and_pages_stay_small() -> None:
     async with Gateway(CONFIG, {"bank": bank()}) as gate:
         await called(gate)
         form = {"governance": 'rules: [{match: "read", action: deny, reason: "<b>x</b>"}]', "since": "1d"}
@@ -274,7 +274,7 @@ async def rehearsal(gate: Gateway, rules: list[dict[str, str]]) -> Counter[tuple
 
 
 @seam
-async def test_a_rehearsal_and_the_calls_themselves_agree() -> None:
+async def test_a_rehearsal_agrees_with_real_decisions() -> None:
     """Whatever the rules: what a rehearsal says of recorded calls happens when the same calls are made under those rules."""
     base: dict[str, Any] = {
         **TOKENS,

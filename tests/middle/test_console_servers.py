@@ -45,7 +45,7 @@ async def test_a_drained_server_is_in_no_scope_until_it_is_enabled() -> None:
 
 
 @seam
-async def test_a_call_under_way_ends_though_its_server_is_drained() -> None:
+async def test_a_running_call_ends_while_its_server_is_drained() -> None:
     from tests.seam import Call
 
     server = bank()
@@ -64,7 +64,7 @@ async def test_a_call_under_way_ends_though_its_server_is_drained() -> None:
 
 
 @seam
-async def test_reconnecting_reaches_a_server_before_its_back_off_is_over() -> None:
+async def test_reconnecting_contacts_a_server_before_its_backoff_ends() -> None:
     server = bank()
     async with Gateway(CONFIG, {"bank": server}) as gate:
         await tools(gate)
@@ -82,7 +82,7 @@ async def test_reconnecting_reaches_a_server_before_its_back_off_is_over() -> No
 
 
 @seam
-async def test_only_who_may_act_acts_and_links_to_what_is_gone_say_so() -> None:
+async def test_server_actions_require_permission_and_unknown_servers_are_not_found() -> None:
     async with Gateway(CONFIG, {"bank": bank()}) as gate:
         for name, status in (("ann", 403), ("agent", 403)):
             reply = await gate.http("POST", "/api/v1/servers/bank/drain", {}, bearer(name)).done()
@@ -96,7 +96,7 @@ async def test_only_who_may_act_acts_and_links_to_what_is_gone_say_so() -> None:
 
 
 @seam
-async def test_the_pages_show_servers_with_a_thousand_hostile_tools_in_a_small_page() -> None:
+async def test_the_page_of_a_server_with_a_thousand_hostile_tools_is_small() -> None:
     from tests.seam import Call
 
     server = bank()
@@ -118,7 +118,7 @@ async def test_the_pages_show_servers_with_a_thousand_hostile_tools_in_a_small_p
 
 
 @seam
-async def test_a_form_drains_and_the_page_offers_the_way_back() -> None:
+async def test_a_form_drains_a_server_and_the_page_offers_to_enable_it() -> None:
     async with Gateway(CONFIG, {"bank": bank()}) as gate:
         from tests.middle.test_console_rules_and_usage import guard_of, login, posted
 

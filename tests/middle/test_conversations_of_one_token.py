@@ -48,7 +48,7 @@ async def news(caller: Caller, **more: Any) -> list[str]:
 
 
 @seam
-async def test_each_window_hears_of_its_own_task_and_takes_no_event_of_the_other() -> None:
+async def test_each_session_gets_only_events_of_its_own_task() -> None:
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         one, two = [await gate.caller("2025", token=TOKEN) for _ in range(2)]
         await one.call_json("list_tasks"), await two.call_json("list_tasks")
@@ -63,7 +63,7 @@ async def test_each_window_hears_of_its_own_task_and_takes_no_event_of_the_other
 
 
 @seam
-async def test_each_window_lists_its_own_tasks_and_finds_the_others_by_their_id() -> None:
+async def test_each_session_lists_its_own_tasks_and_finds_others_by_id() -> None:
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         one, two = [await gate.caller("2025", token=TOKEN) for _ in range(2)]
         task_id = await promoted(one)
@@ -76,7 +76,7 @@ async def test_each_window_lists_its_own_tasks_and_finds_the_others_by_their_id(
 
 
 @seam
-async def test_what_a_closed_window_left_goes_to_every_other_once() -> None:
+async def test_events_of_a_closed_session_go_to_every_other_session_once() -> None:
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         one, two, three = [await gate.caller("2025", token=TOKEN) for _ in range(3)]
         await two.call_json("list_tasks"), await three.call_json("list_tasks")
@@ -93,7 +93,7 @@ async def test_what_a_closed_window_left_goes_to_every_other_once() -> None:
 
 
 @seam
-async def test_what_was_told_before_a_window_closed_is_not_told_again_after_a_restart() -> None:
+async def test_events_delivered_before_a_session_closed_are_not_repeated_after_a_restart() -> None:
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         one, two = [await gate.caller("2025", token=TOKEN) for _ in range(2)]
         await one.call_json("list_tasks"), await two.call_json("list_tasks")
@@ -106,7 +106,7 @@ async def test_what_was_told_before_a_window_closed_is_not_told_again_after_a_re
 
 
 @seam
-async def test_a_question_waits_for_the_window_that_caused_it_and_then_for_the_others() -> None:
+async def test_a_question_waits_for_its_session_and_then_for_the_others() -> None:
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         one, two = [await gate.caller("2025", token=TOKEN) for _ in range(2)]
         await two.call_json("list_tasks")
@@ -124,7 +124,7 @@ async def test_a_question_waits_for_the_window_that_caused_it_and_then_for_the_o
 
 
 @seam
-async def test_stateless_clients_of_one_token_are_told_apart_by_the_name_they_give() -> None:
+async def test_stateless_clients_of_one_token_are_distinguished_by_their_name() -> None:
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         caller = await gate.caller("2026", token=TOKEN)
         mine, other = {"taskgate/client": "mine"}, {"taskgate/client": "other"}
@@ -138,7 +138,7 @@ async def test_stateless_clients_of_one_token_are_told_apart_by_the_name_they_gi
 
 
 @seam
-async def test_a_stateless_client_that_was_not_heard_of_for_long_has_ended() -> None:
+async def test_an_idle_stateless_client_counts_as_ended() -> None:
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         caller = await gate.caller("2026", token=TOKEN)
         mine, other = {"taskgate/client": "mine"}, {"taskgate/client": "other"}
@@ -149,7 +149,7 @@ async def test_a_stateless_client_that_was_not_heard_of_for_long_has_ended() -> 
 
 
 @seam
-async def test_a_stateless_client_that_has_just_made_a_task_elsewhere_is_there() -> None:
+async def test_a_stateless_client_that_has_just_created_a_task_at_another_gateway_is_active() -> None:
     """Another gateway announces the task, which has moved on when it is read here; this one has never heard of the client."""
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         caller = await gate.caller("2026", token=TOKEN)
@@ -171,7 +171,7 @@ async def test_a_stateless_client_that_has_just_made_a_task_elsewhere_is_there()
 
 
 @seam
-async def test_what_a_cut_connection_should_have_carried_comes_again_under_the_same_id() -> None:
+async def test_events_lost_with_a_connection_are_repeated_with_the_same_id() -> None:
     """A client that was killed while it waited, and goes on in its session: the event is neither lost nor told twice."""
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         caller = await gate.caller("2025", token=TOKEN)

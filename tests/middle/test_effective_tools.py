@@ -93,7 +93,7 @@ async def injected(gate: Gateway) -> dict[tuple[str, str], float]:
 
 
 @seam
-async def test_success_failure_and_denial_are_counted_at_one_moment_and_so_can_be_compared() -> None:
+async def test_success_failure_and_denial_are_counted_at_the_same_point() -> None:
     config = {
         "servers": {"gone": {"url": "http://127.0.0.1:9/mcp"}},
         "scopes": {"default": {"default_servers": ["notes", "gone"]}},

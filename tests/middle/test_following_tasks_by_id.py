@@ -65,7 +65,7 @@ async def test_anonymous_caller_without_a_name_follows_tasks_by_their_ids() -> N
 
 
 @seam
-async def test_news_of_servers_are_not_repeated_for_each_followed_task() -> None:
+async def test_server_events_are_not_repeated_for_each_followed_task() -> None:
     async with Gateway(BOTH, {"notes": server()}) as gate:
         caller = await gate.caller("2026")
         tasks = [await begun(gate, caller), await begun(gate, caller)]
@@ -142,7 +142,7 @@ async def test_change_of_a_task_of_another_conversation_ends_the_wait() -> None:
 
 @seam
 @pytest.mark.parametrize("tool", ["await_activity", "get_elicitations", "get_sampling_requests", "list_tasks"])
-async def test_empty_answer_names_reason_and_remedy(tool: str) -> None:
+async def test_empty_result_states_reason_and_remedy(tool: str) -> None:
     async with Gateway(BOTH, {"notes": server()}) as gate:
         caller = await gate.caller("2026")
         waiting = caller.begin_call(tool)

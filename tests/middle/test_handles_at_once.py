@@ -35,7 +35,7 @@ async def test_a_2026_caller_may_ask_for_a_handle_at_once() -> None:
 
 
 @seam
-async def test_without_the_tasks_extension_the_wish_is_refused_before_anything_runs() -> None:
+async def test_without_the_tasks_extension_an_immediate_handle_is_refused_before_anything_runs() -> None:
     notes = server()
     async with Gateway({}, {"notes": notes}) as gate:
         caller = await gate.caller("2026")
@@ -46,14 +46,14 @@ async def test_without_the_tasks_extension_the_wish_is_refused_before_anything_r
 
 
 @seam
-async def test_only_the_value_true_is_the_wish() -> None:
+async def test_only_the_value_true_requests_an_immediate_handle() -> None:
     async with Gateway({}, {"notes": server()}) as gate:
         caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
         assert (await caller.call("notes__slow", _meta={"taskgate/task": "yes"})).text == "done"
 
 
 @seam
-async def test_who_listens_to_a_task_that_has_ended_is_told_its_end() -> None:
+async def test_a_subscription_to_a_finished_task_gets_its_end() -> None:
     """A call may end between its handle and the stream that follows it."""
     async with Gateway({}, {"notes": server()}) as gate:
         caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)

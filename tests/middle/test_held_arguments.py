@@ -33,7 +33,7 @@ async def approvals(gate: Gateway) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("validate", ["warn", "enforce"])
 @pytest.mark.parametrize("how", ["plain", "task", "2026", "tool"])
 @seam
-async def test_call_that_does_not_fit_is_rejected_before_an_approver_is_asked(validate: str, how: str) -> None:
+async def test_invalid_call_is_rejected_before_an_approval_is_requested(validate: str, how: str) -> None:
     config = {**held(validate), "scopes": {"default": {"default_servers": ["*"], "mode": "both"}}}
     server = shop()
     async with Gateway(config, {"shop": server}) as gate:
@@ -56,7 +56,7 @@ async def test_call_that_does_not_fit_is_rejected_before_an_approver_is_asked(va
 @pytest.mark.parametrize("validate", ["off", "warn", "enforce"])
 @pytest.mark.parametrize("schema", ["usable", "unusable"])
 @seam
-async def test_card_tells_whether_the_arguments_were_validated(validate: str, schema: str) -> None:
+async def test_card_states_whether_the_arguments_were_validated(validate: str, schema: str) -> None:
     unusable = {"type": "object", "properties": {"disk": {"$ref": "https://example.test/disk.json"}}}
     async with Gateway(held(validate), {"shop": shop(SCHEMA if schema == "usable" else unusable)}) as gate:
         caller = await gate.caller("2025")
@@ -80,7 +80,7 @@ async def test_unusable_schema_still_refuses_a_call_that_no_person_sees() -> Non
 
 
 @seam
-async def test_arguments_that_do_not_fit_are_only_a_warning_for_a_call_that_runs_at_once() -> None:
+async def test_invalid_arguments_are_only_a_warning_for_a_call_without_approval() -> None:
     async with Gateway({"validate": "warn"}, {"shop": shop()}) as gate:
         assert (await (await gate.caller("2025")).call("shop__wipe", {"disk": 5})).text == "wiped"
 

@@ -113,7 +113,7 @@ DESK = {"_meta": {"taskgate/client": "desk"}}
 
 
 @seam
-async def test_call_goes_on_while_one_of_its_callers_waits_and_ends_with_the_last() -> None:
+async def test_joined_call_continues_while_one_of_its_callers_waits() -> None:
     server = shop()
     async with Gateway(HELD, {"shop": server}) as gate:
         caller = await gate.caller("2026")
@@ -150,7 +150,7 @@ async def test_cancel_does_not_end_a_call_whose_handle_another_caller_has(has_ha
 
 
 @seam
-async def test_client_that_does_not_come_back_from_a_link_gets_the_handle_when_it_calls_again() -> None:
+async def test_client_that_does_not_return_from_a_link_gets_the_handle_when_it_calls_again() -> None:
     """It failed at showing the link, as a proxy does whose own client cannot be asked, and threw the state away."""
     server = shop()
     async with Gateway({**HELD, **ANN}, {"shop": server}) as gate:

@@ -59,7 +59,7 @@ async def test_new_sessions_do_not_evade_the_limit_of_their_address() -> None:
 
 @seam
 @pytest.mark.parametrize("named", [True, False])
-async def test_stateless_callers_are_told_apart_by_their_client_name(named: bool) -> None:
+async def test_stateless_callers_are_distinguished_by_their_client_name(named: bool) -> None:
     async with _limited(1) as gate:
         caller = await gate.caller("2026", capabilities={"extensions": {"io.modelcontextprotocol/tasks": {}}})
 

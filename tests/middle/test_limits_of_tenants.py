@@ -66,7 +66,7 @@ async def test_open_tasks_of_a_tenant_are_counted_together_until_they_end() -> N
 
 
 @seam
-async def test_a_limit_of_tasks_is_kept_over_a_crash() -> None:
+async def test_a_limit_of_tasks_is_enforced_after_a_crash() -> None:
     async with Gateway(config(open_tasks_per_tenant=1), {"s": server()}) as gate:
         ann, bob, _eve = await callers(gate)
         await ann.call("s__slow", task=TASK)
@@ -144,7 +144,7 @@ async def test_calls_at_once_are_limited_for_a_caller_and_for_a_tenant() -> None
 
 
 @seam
-async def test_several_gateways_take_their_parts_of_both() -> None:
+async def test_several_gateways_share_the_limits_of_caller_and_tenant() -> None:
     limits = {"calls_per_tenant_per_second": 2, "burst_per_tenant": 4, "calls_in_flight_per_caller": 2}
     upstream = server()
     async with Gateway(config(None, **limits), {"s": upstream}) as gate:
@@ -199,7 +199,7 @@ def model_answers(_body: bytes) -> tuple[int, bytes]:
 
 @seam
 @pytest.mark.parametrize("budget", [{"tokens_per_hour": 240}, {"money_per_hour": 240.0}, {"requests_per_minute": 3}])
-async def test_each_of_several_gateways_spends_its_part_of_what_a_server_may_spend(budget: dict[str, Any]) -> None:
+async def test_each_of_several_gateways_has_its_share_of_a_servers_budget(budget: dict[str, Any]) -> None:
     """Each answer costs 40 tokens of one unit of money, and is let in if its estimate (about 60) still fits."""
     async with an_issuer() as vendor:
         vendor.pages["/v1/chat/completions"] = model_answers
@@ -220,7 +220,7 @@ async def test_each_of_several_gateways_spends_its_part_of_what_a_server_may_spe
 @pytest.mark.parametrize(
     "limit", [{"sampling_tokens_per_tenant_per_hour": 150}, {"sampling_money_per_tenant_per_hour": 150.0}]
 )
-async def test_what_models_cost_is_counted_for_all_callers_of_a_tenant(limit: dict[str, Any]) -> None:
+async def test_the_cost_of_models_is_counted_for_all_callers_of_a_tenant(limit: dict[str, Any]) -> None:
     """Each answer costs 40 tokens of one unit of money; a request is let in if its estimate (about 60) still fits."""
     async with an_issuer() as vendor:
         vendor.pages["/v1/chat/completions"] = model_answers

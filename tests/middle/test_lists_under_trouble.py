@@ -39,7 +39,7 @@ async def quickly(exchange: Exchange) -> Any:
 
 
 @seam
-async def test_a_server_that_hangs_holds_up_no_list_and_no_call_of_others_for_300_ms() -> None:
+async def test_a_hanging_server_delays_lists_and_calls_of_others_by_less_than_300_ms() -> None:
     slow, well = server("old"), server("fine")
     async with Gateway({}, {"slow": slow, "well": well}) as gate:
         caller = await gate.caller("2025")
@@ -55,7 +55,7 @@ async def test_a_server_that_hangs_holds_up_no_list_and_no_call_of_others_for_30
 
 
 @seam
-async def test_a_failed_ping_is_a_reason_to_list_a_server_again() -> None:
+async def test_a_server_is_listed_again_after_a_failed_ping() -> None:
     notes = server("old")
     async with Gateway({"limits": {"list_max_age": "1d"}}, {"notes": notes}) as gate:
         caller = await gate.caller("2025")
@@ -68,7 +68,7 @@ async def test_a_failed_ping_is_a_reason_to_list_a_server_again() -> None:
 
 @pytest.mark.parametrize("status", [400, 404])
 @seam
-async def test_a_session_that_is_refused_when_lists_are_fetched_is_opened_anew(status: int) -> None:
+async def test_a_session_refused_during_a_list_request_is_reopened(status: int) -> None:
     # One that announces no changes: nothing but the age of its lists makes us ask.
     notes = Upstream("2025", capabilities={"tools": {}})
     notes.tool("old", echo)
@@ -95,7 +95,7 @@ async def test_a_session_that_is_refused_when_lists_are_fetched_is_opened_anew(s
 
 
 @seam
-async def test_a_session_outlives_pings_whose_answers_do_not_repeat_its_id() -> None:
+async def test_ping_responses_without_the_session_id_do_not_end_a_session() -> None:
     notes = server("job")
     async with Gateway({}, {"notes": notes}) as gate:
         await gate.advance(100)

@@ -67,7 +67,7 @@ async def test_anonymous_2026_callers_are_not_offered_each_others_values() -> No
 
 
 @seam
-async def test_anonymous_2026_callers_with_names_have_memories_of_their_own() -> None:
+async def test_named_anonymous_2026_callers_have_separate_completion_memories() -> None:
     async with Gateway({}, {"notes": server()}) as gate:
         caller = await gate.caller("2026")
         mine, other = {"taskgate/client": "mine"}, {"taskgate/client": "other"}
@@ -79,7 +79,7 @@ async def test_anonymous_2026_callers_with_names_have_memories_of_their_own() ->
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @seam
-async def test_callers_with_tokens_have_memories_of_their_own(generation: str) -> None:
+async def test_callers_with_tokens_have_separate_completion_memories(generation: str) -> None:
     async with Gateway({"tokens": KNOWN}, {"notes": server()}) as gate:
         ann, bob = [await gate.caller(generation, token=token) for token in TOKENS.values()]
         await ann.call("notes__echo", {"project": "merger-falcon"})
@@ -105,7 +105,7 @@ async def test_an_answer_for_one_anonymous_caller_is_not_given_to_another() -> N
 
 
 @seam
-async def test_values_of_an_ended_session_are_forgotten() -> None:
+async def test_values_of_an_ended_session_are_deleted() -> None:
     async with Gateway({}, {"notes": server()}) as gate:
         caller = await gate.caller("2025")
         events, place = EventHub(), CompletionPlace("notes", "echo", "project")
@@ -122,7 +122,7 @@ async def test_values_of_an_ended_session_are_forgotten() -> None:
 
 
 @seam
-async def test_values_of_an_erased_person_are_forgotten() -> None:
+async def test_values_of_an_erased_person_are_deleted() -> None:
     async with Gateway({"tokens": KNOWN}, {"notes": server()}) as gate:
         ann, bob = [await gate.caller("2026", token=token) for token in TOKENS.values()]
         for caller in (ann, bob):

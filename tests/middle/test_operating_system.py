@@ -108,7 +108,7 @@ def test_unix_sockets_are_not_inherited() -> None:
     made.close()
 
 
-def test_user_without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_on_systems_without_uid(monkeypatch: pytest.MonkeyPatch) -> None:
     assert operating_system.own_user() == os.geteuid()
     monkeypatch.delattr(os, "geteuid")
     assert operating_system.own_user() == 0

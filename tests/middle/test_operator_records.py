@@ -167,7 +167,7 @@ async def test_refusal_of_unlisted_name_leaves_one_audit_row() -> None:
 
 
 @seam
-async def test_a_session_that_asks_for_too_much_leaves_a_trace() -> None:
+async def test_a_session_that_requests_too_much_has_an_audit_row() -> None:
     config = {"scopes": {"default": {"default_servers": ["notes"], "allowed_servers": ["notes"]}}}
     async with Gateway(config, {"notes": notes_server(), "bank": notes_server()}) as gate:
         with pytest.raises(KeyError):
@@ -217,7 +217,7 @@ async def test_audit_rows_of_plain_calls_are_summed_or_not(calls: str, single: i
 
 
 @seam
-async def test_requests_tasks_and_what_waits_are_counted() -> None:
+async def test_requests_tasks_and_pending_approvals_are_counted() -> None:
     async with Gateway({}, {"notes": notes_server()}) as gate:
         caller = await gate.caller("2025")
         await caller.call("notes__read")

@@ -90,7 +90,7 @@ def found_in(folder: Path) -> set[str]:
 
 
 @seam
-async def test_after_an_erase_no_byte_of_what_was_said_is_in_the_files() -> None:
+async def test_after_an_erase_no_byte_of_the_data_is_in_the_files() -> None:
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         for _ in range(3):
             await painted(gate, "ann")
@@ -113,7 +113,7 @@ async def test_after_an_erase_no_byte_of_what_was_said_is_in_the_files() -> None
 
 
 @seam
-async def test_with_a_key_no_byte_of_what_was_said_is_ever_in_the_files() -> None:
+async def test_with_a_key_no_plain_byte_of_the_data_is_in_the_files() -> None:
     key = "0123456789abcdef0123456789abcdef"
     async with Gateway({}, {"notes": server()}) as gate:
         await gate.stop()
@@ -145,7 +145,7 @@ async def test_with_a_key_no_byte_of_what_was_said_is_ever_in_the_files() -> Non
 
 
 @seam
-async def test_an_export_holds_what_was_asked_answered_and_returned_and_nobody_elses() -> None:
+async def test_an_export_contains_questions_answers_and_results_of_one_person_only() -> None:
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         hers, _ = await painted(gate, "ann"), await painted(gate, "bob")
         await gate.advance(20)
@@ -176,7 +176,7 @@ async def test_an_erase_waits_for_running_tasks_or_cancels_them() -> None:
 
 
 @seam
-async def test_only_admins_export_and_erase_and_only_a_person_by_name() -> None:
+async def test_only_admins_export_and_erase_named_persons() -> None:
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         await painted(gate, "ann")
         for who, method, path, body, status in (

@@ -23,7 +23,7 @@ def server() -> Upstream:
 
 
 @seam
-async def test_a_look_at_a_running_task_shows_how_far_it_is() -> None:
+async def test_tasks_get_of_a_running_task_shows_its_progress() -> None:
     async with Gateway({}, {"notes": server()}) as gate:
         caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
         handle = (await caller.call("notes__slow", {}, _meta={"progressToken": "p"})).result
@@ -41,7 +41,7 @@ async def test_a_look_at_a_running_task_shows_how_far_it_is() -> None:
 
 
 @seam
-async def test_a_subscription_to_a_task_hears_the_numbers() -> None:
+async def test_a_subscription_to_a_task_gets_its_progress() -> None:
     async with Gateway({}, {"notes": server()}) as gate:
         caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
         handle = (await caller.call("notes__slow", {}, _meta={"progressToken": "p"})).result

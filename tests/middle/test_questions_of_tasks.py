@@ -71,7 +71,7 @@ async def test_a_question_of_a_task_is_shown_with_the_task_where_callers_have_no
 
 
 @seam
-async def test_a_question_of_no_task_goes_with_the_session_that_was_asked() -> None:
+async def test_a_question_without_a_task_ends_with_its_session() -> None:
     async with Gateway({"tasks": {"promote_after_ms": 60_000}}, {"notes": server()}) as gate:
         caller = await gate.caller("2025")
         call = caller.begin_call("notes__paint")
@@ -86,7 +86,7 @@ async def test_a_question_of_no_task_goes_with_the_session_that_was_asked() -> N
 
 
 @seam
-async def test_a_question_of_somebody_elses_task_is_neither_shown_nor_answered() -> None:
+async def test_a_question_of_another_callers_task_is_neither_shown_nor_answered() -> None:
     async with Gateway({**QUICK, "tokens": [token_of("ann"), token_of("eve")]}, {"notes": server()}) as gate:
         ann = await gate.caller("2025", token=TOKEN.format("ann"))
         await ann.call("notes__paint")
@@ -99,7 +99,7 @@ async def test_a_question_of_somebody_elses_task_is_neither_shown_nor_answered()
 
 
 @seam
-async def test_looking_for_answers_of_other_gateways_never_refuses_a_question() -> None:
+async def test_polling_for_answers_of_other_gateways_never_refuses_a_question() -> None:
     """They are looked for at any moment: before the question is stored, and while its answer is being stored elsewhere."""
     async with Gateway(QUICK, {"notes": server()}) as gate:
         tasks = gate.life.app.gateway.lifecycle.others

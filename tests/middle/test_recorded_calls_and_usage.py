@@ -42,7 +42,7 @@ def config(**record: Any) -> dict[str, Any]:
 
 
 @seam
-async def test_nothing_is_recorded_unless_the_operator_wants_it() -> None:
+async def test_nothing_is_recorded_unless_configured() -> None:
     async with Gateway({"governance": {"rules": RULES}}, {"notes": notes()}) as gate:
         caller = await gate.caller("2025")
         await caller.call("notes__echo", {"a": 1})
@@ -95,7 +95,7 @@ async def test_calls_that_are_not_sampled_are_counted() -> None:
 
 
 @seam
-async def test_what_is_past_its_time_goes_and_all_of_it_when_it_is_switched_off() -> None:
+async def test_recorded_calls_are_deleted_after_their_retention_or_when_disabled() -> None:
     async with Gateway(config(keep="1h"), {"notes": notes()}) as gate:
         caller = await gate.caller("2025")
         await caller.call("notes__drop", {})

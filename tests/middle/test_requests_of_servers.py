@@ -35,7 +35,7 @@ def server(generation: str = "2025") -> Upstream:
 
 
 @seam
-async def test_an_older_servers_sampling_request_reaches_a_client_as_the_specification_has_it() -> None:
+async def test_an_older_servers_sampling_request_reaches_a_client_in_the_specified_shape() -> None:
     async with Gateway({}, {"notes": server()}) as gate:
         caller = await gate.caller("2025", capabilities={"sampling": {}}, answers={"sampling/createMessage": SAID})
         assert (await caller.call("notes__sample", {})).text == "Hi"
@@ -61,9 +61,7 @@ async def test_an_older_servers_sampling_request_waits_in_the_inbox_in_the_shape
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @pytest.mark.parametrize("native", [True, False])
 @seam
-async def test_each_form_that_a_caller_is_asked_to_fill_in_is_on_record(
-    upstream: str, generation: str, native: bool
-) -> None:
+async def test_each_form_sent_to_a_caller_has_an_audit_row(upstream: str, generation: str, native: bool) -> None:
     async with Gateway({}, {"notes": server(upstream)}) as gate:
         capabilities: dict[str, Any] = {"elicitation": {"form": {}}} if native else {}
         answers = {"elicitation/create": {"action": "decline"}}

@@ -56,14 +56,14 @@ async def test_portions_follow_each_other_until_none_is_left() -> None:
     assert backlog.left == 0
 
 
-async def test_portions_of_a_quick_store_come_one_by_one_with_pauses() -> None:
+async def test_portions_of_a_fast_store_are_deleted_one_by_one_with_pauses() -> None:
     backlog = Backlog(20, takes_s=0.002)
     await Retention((backlog,), Leftovers(), lambda: EVERY_S).catch_up()
     assert {count for _, count in backlog.asked} == {1}
     assert min(after - before for before, after in pairwise(backlog.times)) > 0.99 * PORTION_EVERY_S
 
 
-async def test_a_slow_store_gets_several_at_once_so_that_the_pace_is_kept() -> None:
+async def test_a_slow_store_deletes_several_portions_at_once() -> None:
     """In 0.15 seconds a quick store would have had nine portions."""
     backlog = Backlog(900, takes_s=0.15)
     began = clock.monotonic()
@@ -80,7 +80,7 @@ async def test_kinds_do_not_wait_for_each_other() -> None:
     assert small.times[-1] < large.times[3]
 
 
-async def test_it_rests_when_nothing_is_left_and_goes_on_after_a_failure() -> None:
+async def test_retention_pauses_when_nothing_is_left_and_continues_after_a_failure() -> None:
     fails, calls = [True], 0
 
     async def failing(_: int) -> bool:
@@ -97,7 +97,7 @@ async def test_it_rests_when_nothing_is_left_and_goes_on_after_a_failure() -> No
     assert calls == 10
 
 
-async def test_leftovers_are_looked_for_once_an_hour() -> None:
+async def test_orphaned_files_are_searched_once_an_hour() -> None:
     leftovers = Leftovers()
     await _run_for(Retention((Backlog(1),), leftovers, lambda: EVERY_S), 3 * LEFTOVERS_EVERY_S)
     assert len(leftovers.looked) == 3
@@ -105,7 +105,7 @@ async def test_leftovers_are_looked_for_once_an_hour() -> None:
 
 
 @seam
-async def test_a_gateway_forgets_more_than_a_portion_in_one_round() -> None:
+async def test_a_gateway_deletes_more_than_one_portion_in_a_round() -> None:
     async def quick(call: Call) -> str:
         return "done"
 

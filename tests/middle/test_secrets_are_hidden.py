@@ -94,7 +94,7 @@ def run(*words: str) -> str:
     return result.output + result.stderr
 
 
-def test_check_and_doctor_say_nothing_of_them(tmp_path: Path) -> None:
+def test_check_and_doctor_print_no_secrets(tmp_path: Path) -> None:
     prepared(tmp_path)
     file = tmp_path / "taskgate.yaml"
     file.write_text(json.dumps(configuration()))
@@ -108,7 +108,7 @@ def test_check_and_doctor_say_nothing_of_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES)
-def test_mistakes_say_nothing_of_them(tmp_path: Path, reference: str) -> None:
+def test_configuration_errors_contain_no_secrets(tmp_path: Path, reference: str) -> None:
     prepared(tmp_path)
     wrong = {
         "secrets": {"allow_command": True},
@@ -129,7 +129,7 @@ def test_mistakes_say_nothing_of_them(tmp_path: Path, reference: str) -> None:
 
 
 @seam
-async def test_the_console_and_its_api_show_nothing_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_console_and_its_api_show_no_secrets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prepared(tmp_path)
     env = {"TASKGATE_TEST_SECRET": SECRETS["variable"]}
     async with Gateway(configuration(), {"bank": bank()}, folder=tmp_path, env=env) as gate:
@@ -160,9 +160,7 @@ REFUSED: dict[str, dict[str, Any]] = {
         ("listen", ("serve", "--port", "0"), "Cannot listen on"),
     ],
 )
-def test_what_fails_after_loading_is_said_without_them(
-    tmp_path: Path, given: str, words: tuple[str, ...], says: str
-) -> None:
+def test_errors_after_loading_contain_no_secrets(tmp_path: Path, given: str, words: tuple[str, ...], says: str) -> None:
     file = tmp_path / "taskgate.yaml"
     file.write_text(json.dumps({**REFUSED[given], "servers": {"s": {"url": "http://127.0.0.1:9/mcp"}}}))
     command = [sys.executable, "-m", "taskgate", *words, "-c", str(file)]
@@ -173,7 +171,7 @@ def test_what_fails_after_loading_is_said_without_them(
     assert_hidden(done.stdout + done.stderr)
 
 
-def test_a_mistake_of_ours_is_told_without_them(tmp_path: Path) -> None:
+def test_internal_errors_contain_no_secrets(tmp_path: Path) -> None:
     prepared(tmp_path)
     file = tmp_path / "taskgate.yaml"
     file.write_text(json.dumps(configuration()))
@@ -210,7 +208,7 @@ async def test_secrets_are_redacted_if_program_cannot_start(tmp_path: Path, monk
             assert_hidden(said)
 
 
-def test_lines_of_libraries_hide_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines_of_libraries_contain_no_secrets(capsys: pytest.CaptureFixture[str]) -> None:
     secret = SECRETS["variable"]
     line = logging.LogRecord("asyncio", logging.ERROR, __file__, 1, "lost: %s", (secret,), None)
     logs.log.hide(SecretValues((secret,)).text)
@@ -223,7 +221,7 @@ def test_lines_of_libraries_hide_them(capsys: pytest.CaptureFixture[str]) -> Non
     assert f"what {HIDDEN} and {HIDDEN} are" in capsys.readouterr().err
 
 
-def test_log_lines_hide_them_however_deep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nested_values_of_log_lines_contain_no_secrets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prepared(tmp_path)
     file = tmp_path / "taskgate.yaml"
     file.write_text(json.dumps(configuration()))

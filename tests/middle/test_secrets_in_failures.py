@@ -237,7 +237,7 @@ async def test_ordinary_results_pass_byte_for_byte(kind: str, generation: str) -
 
 
 @seam
-async def test_the_token_before_the_present_one_is_removed_too() -> None:
+async def test_the_previous_token_is_removed_too() -> None:
     leaky = Leaky("2025")
     async with client_credentials(leaky) as gate:
         caller = await gate.caller("2025", token="token-of-ann")
@@ -306,7 +306,7 @@ async def test_large_failures_and_notifications_are_cleaned() -> None:
 
 
 @seam
-async def test_news_outside_any_call_are_cleaned() -> None:
+async def test_notifications_outside_a_call_are_cleaned() -> None:
     server = Upstream("2025", capabilities={"logging": {}})
     servers = {"notes": {"headers": {"X-Api-Key": STATIC}}}
     async with Gateway({"servers": servers}, {"notes": server}) as gate:

@@ -23,7 +23,7 @@ async def _said(_call: Call) -> str:
 
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-def test_a_capability_that_a_server_came_back_with_is_used_though_no_list_changed(generation: str) -> None:
+def test_a_new_capability_of_a_reconnected_server_is_used_although_no_list_changed(generation: str) -> None:
     @seam
     async def story() -> None:
         notes = Upstream(generation, capabilities={"prompts": {}})
@@ -44,7 +44,7 @@ def test_a_capability_that_a_server_came_back_with_is_used_though_no_list_change
 
 
 @seam
-async def test_a_tool_that_nobody_announced_is_listed_by_age_with_a_warning_and_its_annotation() -> None:
+async def test_an_unannounced_tool_is_listed_by_age_with_a_warning_and_its_annotation() -> None:
     notes = Upstream("2025")
     notes.capabilities["tools"] = {}
     async with Gateway({}, {"notes": notes}) as gate:
@@ -59,7 +59,7 @@ async def test_a_tool_that_nobody_announced_is_listed_by_age_with_a_warning_and_
 
 
 @seam
-async def test_in_strict_mode_a_plain_call_of_what_its_server_requires_as_a_task_is_refused_and_counted() -> None:
+async def test_a_plain_call_of_a_tool_that_requires_a_task_is_refused_and_counted_in_strict_mode() -> None:
     notes = Upstream("2025", capabilities={"tasks": {"requests": {"tools": {"call": {}}}}})
     notes.tool("job", _said, execution={"taskSupport": "required"})
     async with Gateway({"tasks": {"annotation_mode": "strict"}}, {"notes": notes}) as gate:
@@ -82,7 +82,7 @@ async def _page(call: Call) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-def test_the_only_server_is_asked_for_what_it_does_not_declare_and_one_of_several_is_not(generation: str) -> None:
+def test_undeclared_methods_are_forwarded_to_the_only_server_but_not_to_one_of_several(generation: str) -> None:
     """Servers may answer prompts and URIs without having any list of them; then they declare nothing."""
 
     def answering() -> Upstream:

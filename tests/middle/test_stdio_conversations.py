@@ -74,7 +74,7 @@ def server() -> Upstream:
 
 
 @seam
-async def test_a_conversation_is_opened_once_however_quickly_it_is_asked_for() -> None:
+async def test_concurrent_initialize_requests_open_one_conversation() -> None:
     notes = server()
     notes.on("tools/list", _after_a_while)
     async with Gateway({}, {"notes": notes}) as gate:
@@ -88,7 +88,7 @@ async def test_a_conversation_is_opened_once_however_quickly_it_is_asked_for() -
 
 
 @seam
-async def test_what_follows_an_opening_waits_for_it_also_after_one_that_was_refused() -> None:
+async def test_requests_after_initialize_wait_for_it_also_after_a_refused_one() -> None:
     notes = server()
     notes.on("tools/list", _after_a_while)
     async with Gateway({}, {"notes": notes}) as gate:
@@ -103,7 +103,7 @@ async def test_what_follows_an_opening_waits_for_it_also_after_one_that_was_refu
 
 
 @seam
-async def test_a_call_is_cancelled_whatever_escapes_its_id_was_written_with() -> None:
+async def test_a_call_is_cancelled_by_any_spelling_of_its_id() -> None:
     notes = server()
     async with Gateway({}, {"notes": notes}) as gate:
         talk = Conversation(gate)

@@ -46,7 +46,7 @@ async def begun(caller: Caller, tool: str, **more: Any) -> tuple[str, str]:
 
 
 @seam
-async def test_execute_tool_answers_before_a_client_gives_up_after_a_minute() -> None:
+async def test_execute_tool_returns_within_a_minute() -> None:
     async with Gateway(BOTH, {"notes": server()}) as gate:
         caller = await gate.caller("2025")
         call = caller.begin_call("execute_tool", execute("slow"))
@@ -57,7 +57,7 @@ async def test_execute_tool_answers_before_a_client_gives_up_after_a_minute() ->
 
 
 @seam
-async def test_a_wait_for_people_is_said_to_be_one() -> None:
+async def test_a_task_that_waits_for_a_person_states_it() -> None:
     async with Gateway(HELD, {"notes": server()}) as gate:
         caller = await gate.caller("2025")
         said, task_id = await begun(caller, "slow", timeout_ms=800)
@@ -96,7 +96,7 @@ async def test_a_task_whose_result_is_no_longer_kept_is_expired_in_every_tool_th
 
 
 @pytest.mark.parametrize("tool", ["await_activity", "get_task_result", "execute_tool"])
-def test_a_wait_that_is_capped_says_so_in_its_schema(tool: str) -> None:
+def test_the_maximum_of_a_wait_is_in_its_schema(tool: str) -> None:
     @seam
     async def story() -> None:
         async with Gateway(BOTH, {"notes": server()}) as gate:
@@ -158,7 +158,7 @@ async def test_arguments_progress_and_tool_errors_look_alike_in_every_tool_that_
 
 
 @seam
-async def test_the_text_of_a_question_goes_away_with_its_answer() -> None:
+async def test_the_text_of_a_question_is_removed_with_its_answer() -> None:
     notes = server()
 
     @notes.tool("paint")
@@ -181,7 +181,7 @@ async def test_the_text_of_a_question_goes_away_with_its_answer() -> None:
 
 
 @seam
-async def test_an_approved_task_waits_for_a_server_that_is_away_as_long_as_it_has() -> None:
+async def test_an_approved_task_waits_for_an_unavailable_server_until_its_deadline() -> None:
     notes = server()
     async with Gateway({**HELD, "tasks": {"execute_on": "approval"}}, {"notes": notes}) as gate:
         caller = await gate.caller("2025", capabilities={"tasks": {}})
@@ -200,7 +200,7 @@ async def test_an_approved_task_waits_for_a_server_that_is_away_as_long_as_it_ha
 
 
 @seam
-async def test_a_yes_runs_the_call_while_its_caller_is_there() -> None:
+async def test_an_approval_runs_the_call_while_its_caller_is_present() -> None:
     notes = server()
     async with Gateway(HELD, {"notes": notes}) as gate:
         caller = await gate.caller("2025")
@@ -214,7 +214,7 @@ async def test_a_yes_runs_the_call_while_its_caller_is_there() -> None:
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @pytest.mark.parametrize("hints", [{}, {"readOnlyHint": True, "idempotentHint": True}], ids=["once", "repeatable"])
-def test_a_result_that_is_too_large_ends_a_task_as_executed_and_is_not_asked_for_again(
+def test_a_result_that_is_too_large_ends_a_task_as_executed_without_retry(
     generation: str, hints: dict[str, bool]
 ) -> None:
     notes = Upstream(generation)

@@ -117,7 +117,7 @@ async def test_operator_who_asks_for_the_result_of_an_own_task_starts_it() -> No
 
 
 @seam
-async def test_bad_requests_get_a_sentence_and_change_nothing() -> None:
+async def test_invalid_requests_get_an_error_and_change_nothing() -> None:
     async with Gateway(TOKENS, {"bank": bank_server()}) as gate:
         caller = await gate.caller("2025", token="agent-token-0123456789abcdef", capabilities=TASKS)
         task_id = await begun(caller)

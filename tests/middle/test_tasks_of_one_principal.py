@@ -47,7 +47,7 @@ async def rows(caller: Caller) -> list[str]:
 
 
 @seam
-async def test_a_new_session_lists_what_the_server_keeps_for_its_principal() -> None:
+async def test_a_new_session_lists_the_upstream_tasks_of_its_principal() -> None:
     async with Gateway(CONFIG, {"far": server()}) as gate:
         first = await session_of(gate, "ann")
         await first.call("far__echo")
@@ -64,7 +64,7 @@ async def test_a_new_session_lists_what_the_server_keeps_for_its_principal() -> 
 
 
 @seam
-async def test_a_task_of_ours_at_a_server_is_listed_once_also_after_a_restart() -> None:
+async def test_a_task_of_the_gateway_at_a_server_is_listed_once_also_after_a_restart() -> None:
     """The server lists it in every conversation of the same principal, and nobody has told this gateway that it is ours."""
     far, listed = server(), list[dict[str, Any]]()
 

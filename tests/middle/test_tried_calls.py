@@ -97,7 +97,7 @@ async def test_own_name_that_two_servers_have_is_rejected_with_both() -> None:
 
 
 @seam
-async def test_without_connecting_the_name_alone_is_judged() -> None:
+async def test_without_connecting_only_the_name_is_checked() -> None:
     async with Gateway(CONFIG, {"files": a_server(), "bank": a_server()}) as gate:
         found = await tried(gate, "prefixed", "files__delete_anything", connect=False)
         assert (action_of(found.last).value, found.subject.is_listed) == ("approve", False)
@@ -106,7 +106,7 @@ async def test_without_connecting_the_name_alone_is_judged() -> None:
 
 
 @seam
-async def test_arguments_that_do_not_fit_are_pointed_out() -> None:
+async def test_invalid_arguments_are_reported() -> None:
     async with Gateway(CONFIG, {"files": a_server(), "bank": a_server()}) as gate:
         assert (await tried(gate, "prefixed", "files__delete_file")).notes == ()
         assert len((await tried(gate, "prefixed", "files__delete_file", b'{"path": 5}')).notes) == 1

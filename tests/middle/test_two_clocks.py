@@ -32,7 +32,7 @@ async def test_expiry_is_whichever_clock_is_first() -> None:
 
 
 @seam
-async def test_first_look_counts() -> None:
+async def test_first_reading_of_a_clock_is_kept() -> None:
     expiries = clock.Expiries[str]()
     expiries.note("a", 10)
     expiries.note("a", 1000)

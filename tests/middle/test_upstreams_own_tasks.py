@@ -53,7 +53,7 @@ async def test_a_quick_call_by_execute_tool_answers_with_its_result() -> None:
 
 
 @seam
-async def test_a_tool_that_took_long_once_runs_as_the_servers_task_from_then_on() -> None:
+async def test_a_tool_that_took_long_once_runs_as_the_servers_task_afterwards() -> None:
     notes = server()
     async with Gateway({}, {"notes": notes}) as gate:
         caller = await gate.caller("2025")

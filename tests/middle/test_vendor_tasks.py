@@ -69,7 +69,7 @@ async def test_another_caller_may_use_the_same_id_and_sees_only_its_own() -> Non
 
 
 @seam
-async def test_tasks_of_mcp_look_as_mcp_wants_them_beside() -> None:
+async def test_mcp_tasks_keep_their_format_beside_vendor_tasks() -> None:
     async with Gateway(ON, {"notes": server()}) as gate:
         caller = await gate.caller("2025", capabilities=TASKS)
         made = (await caller.call("notes__slow", {}, task={})).result["task"]
@@ -92,7 +92,7 @@ async def test_the_given_id_survives_a_crash() -> None:
 
 
 @seam
-async def test_the_error_of_a_failed_task_stands_in_it() -> None:
+async def test_a_failed_task_contains_its_error() -> None:
     notes = server()
 
     @notes.tool("broken")

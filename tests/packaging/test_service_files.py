@@ -12,7 +12,7 @@ from taskgate.config.load import load
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 
 
-def test_the_container_runs_as_a_user_of_its_own_and_tells_how_it_is() -> None:
+def test_the_container_has_its_own_user_and_a_health_check() -> None:
     lines = (DEPLOY / "Containerfile").read_text().splitlines()
     last_stage = lines[max(number for number, line in enumerate(lines) if line.startswith("FROM")) :]
     assert "USER 10001" in last_stage
@@ -36,7 +36,7 @@ def pins(name: str) -> dict[str, str]:
     return dict(re.findall(r"(?m)^([a-z0-9][\w.-]*)==(\S+)", text))
 
 
-def test_compose_mounts_what_the_container_reads_and_opens_it_to_this_machine_only() -> None:
+def test_compose_mounts_the_configuration_and_publishes_on_loopback_only() -> None:
     service = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["taskgate"]
     command = (DEPLOY / "Containerfile").read_text()
     inside = [volume.split(":")[1] for volume in service["volumes"]]

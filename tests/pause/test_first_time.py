@@ -84,7 +84,7 @@ def slow_steps(notes: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("by_issuer", [False, True], ids=["anonymous", "by issuer"])
-async def test_first_requests_hold_up_nobody(by_issuer: bool, tmp_path: Path) -> None:
+async def test_first_requests_do_not_block_the_event_loop(by_issuer: bool, tmp_path: Path) -> None:
     notes = tmp_path / "slow.jsonl"
     async with an_issuer(free_port()) as issuer:
         config = {

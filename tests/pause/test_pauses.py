@@ -11,6 +11,6 @@ BESIDE_OTHERS = 2.5
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_a_peer_cannot_hold_the_loop_up(case: Case) -> None:
+def test_a_peer_cannot_block_the_event_loop(case: Case) -> None:
     for size, step in case.steps():
         assert least_cpu(step) < BESIDE_OTHERS * PAUSE_S, f"{case.name} of size {size}"

@@ -46,7 +46,7 @@ def example() -> str:
         (ANN, {"sre"}, None, REJECT),
     ],
 )
-def test_the_example_of_the_documents(
+def test_the_documented_policy_with_caller_facts_works(
     principal: str, roles: set[str], facts: CredentialFacts | None, verdict: PolicyVerdict
 ) -> None:
     asked = request({}, principal=principal, roles=frozenset(roles), facts=facts)
@@ -64,7 +64,7 @@ def test_the_example_of_the_documents(
         ('context.caller.tenant != "bad"', FACTS, REJECT, "cannot be judged"),
     ],
 )
-def test_what_is_unknown_refuses(
+def test_unknown_facts_reject_the_call(
     condition: str, facts: CredentialFacts | None, verdict: PolicyVerdict, why: str
 ) -> None:
     text = f'permit (principal, action == Taskgate::Action::"Forward", resource) when {{ {condition} }};'
@@ -73,7 +73,7 @@ def test_what_is_unknown_refuses(
     assert why in answer.reason
 
 
-def test_older_policies_answer_as_before_and_misspelt_facts_are_found_at_load() -> None:
+def test_older_policies_are_unchanged_and_misspelt_facts_are_found_at_load() -> None:
     assert engine(PAYMENTS).evaluate(request({"amount": 100}, facts=FACTS)).verdict is FORWARD
     with pytest.raises(
         BadPolicy, match=r"context\.caller has no 'scopes'; it has authentication_age, client_id, groups"
@@ -82,7 +82,7 @@ def test_older_policies_answer_as_before_and_misspelt_facts_are_found_at_load() 
 
 
 @seam
-async def test_a_token_is_judged_by_its_facts_also_when_the_call_is_a_task(tmp_path: Path) -> None:
+async def test_facts_of_a_token_are_evaluated_for_tasks_too(tmp_path: Path) -> None:
     (tmp_path / "read.cedar").write_text(
         'permit (principal in Taskgate::Role::"sre", action == Taskgate::Action::"Forward", resource) when '
         '{ context.caller.client_id == "agent" && context.caller.token_scopes.contains("read") };'

@@ -201,7 +201,7 @@ def test_names_cannot_break_out_of_their_quotes() -> None:
     assert made.evaluate(request({}, principal="ann")).verdict is FORWARD
 
 
-def test_what_the_vocabulary_promises_is_there() -> None:
+def test_every_documented_attribute_is_available() -> None:
     made = engine("""permit (principal in Taskgate::Role::"finance", action, resource) when {
         resource.server == "reports" && resource.name == "pay_now" && resource.tags == ["a", "b"] &&
         context.server == "reports" && context.tool == "pay_now" && context.scope == "default" &&
@@ -227,7 +227,7 @@ def test_no_policies_reject_everything() -> None:
     assert load_cedar([]).evaluate(request({})).verdict is REJECT
 
 
-def test_the_operators_own_entities_join_in() -> None:
+def test_configured_entities_are_used() -> None:
     entities: list[dict[str, Any]] = [
         {"uid": {"type": "Taskgate::Role", "id": "finance"}, "attrs": {}, "parents": [{"type": "Team", "id": "money"}]},
         {"uid": {"type": "Taskgate::Caller", "id": "agent"}, "attrs": {"level": 3}, "parents": []},
@@ -278,7 +278,7 @@ def test_entities_that_cannot_be_read_are_an_error() -> None:
         ),
     ],
 )
-def test_a_policy_that_cannot_be_meant_is_refused_with_file_and_line(text: str, complaints: list[str]) -> None:
+def test_an_invalid_policy_is_refused_with_file_and_line(text: str, complaints: list[str]) -> None:
     """Bad input: unreadable policy."""
     with pytest.raises(BadPolicy) as caught:
         engine(text, "p.cedar")
@@ -288,7 +288,7 @@ def test_a_policy_that_cannot_be_meant_is_refused_with_file_and_line(text: str, 
         assert complaint in problem
 
 
-def test_statements_are_cut_at_semicolons_outside_strings_and_comments() -> None:
+def test_statements_are_split_at_semicolons_outside_strings_and_comments() -> None:
     text = 'a "x;\\"y" ; // no; \n/ b;\n\n  c'
     assert [(each.text, each.place) for each in statements(PolicyFile("f", text))] == [
         ('a "x;\\"y" ;', "f:1"),
@@ -297,7 +297,7 @@ def test_statements_are_cut_at_semicolons_outside_strings_and_comments() -> None
     ]
 
 
-def test_picked_workflows_are_known_with_their_place() -> None:
+def test_named_workflows_are_reported_with_their_place() -> None:
     assert engine().workflows() == {"money": "payments.cedar:5"}
 
 
@@ -352,7 +352,7 @@ def test_arguments_that_a_tool_never_sends_are_warned_about(condition: str, warn
         assert found[0].startswith("payments.cedar:1: for reports:pay_now")
 
 
-def test_a_closed_schema_and_a_policy_for_one_tool_are_taken_at_their_word() -> None:
+def test_unknown_arguments_are_found_with_closed_schemas_and_policies_for_one_tool() -> None:
     anybody = engine("permit (principal, action, resource) when { context.arguments.unheard > 5 };")
     assert anybody.contradictions("reports", "pay_now", {**SCHEMA, "additionalProperties": False})
     one = engine(
@@ -377,7 +377,7 @@ def test_a_closed_schema_and_a_policy_for_one_tool_are_taken_at_their_word() -> 
         ('context.arguments.hasTag("a")', None),
     ],
 )
-def test_only_arguments_that_some_policy_reads_are_handed_over(condition: str, read: set[str] | None) -> None:
+def test_only_arguments_that_a_policy_reads_are_passed_to_the_engine(condition: str, read: set[str] | None) -> None:
     made = engine(f"permit (principal, action, resource) when {{ {condition} }};")
     assert made._read == read
     assert made.evaluate(request({"unread": 0.123456})).verdict is REJECT
@@ -406,7 +406,7 @@ def test_the_revision_follows_the_text() -> None:
     assert engine().revision != engine(PAYMENTS.replace("100", "101")).revision
 
 
-def test_remembered_entities_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_entities_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cedar, "MAX_REMEMBERED_ENTITIES", 2)
     made = engine()
     for number in range(5):
@@ -414,7 +414,7 @@ def test_remembered_entities_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(made._remembered) <= 2
 
 
-def test_an_engine_is_what_the_port_asks_for() -> None:
+def test_the_engine_implements_the_port() -> None:
     port: PolicyEngine = engine()
     assert port.revision.startswith("sha256:")
 
@@ -437,6 +437,6 @@ def test_no_arguments_make_the_engine_raise(arguments: dict[str, Any]) -> None:
         assert answer.verdict is FORWARD
 
 
-def test_what_is_no_json_at_all_is_inexpressible() -> None:
+def test_a_value_that_is_not_json_is_inexpressible() -> None:
     with pytest.raises(Inexpressible):
         cedar_record({"a": object()})

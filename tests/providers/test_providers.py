@@ -88,7 +88,9 @@ async def test_a_plain_question_is_answered_with_its_usage(vendor: str, client: 
 
 
 @BOTH
-async def test_a_whole_conversation_takes_the_vendors_form(vendor: str, client: httpx2.AsyncClient, port: int) -> None:
+async def test_a_conversation_is_converted_to_the_vendors_format(
+    vendor: str, client: httpx2.AsyncClient, port: int
+) -> None:
     request = SamplingRequest(
         (
             SamplingMessage("user", (Text("what is this?"), Image(PNG, "image/png"))),
@@ -126,7 +128,7 @@ async def test_a_whole_conversation_takes_the_vendors_form(vendor: str, client: 
 
 
 @BOTH
-async def test_a_model_may_ask_for_a_tool(vendor: str, client: httpx2.AsyncClient, port: int) -> None:
+async def test_a_tool_call_of_a_model_is_returned(vendor: str, client: httpx2.AsyncClient, port: int) -> None:
     request = replace(HELLO, tools=(Tool("look", "", {"type": "object"}),))
     answer = await provider(vendor, client, port).create_message(request, model("tooly"))
     assert answer.stop_reason == "toolUse"
@@ -151,7 +153,7 @@ async def test_stop_reasons_are_translated(
     assert (await provider(vendor, client, port).create_message(HELLO, model(name))).stop_reason == reason
 
 
-async def test_sound_goes_to_vendors_that_take_it(client: httpx2.AsyncClient, port: int) -> None:
+async def test_audio_is_sent_to_vendors_that_support_it(client: httpx2.AsyncClient, port: int) -> None:
     heard = replace(HELLO, messages=(SamplingMessage("user", (Audio("AAAA", "audio/wav"),)),))
     await provider("openai", client, port).create_message(heard, model("echo"))
     assert (await seen(client, port))["messages"][0]["content"][0]["input_audio"]["format"] == "wav"
@@ -162,7 +164,7 @@ async def test_sound_goes_to_vendors_that_take_it(client: httpx2.AsyncClient, po
         assert caught.value.problem is SamplingProblem.INVALID_REQUEST
 
 
-async def test_what_one_vendor_cannot_take_is_refused_before_it_is_sent(client: httpx2.AsyncClient, port: int) -> None:
+async def test_unsupported_content_is_refused_before_it_is_sent(client: httpx2.AsyncClient, port: int) -> None:
     asked = provider("openai", client, port)
     with pytest.raises(SamplingError, match="at most 4 stop sequences"):
         await asked.create_message(replace(HELLO, stop_sequences=tuple("abcde")), model("echo"))
@@ -191,7 +193,7 @@ async def test_what_one_vendor_cannot_take_is_refused_before_it_is_sent(client: 
         ("huge", SamplingProblem.FAILED, "yes", None),
     ],
 )
-async def test_every_failure_has_its_name_and_says_what_it_may_have_cost(
+async def test_every_failure_has_its_type_and_possible_cost(
     vendor: str,
     name: str,
     problem: SamplingProblem,
@@ -209,7 +211,7 @@ async def test_every_failure_has_its_name_and_says_what_it_may_have_cost(
 
 
 @BOTH
-async def test_a_wrong_key_is_told_without_showing_it(vendor: str, client: httpx2.AsyncClient, port: int) -> None:
+async def test_a_wrong_key_is_reported_without_showing_it(vendor: str, client: httpx2.AsyncClient, port: int) -> None:
     asked = provider(vendor, client, port, key="wrong-key")
     with pytest.raises(SamplingError, match="does not accept the gateway's key") as caught:
         await asked.create_message(HELLO, model("echo"))
@@ -217,7 +219,7 @@ async def test_a_wrong_key_is_told_without_showing_it(vendor: str, client: httpx
 
 
 @BOTH
-async def test_a_slow_model_is_given_up_at_the_deadline(vendor: str, client: httpx2.AsyncClient, port: int) -> None:
+async def test_a_slow_model_times_out_at_the_deadline(vendor: str, client: httpx2.AsyncClient, port: int) -> None:
     with pytest.raises(SamplingError) as caught:
         await provider(vendor, client, port, timeout_s=0.3).create_message(HELLO, model("slow"))
     assert (caught.value.problem, caught.value.executed) == (SamplingProblem.TIMEOUT, "maybe")
@@ -225,17 +227,17 @@ async def test_a_slow_model_is_given_up_at_the_deadline(vendor: str, client: htt
 
 
 @BOTH
-async def test_a_provider_that_is_not_there_has_cost_nothing(vendor: str, client: httpx2.AsyncClient) -> None:
+async def test_an_unreachable_provider_has_no_cost(vendor: str, client: httpx2.AsyncClient) -> None:
     with pytest.raises(SamplingError) as caught:
         await provider(vendor, client, free_port()).create_message(HELLO, model("echo"))
     assert (caught.value.problem, caught.value.executed) == (SamplingProblem.FAILED, "no")
 
 
-async def test_local_services_without_a_key_are_asked_without_one(client: httpx2.AsyncClient, port: int) -> None:
+async def test_local_services_are_called_without_a_key(client: httpx2.AsyncClient, port: int) -> None:
     with pytest.raises(SamplingError, match="does not accept"):
         await provider("openai", client, port, key="").create_message(HELLO, model("echo"))
 
 
-async def test_the_vendors_own_service_gets_its_own_word_for_the_limit(client: httpx2.AsyncClient) -> None:
+async def test_the_vendors_own_service_gets_its_own_parameter_for_the_limit(client: httpx2.AsyncClient) -> None:
     own = OpenAiProvider("test", (), client, KEY)
     assert "max_completion_tokens" in own._body(HELLO, model("echo"))

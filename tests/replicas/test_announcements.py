@@ -57,7 +57,7 @@ async def called_back(stage: Stage, index: int, asked: dict[str, Any]) -> int:
     return reply.status_code
 
 
-async def test_people_are_told_once_also_when_gateways_start_and_stop(tmp_path: Path) -> None:
+async def test_an_approval_is_announced_once_also_when_gateways_start_and_stop(tmp_path: Path) -> None:
     async with (
         receiver(key_of(SECRET)) as there,
         gateways(tmp_path, governance=RULES, approval=workflows(there), tasks=SLOWLY) as stage,
@@ -73,7 +73,7 @@ async def test_people_are_told_once_also_when_gateways_start_and_stop(tmp_path: 
         assert stage.ledger.count("c1") == 1
 
 
-async def test_what_a_gateway_that_is_gone_has_told_is_brought_up_to_date_by_another(tmp_path: Path) -> None:
+async def test_announcements_of_an_ended_gateway_are_updated_by_another(tmp_path: Path) -> None:
     async with (
         receiver(key_of(SECRET)) as there,
         gateways(tmp_path, governance=RULES, approval=workflows(there), tasks=SLOWLY) as stage,
@@ -94,7 +94,7 @@ async def test_what_a_gateway_that_is_gone_has_told_is_brought_up_to_date_by_ano
         assert stage.ledger.count("c1") == 1
 
 
-async def test_a_vote_on_b_that_a_did_not_hear_of_is_found_when_its_connection_is_back(
+async def test_a_vote_on_b_that_a_missed_is_found_when_its_connection_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call runs and people see how it was decided, although the announcement is lost and the first look for it fails."""
@@ -155,7 +155,7 @@ READING: dict[str, Any] = {
 }
 
 
-async def test_a_held_request_of_a_gateway_that_is_gone_is_asked_about_once_and_goes_on_elsewhere(
+async def test_a_held_request_of_an_ended_gateway_is_announced_once_and_continues_at_another(
     tmp_path: Path,
 ) -> None:
     """It is no task that somebody takes over: its caller asks again, wherever, and waits for the same answer."""

@@ -95,9 +95,7 @@ async def test_all_chains_are_verified_and_exported(log: Log) -> None:
     ],
     ids=["changed", "removed", "cut tail", "whole chain removed"],
 )  # fmt: skip
-async def test_what_was_tampered_with_is_found_without_the_files_of_its_gateway(
-    log: Log, statement: str, row: int
-) -> None:
+async def test_tampering_is_found_without_the_files_of_its_gateway(log: Log, statement: str, row: int) -> None:
     first, _ = await log.two_ended()
     for file in (log.folder / "state").glob("*.audit-anchor"):
         file.unlink()
@@ -108,7 +106,7 @@ async def test_what_was_tampered_with_is_found_without_the_files_of_its_gateway(
     assert (problem["chain"], problem["row"]) == (first, row)
 
 
-async def test_the_tail_of_the_last_chain_is_vouched_for_by_the_file_of_its_gateway(log: Log) -> None:
+async def test_the_end_of_the_last_chain_is_verified_by_the_anchor_of_its_gateway(log: Log) -> None:
     _, second = await log.two_ended()
     log.change("DELETE FROM audit WHERE chain = %s AND number = 4", second)
     code, found = log.verify()
@@ -116,7 +114,7 @@ async def test_the_tail_of_the_last_chain_is_vouched_for_by_the_file_of_its_gate
     assert [problem["chain"] for problem in found["problems"]] == [second]
 
 
-async def test_old_rows_of_all_chains_are_forgotten_and_the_rest_is_still_whole(log: Log) -> None:
+async def test_old_rows_of_all_chains_are_deleted_and_the_rest_is_valid(log: Log) -> None:
     first, second = await log.two_ended()
     started = await log.start()
     await started[0].record_now(AuditEntry(0, "newest"))

@@ -90,7 +90,7 @@ def _is_error_of_the_balancer(answer: Answer, error_type: str, executed: str) ->
 
 @pytest.mark.parametrize("kind", BALANCERS)
 @pytest.mark.parametrize("kept", [False, True], ids=["new connection", "kept connection"])
-async def test_death_of_a_gateway_during_a_call_is_told_as_maybe_executed(
+async def test_a_crash_of_a_gateway_during_a_call_is_reported_as_executed_maybe(
     replicas: Replicas, kind: str, kept: bool, tmp_path: Path
 ) -> None:
     """On a kept connection HAProxy would by itself close it without an answer, upon which many clients send the call again."""
@@ -109,7 +109,7 @@ async def test_death_of_a_gateway_during_a_call_is_told_as_maybe_executed(
 
 
 @pytest.mark.parametrize("kind", BALANCERS)
-async def test_without_a_gateway_every_method_is_answered_as_not_executed(
+async def test_without_a_gateway_every_method_is_answered_with_executed_no(
     replicas: Replicas, kind: str, tmp_path: Path
 ) -> None:
     await _running(replicas.gateways[0])
@@ -138,9 +138,7 @@ async def test_a_request_that_is_too_large_for_nginx_is_a_json_rpc_error(replica
 
 @pytest.mark.peers("nginx")
 @pytest.mark.parametrize("connected", [False, True], ids=["nothing listens", "dies after reading"])
-async def test_the_snippet_for_one_gateway_says_whether_a_call_may_have_been_executed(
-    connected: bool, tmp_path: Path
-) -> None:
+async def test_the_snippet_for_one_gateway_reports_executed(connected: bool, tmp_path: Path) -> None:
     async def read_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.close()
@@ -179,7 +177,7 @@ def _clients() -> list[Any]:
 
 
 @pytest.mark.parametrize(("caller", "kind"), _clients())
-async def test_clients_end_a_call_at_once_when_its_gateway_dies(
+async def test_clients_end_a_call_at_once_when_its_gateway_crashes(
     replicas: Replicas, caller: Caller, kind: str, tmp_path: Path
 ) -> None:
     """None waits for its own timeout. The SDKs show the JSON-RPC error, or the HTTP status; mcp 1.30 ends its whole session."""

@@ -79,7 +79,7 @@ async def test_faults_lose_nothing_and_run_nothing_twice(tmp_path: Path) -> None
 # The judge itself
 
 
-def test_the_judge_finds_what_was_lost_run_twice_or_told_wrongly(tmp_path: Path) -> None:
+def test_the_checker_finds_lost_repeated_and_misreported_calls(tmp_path: Path) -> None:
     books = LedgerFile(tmp_path / "ledger.jsonl")
     rows = [("1", "w0"), ("2", "w0"), ("3", "w1"), ("4", "w3"), ("5", "w5"), ("6", "w6"), ("7", "w7"), ("8", "w8")]
     books.path.write_text(
@@ -185,7 +185,7 @@ SABOTAGES = [
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("changes", "scenario", "complaint"), SABOTAGES)
-async def test_the_judge_finds_a_sabotaged_build(
+async def test_the_checker_finds_a_sabotaged_build(
     tmp_path: Path, changes: tuple[Mutant, ...], scenario: Scenario, complaint: str
 ) -> None:
     found = await judged(tmp_path, changes, scenario, rounds=8, deadline_s=40)
@@ -201,9 +201,7 @@ CONTROLS = [
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("changes", "scenario"), CONTROLS)
-async def test_what_the_sabotage_took_away_is_what_kept_the_build_blameless(
-    tmp_path: Path, changes: tuple[Mutant, ...], scenario: Scenario
-) -> None:
+async def test_the_unsabotaged_build_passes(tmp_path: Path, changes: tuple[Mutant, ...], scenario: Scenario) -> None:
     """The controls of the above: the rest of the change does no harm."""
     assert await judged(tmp_path, changes, scenario, rounds=1, deadline_s=chaos.DEADLINE_S) == []
 

@@ -59,7 +59,7 @@ async def all_ended_once(stage: Stage, gateway: HeldGateway, made: dict[str, str
         assert stage.ledger.count(call) == 1, call
 
 
-async def test_a_lease_that_is_late_when_an_intent_was_written_costs_no_call(
+async def test_a_lease_that_is_late_when_an_intent_was_written_fails_no_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing went out on that intent: it is taken back, and the call is sent when the lease holds again."""
@@ -83,7 +83,7 @@ async def test_a_gateway_that_has_just_read_everything_needs_no_renewal_to_serve
         assert "c1" in str(answer.result)
 
 
-async def test_a_gateway_that_was_taken_for_dead_accepts_a_call_as_soon_as_it_is_back(tmp_path: Path) -> None:
+async def test_a_gateway_whose_lease_expired_accepts_a_call_as_soon_as_it_is_back(tmp_path: Path) -> None:
     """Until it has noticed, at its next renewal, what it writes is refused; its callers need not know."""
     async with gateways(tmp_path, number=1, internal=False) as stage:
         owner, made = stage.a.store.ownership.owner, dict[str, str]()
@@ -112,7 +112,7 @@ async def wired(tmp_path: Path) -> AsyncIterator[tuple[Stage, DatabaseWire]]:
         yield found
 
 
-async def test_a_database_that_is_reached_only_now_and_then_loses_nothing(wired: tuple[Stage, DatabaseWire]) -> None:
+async def test_an_intermittent_database_connection_loses_nothing(wired: tuple[Stage, DatabaseWire]) -> None:
     stage, wire = wired
     made: dict[str, str] = {}
     for number, fault in zip(range(12), itertools.cycle(("cut", "refuse", "silent", "none")), strict=False):
@@ -139,7 +139,7 @@ async def test_a_database_that_is_reached_only_now_and_then_loses_nothing(wired:
 
 
 @pytest.mark.parametrize("how", ["refuses", "silent"])
-async def test_with_passthrough_plain_calls_of_both_generations_go_on_and_the_gateway_stays_ready(
+async def test_with_passthrough_plain_calls_continue_without_the_database_and_the_gateway_stays_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Also in sessions, which other gateways could adopt, and in new ones; those are found by the others when it is back."""
@@ -176,7 +176,7 @@ async def test_with_passthrough_plain_calls_of_both_generations_go_on_and_the_ga
         await until(found_by_b)
 
 
-async def test_without_passthrough_a_gateway_whose_database_is_away_is_not_ready_and_answers_in_no_session(
+async def test_without_passthrough_a_gateway_without_its_database_is_not_ready_and_refuses_sessions(
     tmp_path: Path,
 ) -> None:
     """Another gateway may have taken the session over meanwhile."""
@@ -193,7 +193,7 @@ async def test_without_passthrough_a_gateway_whose_database_is_away_is_not_ready
         assert stage.ledger.count("refused") == 0
 
 
-async def test_a_database_that_falls_silent_fails_durable_calls_clearly_and_comes_back_by_itself(
+async def test_an_unresponsive_database_fails_durable_calls_and_recovers(
     wired: tuple[Stage, DatabaseWire],
 ) -> None:
     stage, wire = wired
@@ -247,7 +247,7 @@ def limited_user() -> Iterator[tuple[Callable[[str, int], str], Callable[[int], 
             database.execute(f"DROP ROLE {name}")
 
 
-async def test_a_database_that_runs_out_of_connections_refuses_clearly_and_goes_on_when_there_are_some(
+async def test_a_database_without_free_connections_fails_calls_and_recovers(
     tmp_path: Path,
 ) -> None:
     with limited_user() as (through, limited):
@@ -318,9 +318,7 @@ async def test_a_database_that_is_restarted_immediately_loses_nothing(tmp_path: 
         assert (await stage.ended(stage.a, running))["status"] == "completed", "what may be repeated is finished"
 
 
-async def test_a_database_without_room_refuses_clearly_and_goes_on_when_there_is_some(
-    tmp_path: Path, server: OwnServer
-) -> None:
+async def test_a_full_database_fails_calls_and_recovers(tmp_path: Path, server: OwnServer) -> None:
     """Its tables are on a file system of 24 MB, which somebody else fills."""
     small = Path(tempfile.mkdtemp(prefix="taskgate-small-"))
     owner = server.system_user or str(os.getuid())
@@ -370,7 +368,7 @@ async def test_a_database_without_room_refuses_clearly_and_goes_on_when_there_is
         small.rmdir()
 
 
-def test_a_wrong_password_is_said_without_repeating_it(server: OwnServer) -> None:
+def test_a_wrong_password_is_reported_without_quoting_it(server: OwnServer) -> None:
     url = server.url("locked", user="ann", password="not-the-one")
     server.sql("CREATE ROLE ann LOGIN PASSWORD 'the-right-one'")
     server.ask_for_password("ann")
@@ -452,7 +450,7 @@ async def second_round_elsewhere(first: str, second: str, name: str) -> None:
         assert again.result["isError"] is False, again
 
 
-async def test_a_gateway_whose_clock_is_hours_off_works_with_the_others_and_is_told_so(tmp_path: Path) -> None:
+async def test_a_gateway_with_a_wrong_clock_works_and_logs_a_warning(tmp_path: Path) -> None:
     """Leases, signed requests between gateways, deadlines and questions go by the database's clock."""
     scopes = {"default": {"default_servers": ["*"], "mode": "both"}}
     slowly = {"grace_ms": 60_000, "promote_after_ms": 60_000}

@@ -59,7 +59,7 @@ def test_the_unit_of_several_gateways_starts_each_on_its_port_with_its_own_state
         assert needed in text
 
 
-def test_the_unit_of_several_gateways_is_started_again_for_as_long_as_the_database_is_away() -> None:
+def test_the_unit_of_several_gateways_is_restarted_while_the_database_is_unavailable() -> None:
     """By default systemd gives a unit up that has ended five times within ten seconds, and a start without a database is short."""
     unit = configparser.ConfigParser(interpolation=None, strict=False)
     unit.optionxform = str  # type: ignore[assignment]

@@ -20,7 +20,7 @@ from taskgate.store.postgres.session_rows import SessionRows
 SLOWLY = {"grace_ms": 60_000, "promote_after_ms": 60_000}
 
 
-async def test_sessions_go_on_elsewhere_while_their_gateway_still_drains(tmp_path: Path) -> None:
+async def test_sessions_continue_at_another_gateway_while_their_gateway_drains(tmp_path: Path) -> None:
     limits = {"drain_timeout": "60s"}
     async with gateways(tmp_path, tasks=SLOWLY, limits=limits) as stage:
         a, b = stage.a.life, stage.b.life

@@ -72,9 +72,7 @@ def check_ended_well(both: Pair, call: str, shown: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("at_least_s", [0, pytest.param(30, marks=pytest.mark.long)])
-async def test_a_gateway_that_was_paused_for_longer_than_its_lease_runs_nothing_twice(
-    tmp_path: Path, at_least_s: float
-) -> None:
+async def test_a_gateway_paused_for_longer_than_its_lease_runs_nothing_twice(tmp_path: Path, at_least_s: float) -> None:
     async with pair(tmp_path) as both:
         task_id = await both.begin(both.a, "once", "c1", seconds=8)
         await both.began("c1")
@@ -96,7 +94,7 @@ async def test_a_gateway_that_was_paused_for_longer_than_its_lease_runs_nothing_
         assert both.ledger.count("c1") == 1
 
 
-async def test_while_the_database_is_away_durable_calls_fail_clearly_and_plain_calls_go_on(tmp_path: Path) -> None:
+async def test_without_the_database_durable_calls_fail_and_plain_calls_continue(tmp_path: Path) -> None:
     async with pair(tmp_path, passthrough=True) as both:
         database = Database(both)
         async with RawClient(both.a.url, stateless=True) as caller:
@@ -147,7 +145,7 @@ async def test_plain_calls_end_when_the_database_has_confirmed_nothing_for_five_
                     await asyncio.sleep(0.1)
 
 
-async def test_a_database_that_was_away_for_longer_than_a_lease_costs_nobody_its_tasks(tmp_path: Path) -> None:
+async def test_no_gateway_loses_tasks_after_a_database_outage_longer_than_a_lease(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         database = Database(both)
         tasks = [await both.begin(gateway, "once", f"c{gateway.port}", seconds=6) for gateway in (both.a, both.b)]

@@ -54,7 +54,7 @@ async def end_session(url: str, client: RawClient) -> int:
 
 
 @pytest.mark.parametrize("internal", [on_port, on_socket])
-async def test_a_session_works_whichever_gateway_is_asked(tmp_path: Path, internal: Internal) -> None:
+async def test_a_session_works_at_every_gateway(tmp_path: Path, internal: Internal) -> None:
     async with three_replicas(tmp_path, internal=internal, launcher=PATIENT, tasks=SLOWLY) as replicas:
         async with RawClient(replicas.url) as client:
             for number in range(6):
@@ -117,7 +117,7 @@ def without_books(gateway: Any) -> dict[str, Any]:
     return dict(config)
 
 
-async def test_a_stateless_call_that_waits_between_two_rounds_goes_on_at_its_home(tmp_path: Path) -> None:
+async def test_a_stateless_call_between_two_rounds_continues_at_its_home(tmp_path: Path) -> None:
     async with three_replicas(tmp_path, launcher=PATIENT, tasks=SLOWLY) as replicas:
         async with RawClient(replicas.gateways[0].url, stateless=True, capabilities=ASKS) as client:
             for far in (*replicas.gateways[1:], replicas.gateways[0]):
@@ -132,7 +132,7 @@ async def test_a_stateless_call_that_waits_between_two_rounds_goes_on_at_its_hom
                 assert twice.error["code"] == -32602
 
 
-async def test_a_stateless_call_whose_holder_is_dead_may_have_been_executed(tmp_path: Path) -> None:
+async def test_a_stateless_call_whose_home_crashed_may_have_been_executed(tmp_path: Path) -> None:
     async with three_replicas(tmp_path, number=2, tasks=SLOWLY) as replicas:
         async with RawClient(replicas.gateways[0].url, stateless=True, capabilities=ASKS) as client:
             asked = (await client.call("tells__ask")).result
@@ -144,7 +144,7 @@ async def test_a_stateless_call_whose_holder_is_dead_may_have_been_executed(tmp_
             assert lost.error["data"]["error_type"] == "outcome_unknown"
 
 
-async def test_lost_question_about_task_states_nothing_about_its_call(tmp_path: Path) -> None:
+async def test_lost_task_request_states_nothing_about_its_call(tmp_path: Path) -> None:
     """The gateway that holds the session dies while it answers a helper tool that another gateway has forwarded."""
     beating = {**SLOWLY, "heartbeat_ms": 200}
     async with asyncio.timeout(DEADLINE_S * 2), three_replicas(tmp_path, number=2, tasks=beating) as replicas:

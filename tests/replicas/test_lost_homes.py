@@ -68,7 +68,7 @@ async def test_a_session_outlives_its_home(tmp_path: Path) -> None:
         assert adopted == 1
 
 
-async def test_the_stream_of_a_session_ends_with_its_home_and_goes_on_with_the_next(tmp_path: Path) -> None:
+async def test_the_stream_of_a_session_ends_with_its_home_and_continues_at_the_next(tmp_path: Path) -> None:
     async with three_replicas(tmp_path, tasks=SLOWLY) as replicas, session_at(replicas, 0) as client:
         headers = {"accept": "text/event-stream", **client.headers}
         async with asyncio.timeout(DEADLINE_S):
@@ -88,7 +88,7 @@ async def test_the_stream_of_a_session_ends_with_its_home_and_goes_on_with_the_n
                         break
 
 
-async def test_a_session_goes_on_although_another_gateway_has_the_address_of_its_home(tmp_path: Path) -> None:
+async def test_a_session_continues_although_another_gateway_has_the_address_of_its_home(tmp_path: Path) -> None:
     """As when a gateway is killed and started again at once: until the old lease ends, the new one is asked for the old one."""
     async with gateways(tmp_path, number=1) as stage, stage.a.caller(stateless=False) as client:
         (ours,) = await until(lambda: stage.a.store.replicas)
@@ -112,7 +112,7 @@ async def test_a_session_goes_on_although_another_gateway_has_the_address_of_its
         assert stage.ledger.count("after") == 1
 
 
-async def test_a_home_that_dies_before_it_was_reached_has_executed_nothing(tmp_path: Path) -> None:
+async def test_a_home_that_crashes_before_it_was_reached_has_executed_nothing(tmp_path: Path) -> None:
     """Nobody takes connections at its address, and nobody refuses them: it is found dead while it is still being connected to."""
     async with gateways(tmp_path, number=1) as stage, stage.a.caller(stateless=False) as client:
         await until(lambda: stage.a.store.replicas)
@@ -144,7 +144,7 @@ def full_listener() -> Iterator[str]:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-async def test_a_home_that_was_paused_lets_go_of_what_others_adopted(tmp_path: Path) -> None:
+async def test_a_paused_home_releases_sessions_that_others_adopted(tmp_path: Path) -> None:
     async with three_replicas(tmp_path, tasks=SLOWLY) as replicas, session_at(replicas, 0) as client:
         assert "error" not in (await client.call("books__once", {"call": "before"})).reply
         replicas.pause(0)

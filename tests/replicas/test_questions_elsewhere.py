@@ -70,7 +70,7 @@ async def test_the_question_of_a_plain_call_is_seen_and_answered_at_the_other_ga
         await nothing_asked(stage.b)
 
 
-async def test_of_two_answers_at_two_gateways_one_is_taken_and_the_other_told_so(tmp_path: Path) -> None:
+async def test_one_of_two_answers_at_two_gateways_is_accepted_and_the_other_refused(tmp_path: Path) -> None:
     async with gateways(tmp_path, number=3, scopes=FACADE, tasks=PATIENT) as stage:
         async with stage.a.caller(stateless=False) as caller:
             call = asyncio.create_task(caller.call("books__once_ask", {"call": "c1"}))
@@ -87,7 +87,7 @@ async def test_of_two_answers_at_two_gateways_one_is_taken_and_the_other_told_so
             assert stage.ledger.count("c1") == 1
 
 
-async def test_a_callers_own_tools_see_and_answer_what_waits_at_another_gateway(tmp_path: Path) -> None:
+async def test_own_tools_list_and_answer_questions_at_another_gateway(tmp_path: Path) -> None:
     """A stateless caller, whose next request reaches another gateway."""
     tokens = [{"id": "ann", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]
     async with gateways(tmp_path, scopes=FACADE, tasks=PATIENT, tokens=tokens) as stage:
@@ -107,7 +107,7 @@ async def test_a_callers_own_tools_see_and_answer_what_waits_at_another_gateway(
             assert stage.ledger.count("c1") == 1
 
 
-async def test_what_waits_at_a_gateway_that_stops_is_not_shown_any_more(tmp_path: Path) -> None:
+async def test_questions_of_a_stopped_gateway_are_no_longer_shown(tmp_path: Path) -> None:
     async with gateways(tmp_path, scopes=FACADE, tasks=PATIENT) as stage, stage.a.caller(stateless=False) as caller:
         call = asyncio.create_task(caller.call("books__once_ask", {"call": "c1"}))
         (row, _) = await asked(stage.b, 2)
@@ -137,7 +137,7 @@ async def test_a_login_link_of_one_gateway_works_once_at_any(tmp_path: Path) -> 
                 assert seen.status_code == 200
 
 
-async def test_a_page_of_ours_is_opened_and_answered_at_the_other_gateway(tmp_path: Path) -> None:
+async def test_an_elicitation_page_is_opened_and_answered_at_another_gateway(tmp_path: Path) -> None:
     """The user's browser reaches another gateway than the one with the session that asked."""
     async with gateways(tmp_path, compat={"vendor_methods": True}) as stage:
         async with stage.a.caller(stateless=False) as caller:
@@ -173,7 +173,7 @@ def _form_token(text: str) -> str:
 SLOWLY = {"grace_ms": 60_000, "promote_after_ms": 60_000}
 
 
-async def test_what_our_tools_keep_for_a_stateless_client_is_found_at_every_gateway(tmp_path: Path) -> None:
+async def test_state_of_own_tools_for_a_stateless_client_is_found_at_every_gateway(tmp_path: Path) -> None:
     """Timers, the events they make, and what servers say beside its calls: at the gateway that was asked first, and when that
     is gone at the next."""
     servers = {"tells": {"command": sys.executable, "args": [str(TELLING)]}}

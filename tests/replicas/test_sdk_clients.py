@@ -59,7 +59,7 @@ def pairings() -> list[Any]:
 
 
 @pytest.mark.parametrize(("caller", "upstream"), pairings())
-async def test_a_client_holds_every_conversation(balancer: str, caller: Caller, upstream: str) -> None:
+async def test_every_conversation_of_a_real_client_works(balancer: str, caller: Caller, upstream: str) -> None:
     observations = await caller.play(script(), url=f"{balancer}/{upstream}")
     found = complaints(observations)
     assert found == {}, json.dumps(found, indent=1)

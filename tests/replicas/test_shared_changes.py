@@ -52,7 +52,7 @@ async def until(what: Any) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_change_on_a_holds_on_b(tmp_path: Path) -> None:
+async def test_a_change_on_a_applies_on_b(tmp_path: Path) -> None:
     known: dict[str, Any] = {"tokens": TOKENS, "auth": {"anonymous": "default"}}
     async with pair(tmp_path, governance=RULES, scopes=FACADE, facade={"add_server": "on"}, **known) as both:
         await _tokens(both.a, both.b)
@@ -85,7 +85,7 @@ for line in sys.stdin:
 """A server on standard streams, of which each gateway starts a program of its own."""
 
 
-async def test_lists_that_a_server_told_b_of_are_news_for_callers_of_a(tmp_path: Path) -> None:
+async def test_lists_announced_to_b_are_announced_to_callers_of_a(tmp_path: Path) -> None:
     """Also where the program that A has started lists what it listed before: the caller's next request may reach B."""
     servers = {"own": {"command": sys.executable, "args": ["-c", CHANGING]}}
     async with (
@@ -106,7 +106,7 @@ async def test_lists_that_a_server_told_b_of_are_news_for_callers_of_a(tmp_path:
         assert [name for name in listed if name.startswith("own__")] == ["own__change"], "the program of A is as it was"
 
 
-async def test_lists_that_were_announced_while_a_had_no_connection_are_news_for_callers_of_a(tmp_path: Path) -> None:
+async def test_lists_announced_while_a_was_disconnected_are_announced_to_its_callers(tmp_path: Path) -> None:
     """Nothing in the database says that they were: A asks again, and tells its callers whatever its own program lists."""
     servers = {"own": {"command": sys.executable, "args": ["-c", CHANGING]}}
     async with (
@@ -142,7 +142,7 @@ async def _announced_unheard(stage: Stage, wire: DatabaseWire) -> None:
     wire.refuses = False
 
 
-async def test_whoever_becomes_the_home_of_a_session_knows_its_caller_as_the_first_one_did(tmp_path: Path) -> None:
+async def test_the_next_home_of_a_session_identifies_its_caller_like_the_first(tmp_path: Path) -> None:
     """What it followed is followed again in its name, and policies judge that by what its token said."""
     facts = CredentialFacts(frozenset({"read"}), "client", 1_700_000_000)
     caller = Caller("ann", frozenset({"approver"}), "default", "", "", facts)
@@ -157,7 +157,7 @@ async def test_whoever_becomes_the_home_of_a_session_knows_its_caller_as_the_fir
         assert shared[1].restored(kept).caller == caller
 
 
-async def test_somebody_who_is_erased_at_one_gateway_may_decide_at_none(tmp_path: Path) -> None:
+async def test_a_person_erased_at_one_gateway_may_decide_at_none(tmp_path: Path) -> None:
     """Known at both from a credential that was shown at one."""
     async with gateways(tmp_path) as stage:
         a, b = [one.life.app.gateway.console for one in stage.gateways if one.life is not None]

@@ -54,7 +54,7 @@ async def hears_of_an_update(client: RawClient) -> None:
             pass
 
 
-async def test_what_a_session_follows_is_told_at_any_gateway_and_followed_again_by_the_next_home(
+async def test_subscriptions_of_a_session_work_at_any_gateway_and_continue_at_the_next_home(
     tmp_path: Path,
 ) -> None:
     async with (

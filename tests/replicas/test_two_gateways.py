@@ -158,7 +158,7 @@ async def test_a_vote_on_b_lets_the_task_of_a_run_once(tmp_path: Path) -> None:
         assert both.ledger.count("c1") == 1
 
 
-async def test_an_open_page_of_bs_console_hears_of_what_a_holds_for_approval(tmp_path: Path) -> None:
+async def test_an_open_console_page_of_b_shows_approvals_of_a(tmp_path: Path) -> None:
     rules = {"rules": [{"match": "books:once", "action": "approve"}]}
     async with pair(tmp_path, launcher=PATIENT, governance=rules) as both:
         token = (both.b.state / "operator-token").read_text().strip()
@@ -202,7 +202,7 @@ async def test_b_takes_over_when_a_is_killed(tmp_path: Path, tool: str, ends: st
             assert "may or may not have" in json.dumps(shown)
 
 
-async def test_each_sees_the_other_and_a_difference_of_configuration(tmp_path: Path) -> None:
+async def test_each_gateway_lists_the_other_and_a_difference_of_configuration(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         async with asyncio.timeout(DEADLINE_S):
             # A machine that is busy for longer than a lease makes either look dead for a moment.
@@ -234,7 +234,7 @@ async def test_each_sees_the_other_and_a_difference_of_configuration(tmp_path: P
                 await asyncio.sleep(0.1)
 
 
-async def test_limits_are_divided_by_the_gateways_that_live(tmp_path: Path) -> None:
+async def test_limits_are_divided_by_the_running_gateways(tmp_path: Path) -> None:
     """Two at once for two gateways is one each; when one has gone, the other one has both."""
     async with pair(tmp_path, launcher=PATIENT, budgets={"max_concurrency": 2}) as both:
         first = await both.begin(both.a, "once", "c1", seconds=600)

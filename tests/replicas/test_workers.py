@@ -232,7 +232,7 @@ async def test_connections_of_tls_stay_and_their_requests_are_forwarded(tmp_path
             assert await second.worker() == here
 
 
-async def test_a_session_is_answered_by_whichever_worker_accepts(workers: Workers) -> None:
+async def test_a_session_is_answered_by_every_worker(workers: Workers) -> None:
     async with AsyncExitStack() as stack:
         connections = await workers.connections(stack)
         home = await stack.enter_async_context(RawClient(workers.gateway.url, http=connections[0]))
@@ -300,7 +300,7 @@ async def test_a_stream_does_not_depend_on_the_worker_that_accepted_its_connecti
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
-async def test_a_worker_that_ends_is_started_again_and_sessions_go_on(workers: Workers, sign: signal.Signals) -> None:
+async def test_a_worker_that_ends_is_restarted_and_sessions_continue(workers: Workers, sign: signal.Signals) -> None:
     async with AsyncExitStack() as stack:
         connections = await workers.connections(stack)
         sessions = [

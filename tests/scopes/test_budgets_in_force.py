@@ -65,7 +65,7 @@ async def test_no_more_calls_run_at_once_than_the_budget_allows_and_all_are_answ
 
 
 @pytest.mark.parametrize("mode", ["direct", "facade"])
-async def test_readings_prompts_and_completions_stand_in_the_same_line_as_calls(mode: str) -> None:
+async def test_resources_prompts_and_completions_use_the_same_queue_as_calls(mode: str) -> None:
     work = server("work", "slow", "count", "library", budgets={"max_concurrency": 2})
     settings = {"schema": 1, "servers": {"work": work}, "scopes": {"default": scope("*", mode=mode)}}
     async with running_gateway(settings) as gateway, opened(gateway.url, STATEFUL) as caller:
@@ -92,7 +92,7 @@ async def test_readings_prompts_and_completions_stand_in_the_same_line_as_calls(
     assert (seen["most"], len(seen["order"])) == (2, 4)
 
 
-async def test_a_full_line_refuses_a_reading_too() -> None:
+async def test_a_full_queue_refuses_a_resource_read() -> None:
     work = server("work", "slow", "library", budgets={"max_concurrency": 1})
     settings = {
         "schema": 1,
@@ -112,7 +112,7 @@ async def test_a_full_line_refuses_a_reading_too() -> None:
     assert (data["error_type"], data["executed"], data["gate"]) == ("overloaded", "no", "budget")
 
 
-async def test_a_polite_caller_does_not_wait_behind_everything_a_greedy_one_sent() -> None:
+async def test_a_caller_with_one_call_does_not_wait_for_all_calls_of_another() -> None:
     async with (
         running_gateway(config({"max_concurrency": 1})) as gateway,
         opened(gateway.url, STATEFUL, GREEDY) as greedy,
@@ -128,7 +128,7 @@ async def test_a_polite_caller_does_not_wait_behind_everything_a_greedy_one_sent
 
 
 @pytest.mark.parametrize("version", GENERATIONS)
-async def test_a_full_line_refuses_at_once_and_nothing_was_executed(version: str) -> None:
+async def test_a_full_queue_refuses_at_once_with_executed_no(version: str) -> None:
     async with (
         running_gateway(config({"max_concurrency": 1}, {"queue_per_server": 2})) as gateway,
         opened(gateway.url, version, GREEDY) as greedy,
@@ -153,7 +153,7 @@ async def test_a_full_line_refuses_at_once_and_nothing_was_executed(version: str
     assert seen["calls"] == 3
 
 
-async def test_tasks_stand_in_the_same_line_and_a_full_line_refuses_them_before_anything_is_promised() -> None:
+async def test_tasks_use_the_same_queue_and_a_full_queue_refuses_them_before_they_are_accepted() -> None:
     async with (
         running_gateway(config({"max_concurrency": 1}, {"queue_per_server": 2})) as gateway,
         opened(gateway.url, STATEFUL, GREEDY) as greedy,
@@ -186,7 +186,7 @@ async def test_a_call_that_waits_too_long_becomes_a_task_that_runs_once() -> Non
         assert (await counted(greedy))["calls"] == 2
 
 
-async def test_a_caller_who_gives_up_frees_its_place_in_the_line() -> None:
+async def test_a_cancelled_call_frees_its_place_in_the_queue() -> None:
     async with (
         running_gateway(config({"max_concurrency": 1}, {"queue_per_server": 2})) as gateway,
         opened(gateway.url, GENERATIONS[1], GREEDY) as greedy,
@@ -203,7 +203,7 @@ async def test_a_caller_who_gives_up_frees_its_place_in_the_line() -> None:
     assert seen == {"calls": 1, "most": 1, "order": [""]}
 
 
-async def test_a_reload_that_allows_more_lets_the_waiting_go() -> None:
+async def test_a_reload_with_a_higher_limit_starts_waiting_calls() -> None:
     async with (
         running_gateway(config({"max_concurrency": 1})) as gateway,
         opened(gateway.url, STATEFUL, GREEDY) as greedy,
@@ -218,7 +218,7 @@ async def test_a_reload_that_allows_more_lets_the_waiting_go() -> None:
 
 
 @pytest.mark.parametrize("version", GENERATIONS)
-async def test_a_long_result_is_cut_with_a_marker_and_stays_a_valid_result(version: str) -> None:
+async def test_a_long_result_is_truncated_with_a_marker_and_stays_valid(version: str) -> None:
     async with (
         running_gateway(config({"max_tool_output_bytes": 4096})) as gateway,
         opened(gateway.url, version) as caller,
@@ -233,7 +233,7 @@ async def test_a_long_result_is_cut_with_a_marker_and_stays_a_valid_result(versi
     assert large.result["isError"] is False
 
 
-async def test_the_result_of_a_task_is_cut_too() -> None:
+async def test_the_result_of_a_task_is_truncated() -> None:
     async with (
         running_gateway(config({"max_tool_output_bytes": 4096})) as gateway,
         opened(gateway.url, STATEFUL) as caller,
@@ -245,7 +245,7 @@ async def test_the_result_of_a_task_is_cut_too() -> None:
 
 
 @pytest.mark.parametrize("version", GENERATIONS)
-async def test_a_call_beyond_its_time_is_ended_and_says_so(version: str) -> None:
+async def test_a_call_that_exceeds_its_timeout_ends_with_an_error(version: str) -> None:
     async with running_gateway(config({"tool_timeout_ms": 200})) as gateway, opened(gateway.url, version) as caller:
         said = await caller.call("work__slow", seconds=30)
     assert said.result["isError"] is True
@@ -253,7 +253,7 @@ async def test_a_call_beyond_its_time_is_ended_and_says_so(version: str) -> None
 
 
 @pytest.mark.parametrize("version", GENERATIONS)
-async def test_a_caller_that_calls_too_often_is_told_when_to_come_back(version: str) -> None:
+async def test_a_rate_limited_caller_gets_retry_after(version: str) -> None:
     limits = {"calls_per_caller_per_second": 1, "burst_per_caller": 3}
     async with (
         running_gateway(config({}, limits)) as gateway,
@@ -280,7 +280,7 @@ async def test_a_caller_that_calls_too_often_is_told_when_to_come_back(version: 
     "caller", every_third(pytest.param(c, id=c.name, marks=pytest.mark.peers(c.peer)) for c in CALLERS)
 )
 @pytest.mark.real_processes
-async def test_a_real_client_survives_being_refused_for_its_rate(caller: Caller) -> None:
+async def test_a_real_client_handles_a_rate_limit(caller: Caller) -> None:
     limits = {"calls_per_caller_per_second": 1, "burst_per_caller": 1}
     call = {"op": "call", "name": "free__read", "arguments": {}}
     async with running_gateway(config({}, limits)) as gateway:

@@ -31,7 +31,7 @@ async def until_listed(talker: Talker, wanted: set[str]) -> None:
 
 
 @pytest.mark.parametrize("version", GENERATIONS)
-async def test_a_server_that_fails_or_lacks_a_variable_takes_only_itself_away(version: str) -> None:
+async def test_a_server_that_fails_or_lacks_a_variable_affects_only_itself(version: str) -> None:
     config = {
         "schema": 1,
         "servers": {
@@ -66,7 +66,7 @@ async def test_a_server_that_fails_or_lacks_a_variable_takes_only_itself_away(ve
     assert "TASKGATE_TEST_UNSET_VARIABLE" in gateway.log or "env_missing" in gateway.log
 
 
-async def test_with_plain_names_two_tools_called_alike_are_both_refused_loudly() -> None:
+async def test_with_plain_names_two_tools_of_one_name_are_both_refused_with_a_warning() -> None:
     servers = {"one": server("one", "read", "write"), "two": server("two", "read")}
     config = {"schema": 1, "servers": servers, "scopes": {"default": scope("*", names="plain")}}
     async with running_gateway(config) as gateway, opened(gateway.url, STATELESS) as caller:
@@ -76,7 +76,7 @@ async def test_with_plain_names_two_tools_called_alike_are_both_refused_loudly()
     assert "all would be called 'read', so none is served" in gateway.log
 
 
-async def test_a_namespace_stands_in_front_of_the_names_instead_of_the_id() -> None:
+async def test_a_namespace_replaces_the_id_as_prefix_of_names() -> None:
     servers = {"one": server("one", "read", namespace="fs")}
     config = {"schema": 1, "servers": servers, "scopes": {"default": scope("*")}}
     async with running_gateway(config) as gateway, opened(gateway.url, STATELESS) as caller:
@@ -93,7 +93,7 @@ def record(name: str, *tools: str, **more: Any) -> str:
 
 @pytest.mark.parametrize("version", GENERATIONS)
 @pytest.mark.real_processes
-async def test_records_that_come_change_and_go_are_followed(version: str, tmp_path: Path) -> None:
+async def test_added_changed_and_removed_records_are_loaded(version: str, tmp_path: Path) -> None:
     folder = tmp_path / "mcp.d"
     folder.mkdir()
     (folder / "one.json").write_text(record("one", "read"))
@@ -134,7 +134,7 @@ async def test_hostile_and_broken_records_are_reported_and_the_rest_serve(tmp_pa
 
 
 @pytest.mark.real_processes
-async def test_a_folder_that_is_made_later_or_moved_is_followed_too(tmp_path: Path) -> None:
+async def test_a_folder_that_is_created_later_or_moved_is_watched(tmp_path: Path) -> None:
     config = {"schema": 1, "registry_dir": "./later.d", "scopes": {"default": scope("*")}}
     async with running_gateway(config, tmp_path) as gateway, opened(gateway.url, STATELESS) as caller:
         assert await caller.tools() == []

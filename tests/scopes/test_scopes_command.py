@@ -83,7 +83,7 @@ def test_connecting_explains_every_tool_too(tmp_path: Path) -> None:
     assert facts(out)["files", "delete"]["reason"] == "tool_denied"
 
 
-def test_a_wish_can_be_tried_out_and_bad_ones_are_refused(tmp_path: Path) -> None:
+def test_narrowing_can_be_tried_and_invalid_narrowing_is_refused(tmp_path: Path) -> None:
     explain = ("scopes", "explain", "review", "--json")
     code, out, _ = taskgate(tmp_path, *explain, "--servers", "mail")
     assert code == 0

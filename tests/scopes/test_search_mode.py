@@ -71,7 +71,7 @@ async def test_three_tools_are_listed_and_lead_to_all_others(gateway: Gateway, v
         ("SEND_LETTER", "mail__send_letter"),
     ],
 )
-async def test_typing_errors_and_spellings_are_forgiven(gateway: Gateway, version: str, query: str, first: str) -> None:
+async def test_searches_tolerate_typos_and_spellings(gateway: Gateway, version: str, query: str, first: str) -> None:
     async with opened(f"{gateway.url}/find", version) as caller:
         assert (await found(caller, query))[0] == first
 
@@ -80,7 +80,7 @@ async def test_typing_errors_and_spellings_are_forgiven(gateway: Gateway, versio
 @pytest.mark.parametrize(
     "hidden", ["bank__pay_invoice", "git__merge_branch", "mail__drop_letter", "mcp.bank.pay_invoice"]
 )
-async def test_what_the_scope_or_a_rule_hides_is_neither_found_nor_described_nor_called(
+async def test_hidden_tools_are_neither_found_nor_described_nor_called(
     gateway: Gateway, version: str, hidden: str
 ) -> None:
     async with opened(f"{gateway.url}/find", version) as caller:
@@ -95,7 +95,7 @@ async def test_what_the_scope_or_a_rule_hides_is_neither_found_nor_described_nor
 
 
 @pytest.mark.parametrize("version", GENERATIONS)
-async def test_a_wrong_name_is_answered_with_the_nearest_right_one(gateway: Gateway, version: str) -> None:
+async def test_an_unknown_name_error_suggests_the_nearest_one(gateway: Gateway, version: str) -> None:
     async with opened(f"{gateway.url}/find", version) as caller:
         assert "'git__create_branch'" in refused(await caller.call("call_tool", name="git__creat_branch"))
 
@@ -144,7 +144,7 @@ async def test_a_real_client_searches_describes_and_calls(gateway: Gateway, call
     assert "There is no tool 'bank__pay_invoice' here" in str(denied["value"])
 
 
-async def test_inner_calls_keep_to_the_budget_of_their_server() -> None:
+async def test_inner_calls_respect_the_limits_of_their_server() -> None:
     servers = {**CONFIG["servers"], "git": {**CONFIG["servers"]["git"], "budgets": {"max_concurrency": 1}}}
     config = {**CONFIG, "servers": servers, "limits": {"queue_per_server": 1}}
     async with running_gateway(config) as gateway, opened(f"{gateway.url}/find", STATEFUL) as caller:

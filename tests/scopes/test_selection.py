@@ -96,7 +96,7 @@ async def test_both_aliases_of_a_visible_tool_are_accepted(gateway: Gateway, ver
 
 
 @pytest.mark.parametrize("version", GENERATIONS)
-async def test_a_token_brings_its_scope_and_cannot_leave_it(guarded: Gateway, version: str) -> None:
+async def test_a_token_is_limited_to_its_scope(guarded: Gateway, version: str) -> None:
     async with opened(guarded.url, version, ANN) as ann:
         assert await ann.tools() == REVIEW
     async with talking(f"{guarded.url}/post", version, ANN) as ann:
@@ -169,7 +169,7 @@ async def test_an_unknown_scope_is_not_found_and_only_operators_get_a_hint(
 
 
 @pytest.mark.parametrize("version", GENERATIONS)
-async def test_an_empty_set_warns_and_serves_nothing(gateway: Gateway, version: str) -> None:
+async def test_an_empty_set_of_tools_causes_a_warning(gateway: Gateway, version: str) -> None:
     async with opened(f"{gateway.url}/empty", version) as ann:
         assert await ann.tools() == []
         assert (await ann.call("files__read")).error["data"]["error_type"] == "unknown_tool"

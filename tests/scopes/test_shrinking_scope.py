@@ -41,7 +41,7 @@ async def until_there(file: Path) -> None:
 
 
 @pytest.mark.parametrize("version", GENERATIONS)
-async def test_the_next_list_and_the_next_call_obey_a_smaller_scope(version: str) -> None:
+async def test_the_next_list_and_call_use_a_reduced_scope(version: str) -> None:
     async with (
         running_gateway(WIDE) as gateway,
         opened(f"{gateway.url}/review", version) as ann,
@@ -72,7 +72,7 @@ async def test_a_session_keeps_what_is_left_of_its_own_narrowing(version: str) -
         assert await ann.tools() == ["files__read"]
 
 
-async def test_a_scope_that_a_reload_switches_off_is_gone_for_open_sessions() -> None:
+async def test_a_scope_disabled_by_a_reload_is_not_found_for_open_sessions() -> None:
     async with running_gateway(WIDE) as gateway, opened(f"{gateway.url}/review", GENERATIONS[0]) as ann:
         await ann.tools()
         off = config("files")
@@ -82,7 +82,7 @@ async def test_a_scope_that_a_reload_switches_off_is_gone_for_open_sessions() ->
         assert (await ann.ask("tools/list")).status == 404
 
 
-async def test_a_call_under_way_ends_under_the_plan_it_began_with(tmp_path: Path) -> None:
+async def test_a_running_call_ends_with_the_plan_of_its_start(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     servers = {"files": server("files", "slow"), "mail": server("mail", "send")}
     wide = {**WIDE, "servers": servers, "scopes": {"review": scope("files")}}
@@ -129,7 +129,7 @@ def script(touched: Path) -> Sequence[dict[str, Any]]:
     ),
 )
 @pytest.mark.real_processes
-async def test_a_real_client_follows_a_scope_that_shrinks(caller: Caller, tmp_path: Path) -> None:
+async def test_a_real_client_handles_a_reduced_scope(caller: Caller, tmp_path: Path) -> None:
     touched = tmp_path / "touched"
     async with running_gateway(WIDE) as gateway:
         playing = asyncio.create_task(caller.play(script(touched), url=f"{gateway.url}/review"))
@@ -160,7 +160,7 @@ async def test_a_task_and_its_audit_rows_name_the_set_of_tools_it_was_made_under
     assert set(told.values()) == {f"{task.policy_revision}/{task.scope_revision}"}
 
 
-async def test_every_call_and_every_effective_set_is_on_the_record_with_its_revision() -> None:
+async def test_every_call_and_effective_set_has_an_audit_row_with_its_revision() -> None:
     async with running_gateway(WIDE) as gateway, opened(f"{gateway.url}/review", GENERATIONS[0]) as ann:
         await ann.call("mail__send")
         await gateway.reload(NARROW)

@@ -69,7 +69,7 @@ async def test_some_tools_are_described_by_name_or_search() -> None:
 
 
 @seam
-async def test_source_that_cannot_run_is_refused_before_anything_is_done() -> None:
+async def test_invalid_source_is_refused_before_anything_runs() -> None:
     store = shop()
     async with Gateway(ON, {"shop": store}) as gate:
         caller = await gate.caller("2025")
@@ -82,7 +82,7 @@ async def test_source_that_cannot_run_is_refused_before_anything_is_done() -> No
 
 
 @seam
-async def test_plan_lists_tools_and_what_they_meet_without_a_call() -> None:
+async def test_plan_lists_tools_and_their_decisions_without_a_call() -> None:
     store = shop()
     code = "await shop.read()\nawait shop.buy()\nawait call_tool(name)\nawait shop.nope()\nawait ask('x')"
     async with Gateway(GOVERNED, {"shop": store}) as gate:

@@ -36,7 +36,7 @@ async def task_of(gate: Gateway, task_id: str, query: str = "") -> dict[str, Any
 
 
 @seam
-async def test_approver_of_a_script_sees_which_tools_it_names_and_what_each_would_meet() -> None:
+async def test_approver_of_a_script_sees_its_tools_and_the_decision_for_each() -> None:
     config = rules(APPROVED, {"match": "buy", "from": "script", "action": "deny"})
     async with Gateway(config, {"shop": shop()}) as gate:
         caller = await gate.caller("2025")

@@ -119,7 +119,7 @@ async def test_killed_interpreter_process_fails_its_step_only() -> None:
     await run.aclose()
 
 
-async def test_worker_killed_while_idle_is_replaced_unnoticed() -> None:
+async def test_worker_killed_while_idle_is_replaced() -> None:
     run = interpreter(most_workers=1)
     await start(run, "1")
     [worker] = run.pool.worker_pids

@@ -45,7 +45,7 @@ async def answers(gate: Gateway, busy_s: float, times: int = 1) -> list[int]:
 
 
 @seam
-async def test_a_stall_refuses_no_call_if_nothing_stays_late() -> None:
+async def test_one_stall_refuses_no_call() -> None:
     """A large message or a collection of garbage makes the calls of that moment late; they can be answered at once."""
     server = Upstream()
     async with Gateway({"limits": {"busy_after": "200ms"}}, {"notes": server}) as gate:
@@ -126,7 +126,7 @@ async def test_calls_that_stay_late_are_refused_until_one_is_on_time() -> None:
 
 
 @seam
-async def test_a_gateway_whose_turns_are_long_but_in_time_refuses_nothing() -> None:
+async def test_long_event_loop_turns_without_lateness_refuse_nothing() -> None:
     server = Upstream()
     async with Gateway({"limits": {"busy_after": "200ms"}}, {"notes": server}) as gate:
         drag = Drag(0.15)

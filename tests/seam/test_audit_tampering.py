@@ -63,7 +63,9 @@ def _rewrite(database: sqlite3.Connection) -> None:
 
 @seam
 @pytest.mark.parametrize("sabotage", [_cut_the_tail, _empty, _rewrite])
-async def test_verify_notices_what_the_chain_does_not_show(sabotage: Callable[[sqlite3.Connection], None]) -> None:
+async def test_verify_detects_tampering_that_the_chain_does_not_show(
+    sabotage: Callable[[sqlite3.Connection], None],
+) -> None:
     async with Gateway({}, {"a": _upstream()}) as gate:
         await _some_rows(gate)
         await gate.stop()
@@ -83,7 +85,7 @@ async def test_verify_notices_what_the_chain_does_not_show(sabotage: Callable[[s
 
 
 @seam
-async def test_an_anchor_that_is_gone_or_forged_is_told() -> None:
+async def test_a_missing_or_forged_anchor_is_reported() -> None:
     async with Gateway({}, {"a": _upstream()}) as gate:
         await _some_rows(gate)
         await gate.stop()
@@ -112,7 +114,7 @@ def _tear(file: Path) -> None:
 
 @seam
 @pytest.mark.parametrize("sabotage", [_drop, _tear])
-async def test_a_log_that_is_not_there_any_more_is_told(sabotage: Callable[[Path], None]) -> None:
+async def test_a_missing_log_is_reported(sabotage: Callable[[Path], None]) -> None:
     async with Gateway({}, {"a": _upstream()}) as gate:
         await _some_rows(gate)
         await gate.stop()
@@ -127,7 +129,7 @@ async def test_a_log_that_is_not_there_any_more_is_told(sabotage: Callable[[Path
 
 
 @seam
-async def test_old_rows_are_forgotten_and_the_rest_can_still_be_verified() -> None:
+async def test_old_rows_are_deleted_and_the_rest_can_be_verified() -> None:
     async with Gateway({"audit": {"keep": "1h"}}, {"a": _upstream()}) as gate:
         await _some_rows(gate)
         await gate.advance(3500)

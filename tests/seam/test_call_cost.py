@@ -13,7 +13,7 @@ KEPT = json.loads(BASELINE.read_text())
 
 
 @pytest.mark.skipif(PYTHON not in KEPT, reason="the baseline was counted on another Python")
-def test_no_call_is_dearer_than_the_baseline_allows() -> None:
+def test_no_call_exceeds_the_baseline_cost() -> None:
     assert worse(run(measured), KEPT[PYTHON]) == [], (
         "keep it with `python -m tests.benchmarks.gate --write` if it is meant"
     )
@@ -25,7 +25,7 @@ def test_a_call_costs_the_same_with_fifty_consoles_open() -> None:
         assert abs(fifty[name] - count) <= count * 0.02, (name, none, fifty)
 
 
-def test_the_gate_notices_what_is_dearer_and_what_is_not_kept() -> None:
+def test_the_cost_check_detects_higher_costs_and_stale_baselines() -> None:
     assert worse({"a": 109, "b": 10}, {"a": 100, "b": 10}) == []
     assert worse({"a": 111}, {"a": 100}) == ["a: 111 beside 100"]
     assert worse({"new": 1}, {}) == ["new: not in the baseline"]

@@ -39,7 +39,7 @@ async def test_a_session_ends_after_thirty_idle_minutes_and_an_open_stream_keeps
 
 
 @seam
-async def test_nobody_approves_for_ten_minutes_and_the_call_is_denied_unsent() -> None:
+async def test_a_call_is_denied_unsent_after_ten_minutes_without_approval() -> None:
     server = Upstream()
     async with Gateway(APPROVING, {"notes": server}) as gate:
         caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
@@ -70,7 +70,7 @@ async def test_an_approval_in_the_last_second_still_counts() -> None:
 
 
 @seam
-async def test_a_finished_task_is_kept_for_its_time_and_then_gone_for_good() -> None:
+async def test_a_finished_task_is_deleted_after_its_ttl() -> None:
     server = Upstream()
 
     @server.tool("slow")
@@ -90,7 +90,7 @@ async def test_a_finished_task_is_kept_for_its_time_and_then_gone_for_good() -> 
 
 
 @seam
-async def test_a_lost_server_is_tried_again_with_growing_pauses_until_it_is_back() -> None:
+async def test_a_lost_server_is_retried_with_backoff_until_it_is_back() -> None:
     server = Upstream("2025")
     tried: list[float] = []
     async with Gateway({}, {"notes": server}) as gate:
@@ -115,7 +115,7 @@ async def test_a_lost_server_is_tried_again_with_growing_pauses_until_it_is_back
 
 
 @seam
-async def test_a_servers_own_task_is_asked_for_as_often_as_it_wishes() -> None:
+async def test_a_servers_own_task_is_polled_at_its_interval() -> None:
     server = Upstream("2026")
 
     @server.tool("slow", as_task=True)
@@ -136,7 +136,7 @@ async def test_a_servers_own_task_is_asked_for_as_often_as_it_wishes() -> None:
 
 @pytest.mark.parametrize(("tool", "least"), [("notes__slow", 1000), ("notes__held", 15000)])
 @seam
-async def test_callers_are_told_how_often_to_look(tool: str, least: int) -> None:
+async def test_task_replies_contain_the_poll_interval(tool: str, least: int) -> None:
     server = Upstream()
 
     @server.tool("slow")
@@ -153,7 +153,7 @@ async def test_callers_are_told_how_often_to_look(tool: str, least: int) -> None
 
 
 @seam
-async def test_what_other_gateways_did_is_looked_at_while_their_hints_keep_coming() -> None:
+async def test_changes_of_other_gateways_are_read_while_hints_keep_arriving() -> None:
     """A hint that was lost is not among those that come, however many do."""
     wakeups, seen = Wakeups(), list[frozenset[str] | None]()
 
@@ -170,7 +170,7 @@ async def test_what_other_gateways_did_is_looked_at_while_their_hints_keep_comin
 
 
 @seam
-async def test_what_other_gateways_did_is_looked_at_while_a_hint_is_always_waiting() -> None:
+async def test_changes_of_other_gateways_are_read_while_a_hint_is_always_pending() -> None:
     """A gateway that is busy with hints never finds that none came in time."""
     wakeups, looks = Wakeups(), list[float]()
 
@@ -190,7 +190,7 @@ async def test_what_other_gateways_did_is_looked_at_while_a_hint_is_always_waiti
 
 
 @seam
-async def test_lists_that_others_heard_of_are_asked_for_at_once_and_then_ever_so_often() -> None:
+async def test_lists_announced_at_another_gateway_are_fetched_at_once_and_then_at_intervals() -> None:
     """A server may give every gateway another list each time: they must not drive each other for ever."""
     asked = list[tuple[float, str, frozenset[EntryKind]]]()
     hints = ListHints(lambda server, kinds: asked.append((clock.monotonic() - began, server, frozenset(kinds))))
@@ -213,7 +213,7 @@ async def test_lists_that_others_heard_of_are_asked_for_at_once_and_then_ever_so
 
 
 @seam
-async def test_a_run_whose_end_cannot_be_written_is_ended_in_a_later_round(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_whose_end_cannot_be_stored_is_ended_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever broke the run stands in the way of its end, too, for a while: its task is not left to nobody."""
     server = Upstream()
     async with Gateway({}, {"notes": server}) as gate:
@@ -246,7 +246,7 @@ async def test_a_run_whose_end_cannot_be_written_is_ended_in_a_later_round(monke
 
 
 @seam
-async def test_that_something_was_missed_is_told_apart_from_the_usual_look_at_everything() -> None:
+async def test_a_missed_notification_is_distinguished_from_a_regular_full_read() -> None:
     wakeups, seen = Wakeups(), dict[str, list[frozenset[str] | None]]()
 
     def looking(topic: str) -> asyncio.Task[None]:

@@ -60,7 +60,7 @@ async def test_running_task_is_not_ended_by_clock_that_is_set(jump: float, as_ta
 
 @BOTH_WAYS
 @seam
-async def test_run_has_exactly_its_budget_whatever_the_clock_is_set_to(jump: float) -> None:
+async def test_run_has_exactly_its_timeout_regardless_of_the_wall_clock(jump: float) -> None:
     server = server_that_takes(100_000)
     budget = {"servers": {"notes": {"budgets": {"tool_timeout_ms": 600_000}}}}
     async with Gateway(budget, {"notes": server}) as gate:
@@ -114,7 +114,7 @@ async def test_unsent_task_is_tried_until_its_ttl_has_really_passed(jump: float)
 
 @BOTH_WAYS
 @seam
-async def test_task_of_earlier_life_has_the_time_that_its_record_leaves(jump: float) -> None:
+async def test_task_of_an_earlier_process_has_the_remaining_time_of_its_record(jump: float) -> None:
     """The server's own task outlives the crash. After the restart its time is counted from what the record leaves."""
     server = server_that_takes(400, as_task=True)
     async with Gateway({}, {"notes": server}) as gate:
@@ -219,7 +219,7 @@ async def test_unused_approval_is_not_sent_after_its_end() -> None:
 
 
 @seam
-async def test_clock_set_forward_approves_nothing_by_silence() -> None:
+async def test_clock_set_forward_approves_nothing_by_timeout() -> None:
     """`unsafe_on_timeout: approve`: people have the whole time in which to say no."""
     config = {
         "governance": {"rules": [{"match": "*", "action": "approve", "approval": "quiet"}]},
@@ -292,7 +292,7 @@ async def test_usage_and_drawings_measure_what_call_really_took(jump: float) -> 
 
 @BOTH_WAYS
 @seam
-async def test_second_round_is_good_by_stores_clock(jump: float) -> None:
+async def test_second_round_is_valid_by_the_stores_clock(jump: float) -> None:
     """Within its hour, also where the clock was set back. A store in one file has the machine's clock."""
     server = Upstream("2026")
 

@@ -126,18 +126,18 @@ async def update_beside(others: int, generation: str) -> int:
 
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-def test_an_update_costs_the_same_however_many_follow_something_else(generation: str) -> None:
+def test_the_cost_of_an_update_does_not_grow_with_other_subscriptions(generation: str) -> None:
     few, many = [run(partial(update_beside, others, generation)) for others in (FEW, MANY)]
     assert many <= few * GROWTH, (few, many)
 
 
 @pytest.mark.parametrize("name", ["eve", "ann"])
-def test_a_task_costs_the_same_however_many_sessions_are_open(name: str) -> None:
+def test_the_cost_of_a_task_does_not_grow_with_open_sessions(name: str) -> None:
     few, many = [run(partial(beside_sessions, name, others)) for others in (FEW, MANY)]
     assert many <= few * GROWTH, (few, many)
 
 
-def test_a_task_costs_the_same_however_many_streams_follow_something_else() -> None:
+def test_the_cost_of_a_task_does_not_grow_with_other_streams() -> None:
     few, many = [run(partial(beside_listens, others)) for others in (FEW, MANY)]
     assert many <= few * GROWTH, (few, many)
 
@@ -158,7 +158,7 @@ async def news_of_an_address_beside(others: int) -> int:
         return await steps_in(told)
 
 
-def test_news_of_an_address_cost_the_same_however_many_sessions_are_open() -> None:
+def test_the_cost_of_a_resource_update_does_not_grow_with_open_sessions() -> None:
     few, many = [run(partial(news_of_an_address_beside, others)) for others in (FEW, MANY)]
     assert many <= few * GROWTH, (few, many)
 
@@ -178,6 +178,6 @@ async def refused_beside(others: int) -> int:
         return await steps_in(refused)
 
 
-def test_a_session_too_many_is_refused_at_the_same_cost_however_many_are_open() -> None:
+def test_the_cost_of_refusing_a_session_does_not_grow_with_open_sessions() -> None:
     few, many = [run(partial(refused_beside, others)) for others in (FEW, MANY)]
     assert many <= few * GROWTH, (few, many)

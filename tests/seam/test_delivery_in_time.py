@@ -53,7 +53,7 @@ async def test_a_caller_with_tasks_gets_a_handle_after_8_seconds_of_grace() -> N
 
 
 @seam
-async def test_a_progress_token_is_answered_by_signs_of_life() -> None:
+async def test_a_call_with_a_progress_token_gets_heartbeats() -> None:
     async with Gateway({}, {"notes": slow_server()}) as gate:
         caller = await gate.caller("2025")
         call = caller.begin_call("notes__slow", {"seconds": 44}, _meta={"progressToken": "t"})

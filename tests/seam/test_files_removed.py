@@ -70,7 +70,7 @@ async def test_gateway_without_its_files_accepts_nothing_and_ends(lose: Callable
 
 
 @seam
-async def test_calls_under_way_are_answered_before_the_end() -> None:
+async def test_running_calls_are_answered_before_the_gateway_ends() -> None:
     server = Upstream()
 
     @server.tool("slow")
@@ -132,7 +132,7 @@ async def test_refused_task_does_not_run_after_the_folder_has_its_name_again() -
 @pytest.mark.parametrize(
     "problem", [PermissionError(), OSError(5, "Input/output error"), OSError(116, "Stale file handle")]
 )
-def test_folder_that_cannot_be_looked_at_is_not_lost(
+def test_inaccessible_folder_does_not_count_as_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: OSError
 ) -> None:
     """A file system in trouble may recover; the store reports its own trouble."""
@@ -148,7 +148,7 @@ def test_folder_that_cannot_be_looked_at_is_not_lost(
     folder.close()
 
 
-def test_folder_made_again_is_another_one(tmp_path: Path) -> None:
+def test_recreated_folder_is_another_one(tmp_path: Path) -> None:
     """Its number is not given to the new one, because the old one is held open."""
     place = tmp_path / "state"
     place.mkdir()

@@ -145,7 +145,7 @@ async def _least(process: Process | None, step: Callable[[], Awaitable[Any]]) ->
 @seam
 @pytest.mark.parametrize("kind", LINES)
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-async def test_flood_on_the_stream_of_a_call(kind: str, generation: str) -> None:
+async def test_flood_on_the_stream_of_a_call_does_not_block_the_loop(kind: str, generation: str) -> None:
     upstream = Upstream(generation)
 
     async def flood(call: Call) -> str:
@@ -245,7 +245,7 @@ async def test_flood_of_pings_is_answered_a_few_at_a_time(monkeypatch: pytest.Mo
 
 
 @seam
-async def test_server_may_have_only_so_many_questions_open(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_open_questions_of_a_server_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_requests, "MAX_QUESTIONS", 2)
     upstream = Upstream("2025")
 

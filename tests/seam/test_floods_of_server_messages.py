@@ -59,7 +59,7 @@ def _talker(generation: str) -> Upstream:
 
 @seam
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-async def test_masses_of_notifications_are_heard_in_many_turns(generation: str, turns: Counter[int]) -> None:
+async def test_many_notifications_are_handled_in_several_turns(generation: str, turns: Counter[int]) -> None:
     async with Gateway({}, {"talker": _talker(generation)}) as gate:
         caller = await gate.caller("2025")
         assert (await caller.call("talker__talk")).text == "said"
@@ -68,7 +68,7 @@ async def test_masses_of_notifications_are_heard_in_many_turns(generation: str, 
 
 
 @seam
-async def test_an_answer_behind_masses_is_not_lost_when_the_connection_breaks(turns: Counter[int]) -> None:
+async def test_a_response_after_many_notifications_survives_a_broken_connection(turns: Counter[int]) -> None:
     upstream = _talker("2025")
 
     async def talk_and_break(call: Call) -> str:
@@ -114,7 +114,7 @@ class _Counting:
 
 
 @seam
-async def test_masses_of_lines_from_a_child_are_heard_in_many_turns() -> None:
+async def test_many_lines_of_a_child_are_handled_in_several_turns() -> None:
     stream, ears = _Silent(), _Counting()
     stream.attach(ears)
     line = wire.notification("notifications/message", b'{"level":"info","data":"x"}')
@@ -134,7 +134,7 @@ async def test_masses_of_lines_from_a_child_are_heard_in_many_turns() -> None:
 
 
 @seam
-async def test_a_large_line_holds_back_what_comes_behind_it_and_nothing_is_lost() -> None:
+async def test_messages_after_a_large_line_keep_their_order_and_are_not_lost() -> None:
     stream, ears = _Silent(), _Counting()
     stream.attach(ears)
     stream.received(wire.notification("notifications/message", wire.encode({"level": "info", "data": "x" * (4 << 20)})))

@@ -35,7 +35,7 @@ def asking(generation: str) -> Upstream:
     ],
 )
 @seam
-async def test_a_call_is_made_in_the_callers_generation_where_the_server_speaks_it(
+async def test_a_call_uses_the_callers_generation_if_the_server_supports_it(
     server: str, caller: str, spoken: str
 ) -> None:
     shop = asking(server)
@@ -80,7 +80,7 @@ async def test_callers_of_both_generations_use_one_server_at_once_and_nothing_is
 
 
 @seam
-async def test_what_a_server_does_not_speak_is_found_out_once() -> None:
+async def test_an_unsupported_generation_is_probed_once() -> None:
     shop = Upstream("2026")
     async with Gateway({}, {"shop": shop}) as gate:
         for _ in range(3):
@@ -90,7 +90,7 @@ async def test_what_a_server_does_not_speak_is_found_out_once() -> None:
 
 
 @seam
-async def test_a_task_goes_on_in_the_generation_in_which_it_began_after_a_crash() -> None:
+async def test_a_task_keeps_its_generation_after_a_crash() -> None:
     shop = Upstream("both")
     seen: list[bool] = []
 
@@ -115,7 +115,7 @@ async def test_a_task_goes_on_in_the_generation_in_which_it_began_after_a_crash(
 
 
 @seam
-async def test_looking_for_another_generation_leaves_no_link_behind_that_nobody_uses() -> None:
+async def test_probing_another_generation_leaves_no_unused_link() -> None:
     shop = Upstream("2025")
     async with Gateway({}, {"shop": shop}) as gate:
         caller = await gate.caller("2026")
@@ -128,7 +128,7 @@ async def test_looking_for_another_generation_leaves_no_link_behind_that_nobody_
 
 
 @seam
-async def test_a_stateless_servers_stamp_stays_inside_and_our_lists_carry_ours() -> None:
+async def test_the_envelope_of_a_stateless_server_is_replaced_by_ours() -> None:
     stamp = "io.modelcontextprotocol/serverInfo"
     shop = Upstream("2026")
 
@@ -146,7 +146,7 @@ async def test_a_stateless_servers_stamp_stays_inside_and_our_lists_carry_ours()
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @seam
-async def test_lists_are_fetched_with_everything_that_the_gateway_can_offer(generation: str) -> None:
+async def test_lists_are_fetched_with_all_capabilities_of_the_gateway(generation: str) -> None:
     """Servers leave out tools that need what their client did not declare."""
     shop = Upstream(generation)
     async with Gateway({}, {"shop": shop}) as gate:
@@ -161,7 +161,7 @@ async def test_lists_are_fetched_with_everything_that_the_gateway_can_offer(gene
 
 @pytest.mark.parametrize("instances", ["per_principal", "shared"])
 @seam
-async def test_who_comes_first_does_not_decide_what_others_on_the_same_link_can_be_asked(instances: str) -> None:
+async def test_the_first_caller_of_a_link_does_not_decide_which_questions_others_get(instances: str) -> None:
     """Programs on standard streams are shared so by default; a server refuses to ask for what was not declared."""
     shop = asking("2025")
     config = {
@@ -180,7 +180,7 @@ async def test_who_comes_first_does_not_decide_what_others_on_the_same_link_can_
 
 @pytest.mark.parametrize(("times", "spoken"), [(1, "2025"), (2, "2026")])
 @seam
-async def test_a_server_that_was_slow_to_greet_once_is_not_taken_for_one_that_cannot(times: int, spoken: str) -> None:
+async def test_one_slow_handshake_does_not_mark_a_generation_as_unsupported(times: int, spoken: str) -> None:
     """A program on a busy machine may take longer than anybody waits for a greeting; twice in a row it is believed."""
     shop = asking("both")
 

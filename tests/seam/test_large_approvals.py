@@ -44,7 +44,7 @@ async def least(gate: Gateway, step: Callable[[], Awaitable[Any]]) -> tuple[floa
 
 @seam
 @pytest.mark.parametrize("size", [MIB, 2 * MIB + MIB // 2])
-async def test_a_large_card_is_made_and_shown_without_holding_anybody_up(size: int) -> None:
+async def test_a_large_card_is_rendered_without_blocking_the_event_loop(size: int) -> None:
     arguments = {"text": "<b>\u202e" * (size // 8), "rows": ["abcd"] * (size // 1000), "tail": "x" * (size // 3)}
     async with Gateway(CONFIG, {"far": server()}) as gate:
         caller = await gate.caller("2025", capabilities={"tasks": {}})

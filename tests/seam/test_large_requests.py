@@ -62,7 +62,7 @@ async def _least(process: Process | None, step: Callable[[], Awaitable[Any]]) ->
 
 @seam
 @pytest.mark.parametrize("kind", REFUSED)
-async def test_request_that_is_refused(kind: str) -> None:
+async def test_large_refused_request_does_not_block_the_loop(kind: str) -> None:
     head = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a__take","arguments":{"a":'
     body = head + REFUSED[kind] + b"}}}"
     async with Gateway({}, {"a": _server()}) as gate:
@@ -99,7 +99,7 @@ def _some() -> list[Any]:
 
 @seam
 @pytest.mark.parametrize(("kind", "how", "generation"), _some())
-async def test_request_that_is_answered(kind: str, how: str, generation: str) -> None:
+async def test_large_answered_request_does_not_block_the_loop(kind: str, how: str, generation: str) -> None:
     config = {**HOW[how], "limits": {"pending_approvals_per_caller": 100, "open_tasks_per_caller": 1_000}}
     schema = {"type": "object", "properties": {"a": {}}, "required": ["b"] if how == "not fitting" else []}
     async with Gateway(config, {"a": _server(schema)}) as gate:
@@ -156,7 +156,7 @@ async def test_audit_rows_of_calls_that_are_slow_to_read(recorded: bool) -> None
 
 @seam
 @pytest.mark.parametrize("kind", REFUSED)
-async def test_line_that_is_refused(kind: str) -> None:
+async def test_large_refused_line_does_not_block_the_loop(kind: str) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":' + REFUSED[kind] + b"}}"
     async with Gateway({}, {"a": _server()}) as gate:
         talk = Conversation(gate)
@@ -228,7 +228,7 @@ async def test_result_with_many_values(generation: str, how: str) -> None:
 
 
 @seam
-async def test_batch_may_hold_only_so_many_messages() -> None:
+async def test_messages_of_a_batch_are_limited() -> None:
     async with Gateway({}, {"a": _server()}) as gate:
         opening = {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
         accept = {"accept": "application/json, text/event-stream"}

@@ -66,7 +66,7 @@ def alive() -> Counter[str]:
 
 
 @seam
-async def test_conversations_tasks_and_restarts_leave_nothing_behind() -> None:
+async def test_conversations_tasks_and_restarts_leak_nothing() -> None:
     upstream = server("2025")
     async with Gateway(CONFIG, {"a": upstream, "b": server("2026")}) as gate:
         await one_shift(gate, upstream)
@@ -79,7 +79,7 @@ async def test_conversations_tasks_and_restarts_leave_nothing_behind() -> None:
 
 
 @seam
-async def test_a_gateway_without_work_sleeps() -> None:
+async def test_an_idle_gateway_has_no_wakeups() -> None:
     """Also after many came at once and all went away."""
     upstream = server("2025")
     async with Gateway(CONFIG, {"a": upstream, "b": server("2026")}) as gate:

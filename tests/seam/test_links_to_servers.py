@@ -27,7 +27,7 @@ def slow_to_answer(server: Upstream) -> None:
 
 @pytest.mark.parametrize("generation", ["2025", "both"])
 @seam
-async def test_a_hundred_new_sessions_shake_hands_side_by_side(generation: str) -> None:
+async def test_a_hundred_new_sessions_open_concurrently(generation: str) -> None:
     far = Upstream(generation)
     slow_to_answer(far)
     async with Gateway({}, {"far": far}) as gate:
@@ -40,7 +40,7 @@ async def test_a_hundred_new_sessions_shake_hands_side_by_side(generation: str) 
 
 
 @seam
-async def test_a_server_that_speaks_only_2026_is_found_out_once_for_a_hundred_new_sessions() -> None:
+async def test_a_2026_only_server_is_probed_once_for_a_hundred_new_sessions() -> None:
     far = Upstream("2026")
     slow_to_answer(far)
     async with Gateway({}, {"far": far}) as gate:
@@ -100,7 +100,7 @@ async def answers_500_to_greetings(shop: Upstream) -> None:
     ],
 )
 @seam
-async def test_who_calls_before_the_next_attempt_is_told_why_the_last_one_failed(
+async def test_a_call_during_the_backoff_fails_with_the_reason_of_the_last_attempt(
     fails: Callable[[Upstream], Awaitable[None]], told: str, shown: str
 ) -> None:
     """Callers hear a few words without an address; operators see all that is known."""
@@ -128,7 +128,7 @@ async def test_who_calls_before_the_next_attempt_is_told_why_the_last_one_failed
 
 
 @seam
-async def test_a_server_that_answers_twice_answers_nobody_elses_call() -> None:
+async def test_a_duplicate_response_does_not_answer_another_call() -> None:
     """The second answer comes when the connection already carries the call of another session."""
     shop = Upstream("2025")
     owed: dict[End, bytes] = {}
@@ -159,7 +159,7 @@ def secret(who: str) -> Wire:
 
 
 @seam
-async def test_request_ids_are_never_used_twice_whatever_the_link() -> None:
+async def test_request_ids_are_unique_across_links() -> None:
     first, second = Upstream("both"), Upstream("2026")
     async with Gateway({}, {"one": first, "two": second}) as gate:
         for generation in ("2025", "2026", "2025"):
@@ -172,7 +172,7 @@ async def test_request_ids_are_never_used_twice_whatever_the_link() -> None:
 
 @pytest.mark.parametrize("status", [404, 400])
 @seam
-async def test_a_lost_session_is_noticed_by_a_ping_and_opened_again_at_once(status: int) -> None:
+async def test_a_lost_session_is_detected_by_a_ping_and_reopened_at_once(status: int) -> None:
     """A server without a GET stream has no other way to let us know."""
     shop = Upstream("2025")
     without_get_stream(shop)
@@ -226,7 +226,7 @@ async def test_a_stateless_server_that_came_back_with_other_capabilities_is_list
 
 @pytest.mark.parametrize(("before", "after"), [("2026", "2025"), ("2025", "2026")])
 @seam
-async def test_a_server_that_came_back_in_another_generation_is_found_out_anew(before: str, after: str) -> None:
+async def test_a_server_that_reconnects_in_another_generation_is_probed_again(before: str, after: str) -> None:
     shop = Upstream(before)
     async with Gateway({}, {"shop": shop}) as gate:
         caller = await gate.caller(before)

@@ -122,7 +122,7 @@ async def test_definition_with_very_many_values_is_left_out() -> None:
 
 
 @seam
-async def test_view_that_was_overtaken_by_a_change_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_view_made_obsolete_during_its_build_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a large view is being built the lists may change: a tool that was taken away meanwhile must not be in it."""
     tools = [tool(number) for number in range(MANY)]
     upstream = server(tools)

@@ -24,7 +24,7 @@ def pings(exchange: Exchange) -> int:
 
 
 @seam
-async def test_a_long_wait_for_the_result_of_a_task_is_kept_alive() -> None:
+async def test_a_long_wait_for_the_result_of_a_task_gets_heartbeats() -> None:
     async with Gateway({}, {"notes": slow_server()}) as gate:
         caller = await gate.caller("2025")
         handle = (await caller.call("notes__slow", task={"ttl": 600_000})).result["task"]
@@ -39,7 +39,7 @@ async def test_a_long_wait_for_the_result_of_a_task_is_kept_alive() -> None:
 
 
 @seam
-async def test_a_quick_result_of_a_task_is_a_plain_answer() -> None:
+async def test_a_fast_result_of_a_task_is_a_plain_json_response() -> None:
     async with Gateway({}, {"notes": slow_server()}) as gate:
         caller = await gate.caller("2025")
         handle = (await caller.call("notes__slow", task={"ttl": 600_000})).result["task"]
@@ -54,7 +54,7 @@ READINGS = {"governance": {"rules": [{"match": "resource:*", "action": "approve"
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @seam
-async def test_a_reading_that_waits_for_people_is_kept_alive(generation: str) -> None:
+async def test_a_resource_read_that_waits_for_approval_gets_heartbeats(generation: str) -> None:
     server = Upstream("2025", capabilities={"resources": {}})
 
     async def listed(_call: Call) -> dict[str, object]:

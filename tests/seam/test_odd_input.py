@@ -101,7 +101,7 @@ async def test_no_parameter_of_a_method_breaks_the_gateway(generation: str) -> N
 
 
 @seam
-async def test_a_post_to_a_wrong_path_is_told_where_mcp_is() -> None:
+async def test_a_post_to_a_wrong_path_gets_the_mcp_path() -> None:
     async with Gateway({}, {"a": _upstream()}) as gate:
         for path in ("/", "/sse", "/messages", "/mpc", "/v1/mcp", "/register", "/approvals", "/login"):
             reply = await _asked(gate, "POST", path, {}, {"jsonrpc": "2.0", "id": 1, "method": "initialize"})
@@ -126,7 +126,7 @@ async def test_a_cancelled_post_ends_as_an_empty_stream() -> None:
 
 
 @seam
-async def test_logging_out_ends_the_cookie_for_everybody_who_has_it() -> None:
+async def test_a_logout_invalidates_the_cookie_in_every_browser() -> None:
     async with Gateway({"tokens": [person("ann", "approver")]}) as gate:
         page = await _asked(gate, "GET", "/login", {})
         form = page.body.decode().partition('name="form_token" value="')[2].partition('"')[0]

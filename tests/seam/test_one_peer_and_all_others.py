@@ -72,7 +72,7 @@ async def test_a_header_that_never_ends_is_cut_off_while_it_comes(begin: bytes) 
 
 
 @seam
-async def test_a_body_in_tiny_chunks_is_no_header() -> None:
+async def test_a_body_in_tiny_chunks_does_not_count_as_headers() -> None:
     async with Gateway({"limits": {"header_bytes": 2048}}, {"a": Upstream("2025")}) as gate:
         body = initialize()
         head = b"POST /mcp HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\nConnection: close\r\n"
@@ -98,7 +98,7 @@ async def test_two_hosts_are_refused(way: bytes) -> None:
 
 @seam
 @pytest.mark.parametrize("name", [b"Authorization", b"ORIGIN", b"Mcp-Session-Id", b"mcp-protocol-version"])
-async def test_a_header_that_says_who_asks_comes_once(name: bytes) -> None:
+async def test_repeated_identity_headers_are_refused(name: bytes) -> None:
     async with Gateway() as gate:
         for way in (b"POST /mcp", b"GET /mcp", b"GET /approvals", b"GET /api/v1/tasks"):
             twice = name + b": http://evil.example\r\n" + name.lower() + b": http://localhost\r\n"
@@ -108,7 +108,7 @@ async def test_a_header_that_says_who_asks_comes_once(name: bytes) -> None:
 
 
 @seam
-async def test_connections_have_a_limit_and_places_come_back() -> None:
+async def test_connections_are_limited_and_closed_ones_free_a_slot() -> None:
     async with Gateway({"limits": {"connections": 10, "connections_per_address": 4}}) as gate:
         held = [await gate.connect() for _ in range(4)]
         for _, writer in held:
@@ -124,7 +124,7 @@ async def test_connections_have_a_limit_and_places_come_back() -> None:
 
 
 @seam
-async def test_a_trusted_proxy_has_as_many_connections_as_there_are() -> None:
+async def test_a_trusted_proxy_may_use_all_connections() -> None:
     limits = {"connections": 6, "connections_per_address": 2}
     async with Gateway({"limits": limits, "listen": {"trusted_proxies": ["127.0.0.1"]}}) as gate:
         held = [await gate.connect() for _ in range(5)]
@@ -145,7 +145,7 @@ async def _open(gate: Gateway, **headers: str) -> Any:
 
 
 @seam
-async def test_one_address_does_not_take_the_sessions_of_all_others() -> None:
+async def test_sessions_of_one_address_are_limited() -> None:
     settings = {
         "listen": {"trusted_proxies": ["127.0.0.0/8"]},
         "limits": {"sessions": 8, "sessions_per_caller": 3, "anonymous_sessions": 5},
@@ -168,7 +168,7 @@ async def test_one_address_does_not_take_the_sessions_of_all_others() -> None:
 
 
 @seam
-async def test_sessions_that_nobody_ever_used_make_room_and_used_ones_do_not() -> None:
+async def test_unused_sessions_are_evicted_and_used_ones_are_not() -> None:
     async with Gateway({"limits": {"sessions_per_caller": 4}}, {"a": Upstream("2025")}) as gate:
         used = await gate.caller("2025")
         flood = [await _open(gate) for _ in range(3)]
@@ -182,7 +182,7 @@ async def test_sessions_that_nobody_ever_used_make_room_and_used_ones_do_not() -
 
 
 @seam
-async def test_an_untrusted_peer_cannot_speak_for_another_address() -> None:
+async def test_forwarded_headers_of_an_untrusted_peer_are_ignored() -> None:
     async with Gateway({"limits": {"sessions_per_caller": 2}}, {"a": Upstream("2025")}) as gate:
         said = [await _open(gate, x_forwarded_for=f"192.0.2.{number}") for number in range(4)]
         assert said[2:] == ["overloaded", "overloaded"]
@@ -190,7 +190,7 @@ async def test_an_untrusted_peer_cannot_speak_for_another_address() -> None:
 
 @seam
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-async def test_open_approvals_are_counted_by_who_really_calls(generation: str) -> None:
+async def test_open_approvals_are_counted_by_the_real_address(generation: str) -> None:
     """A new session, or another name of the client, is the same caller."""
     notes = Upstream("2025")
 

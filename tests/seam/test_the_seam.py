@@ -48,7 +48,7 @@ async def test_time_waits_for_a_thread_that_was_given_work() -> None:
     assert time.monotonic() - real >= 0.2
 
 
-def test_a_thread_that_time_did_not_wait_for_is_told_of() -> None:
+def test_a_thread_that_virtual_time_did_not_wait_for_is_reported() -> None:
     """Time would have moved on while it worked: how far would depend on how busy the machine is."""
 
     async def main() -> None:
@@ -189,7 +189,7 @@ async def test_a_writer_is_paused_while_its_reader_does_not_read() -> None:
 
 
 @seam
-async def test_who_is_not_there_refuses_and_who_is_silent_does_not_answer() -> None:
+async def test_a_missing_peer_refuses_and_a_silent_peer_does_not_answer() -> None:
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("10.1.1.1", 80)
     the_loop().network.fall_silent(("10.1.1.1", 80))

@@ -274,7 +274,7 @@ async def test_the_callers_reason_for_cancelling_reaches_the_server(said: dict[s
 
 @pytest.mark.parametrize("level", [None, "error"])
 @seam
-async def test_a_stateful_caller_hears_a_stateless_server_as_it_would_hear_one_of_its_own(level: str | None) -> None:
+async def test_messages_of_a_stateless_server_reach_a_stateful_caller_in_its_own_form(level: str | None) -> None:
     shop = Upstream("2026", capabilities={"logging": {}})
 
     @shop.tool("talk")
@@ -296,7 +296,7 @@ async def test_a_stateful_caller_hears_a_stateless_server_as_it_would_hear_one_o
 
 
 @seam
-async def test_a_question_that_comes_with_a_reply_never_breaks_into_what_follows_the_reply() -> None:
+async def test_a_question_sent_with_a_reply_does_not_interrupt_later_messages() -> None:
     """A server asks just when its reply has left: the caller may have its answer before it can be asked on the same way."""
     shop = Shop()
 
@@ -326,7 +326,7 @@ async def test_a_question_that_comes_with_a_reply_never_breaks_into_what_follows
 
 
 @seam
-async def test_a_large_log_line_before_a_reply_reaches_its_caller_although_it_takes_longer_to_read() -> None:
+async def test_a_large_log_line_before_a_reply_reaches_its_caller() -> None:
     shop = Shop()
     long = "x" * (2 * LARGE_BYTES)
 
@@ -369,7 +369,7 @@ async def test_a_level_or_a_notification_reaches_only_the_servers_of_the_session
 
 
 @seam
-async def test_a_server_that_is_lost_while_a_level_is_set_costs_the_caller_nothing() -> None:
+async def test_setting_the_log_level_succeeds_although_a_server_is_lost() -> None:
     """The level is the session's: each call that follows takes it along."""
     shop, other = Upstream("2025", capabilities={"logging": {}}), Upstream("2025", capabilities={"logging": {}})
     async with Gateway(TWO_SCOPES, {"shop": shop, "other": other}) as gate:
@@ -394,7 +394,7 @@ class Login(Upstream):
 
 
 @seam
-async def test_an_id_that_was_used_for_two_callers_is_over_for_each_of_them_once() -> None:
+async def test_a_url_elicitation_id_shared_by_two_callers_completes_once_for_each() -> None:
     login = Login()
     async with Gateway({}, {"login": login}) as gate:
         streams = []

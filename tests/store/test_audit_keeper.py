@@ -131,7 +131,7 @@ async def test_an_anchor_that_could_not_be_written_is_written_when_there_is_room
     await store.close()
 
 
-async def test_rows_are_forgotten_only_after_their_cut_is_anchored(tmp_path: Path) -> None:
+async def test_rows_are_deleted_only_after_their_cut_is_anchored(tmp_path: Path) -> None:
     store, anchor, keeper = await _kept(tmp_path)
     for number in range(3):
         await store.record_now(AuditEntry(0, f"old {number}"))

@@ -25,23 +25,23 @@ def looks_after(last_renewal_ms: int, first_look_ms: int) -> list[int]:
     return looks
 
 
-def test_a_death_is_noticed_right_after_the_lease_has_ended_whenever_the_survivor_looks() -> None:
+def test_a_crash_is_detected_right_after_the_lease_has_expired() -> None:
     noticed = [looks_after(1_000, 1_000 + phase)[-1] - 1_000 for phase in range(RENEW_MS)]
     assert min(noticed) > LEASE_MS, "a lease that had not ended was taken for dead"
     assert max(noticed) <= LEASE_MS + LATE_MS == 1_600
 
 
-def test_nobody_looks_more_often_while_everybody_renews_in_time() -> None:
+def test_leases_are_not_read_more_often_while_all_are_renewed_in_time() -> None:
     for age_ms in range(LEASE_MS + LATE_MS - RENEW_MS):
         assert listen_s([10_000 - age_ms], 10_000) == RENEW_S
 
 
-def test_leases_that_ended_long_ago_or_are_not_there_do_not_hurry_anybody() -> None:
+def test_long_expired_or_missing_leases_cause_no_additional_reads() -> None:
     assert listen_s([], 10_000) == RENEW_S
     assert listen_s([10_000 - LEASE_MS - 1, 1], 10_000) == RENEW_S
 
 
-def test_everything_that_was_told_in_one_moment_is_heard_also_when_it_is_time_to_renew() -> None:
+def test_notifications_received_together_are_all_handled_also_during_a_renewal() -> None:
     url, heard = fresh_url(), list[str]()
     listener = Presence(
         url, Ownership("b", 1), ("", "", "", "", ""), lambda topic, names: heard.extend([topic, *names]), None

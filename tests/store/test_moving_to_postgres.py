@@ -80,7 +80,7 @@ def rows_in(path: Path) -> dict[str, list[tuple[object, ...]]]:
         return {table: sorted(connection.execute(f"SELECT * FROM {table}"), key=repr) for table in COPIED}
 
 
-async def test_there_and_back_again_everything_is_as_it_was(tmp_path: Path) -> None:
+async def test_a_copy_to_postgres_and_back_changes_nothing(tmp_path: Path) -> None:
     """Through PostgreSQL into a file again: every table row by row, long results, and one audit chain that is whole."""
     first, back, url = tmp_path / "first.db", tmp_path / "back.db", fresh_url()
     old = sqlite_store.open_store(first)
@@ -139,7 +139,7 @@ def test_a_store_is_checked_and_migrated_by_command(tmp_path: Path) -> None:
     assert "synchronous_commit on, no synchronous standby" in found.stdout
 
 
-def test_a_database_that_is_not_there_is_said_by_check(tmp_path: Path) -> None:
+def test_check_reports_a_missing_database(tmp_path: Path) -> None:
     file = tmp_path / "taskgate.yaml"
     file.write_text("schema: 1\nservers: {}\nstore: {url: 'postgresql://me:secret@127.0.0.1:1/none'}\n")
     for words in (("store", "check"), ("check",), ("doctor", "--no-connect")):

@@ -65,7 +65,7 @@ async def pooled(folder: Path, mode: str, size: int = 20, more: str = "") -> Asy
         ("statement", 20, ""),
     ],
 )
-async def test_pooler_that_gives_sessions_away_is_refused(tmp_path: Path, mode: str, size: int, more: str) -> None:
+async def test_pooler_in_transaction_mode_is_refused(tmp_path: Path, mode: str, size: int, more: str) -> None:
     async with pooled(tmp_path, mode, size, more) as url:
         with pytest.raises(GatewayFault, match="pooler") as at_start:
             open_store(url)
@@ -75,7 +75,7 @@ async def test_pooler_that_gives_sessions_away_is_refused(tmp_path: Path, mode: 
         assert refused.value.error_type == "store_unavailable"
 
 
-async def test_pooler_that_keeps_sessions_is_used(tmp_path: Path) -> None:
+async def test_pooler_in_session_mode_is_used(tmp_path: Path) -> None:
     async with pooled(tmp_path, "session") as url:
         assert shown_url(url) in check_shared(url)
         store = open_store(url)

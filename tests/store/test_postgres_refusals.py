@@ -66,7 +66,7 @@ def test_a_database_without_connections_left_is_refused_with_the_reason() -> Non
         ("DELETE FROM taskgate_schema WHERE number = 3", "migration 3"),
     ],
 )
-def test_a_schema_that_is_not_whole_is_refused_and_not_mended_in_silence(done: str, named: str) -> None:
+def test_an_incomplete_schema_is_refused_and_not_repaired(done: str, named: str) -> None:
     """Also where the start itself would not touch what is missing."""
     url = fresh_url()
     store = open_store(url)
@@ -172,5 +172,5 @@ async def test_a_database_that_becomes_read_only_refuses_writes_and_recovers_by_
         ("", "OperationalError"),
     ],
 )
-def test_the_reason_is_a_line_that_says_something(error: str, said: str | None) -> None:
+def test_the_reason_is_one_line(error: str, said: str | None) -> None:
     assert reason(psycopg.OperationalError(error)) == (said if said is not None else error)

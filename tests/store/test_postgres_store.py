@@ -160,7 +160,7 @@ def test_looking_for_tasks_reads_columns_and_few_of_them_by_an_index(url: str) -
 
 
 @pytest.mark.parametrize("statement", [SQL["tasks_ended_badly"].decode(), SQLITE["tasks_ended_badly"]])
-def test_every_bad_ending_is_named_where_they_are_looked_for(statement: str) -> None:
+def test_every_failed_state_is_in_the_filter_for_failures(statement: str) -> None:
     named = set(re.findall(r"'([a-z_]+)'", statement))
     assert named == {state.value for state in TERMINAL - {TaskState.COMPLETED}}
 
@@ -169,7 +169,7 @@ def test_every_bad_ending_is_named_where_they_are_looked_for(statement: str) -> 
     "setting, said",
     [("synchronous_commit=off", "synchronous_commit is 'off'"), ("default_transaction_read_only=on", "read-only")],
 )
-def test_a_database_that_cannot_keep_its_word_is_refused(url: str, setting: str, said: str) -> None:
+def test_a_database_without_durable_commits_is_refused(url: str, setting: str, said: str) -> None:
     with pytest.raises(GatewayFault, match=said) as caught:
         open_store(f"{url}%20-c{setting.replace('=', '%3D')}")
     assert (caught.value.error_type, caught.value.executed) == ("store_unavailable", Executed.NO)
@@ -190,13 +190,13 @@ def test_a_database_that_cannot_keep_its_word_is_refused(url: str, setting: str,
         "postgresql://127.0.0.1:1/none?secret=1",
     ],
 )
-def test_a_wrong_address_is_said_without_its_password(wrong: str) -> None:
+def test_a_wrong_address_is_reported_without_its_password(wrong: str) -> None:
     with pytest.raises(GatewayFault, match="cannot be used") as caught:
         open_store(wrong)
     assert "secret" not in caught.value.message
 
 
-async def test_the_time_of_everything_is_the_databases(store: PostgresStore) -> None:
+async def test_all_times_come_from_the_clock_of_the_database(store: PostgresStore) -> None:
     answer = await store.accept(a_call())
     assert isinstance(answer, Change)
     with connect(await _address(store)) as connection:
@@ -210,7 +210,7 @@ async def _address(store: PostgresStore) -> str:
     return store.engine.committer._url
 
 
-async def test_one_bad_write_takes_nothing_from_its_neighbours(
+async def test_one_failing_write_does_not_affect_others_of_its_batch(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Without a lease, which a busy machine may take, nothing is written at all.
@@ -273,9 +273,7 @@ async def accepted_in_the_end(store: PostgresStore) -> str:
             await asyncio.sleep(0.05)
 
 
-async def test_a_commit_whose_answer_is_lost_is_asked_about(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_commit_with_a_lost_reply_is_looked_up(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server committed, but the connection was cut before it could say so: the caller hears the truth, and the audit chain
     goes on from where that commit left it."""
     from taskgate.store.postgres import committer as commits
@@ -306,7 +304,7 @@ async def test_a_commit_whose_answer_is_lost_is_asked_about(
     assert store.audit_head() == (rows[-1].number, rows[-1].hash)
 
 
-async def test_a_commit_that_never_came_is_refused_and_not_there(store: PostgresStore) -> None:
+async def test_a_commit_that_never_arrived_is_refused_and_not_stored(store: PostgresStore) -> None:
     from taskgate.store.postgres import committer as commits
 
     await store.accept(a_call())
@@ -326,7 +324,7 @@ async def test_a_commit_that_never_came_is_refused_and_not_there(store: Postgres
     assert await accepted_in_the_end(store)
 
 
-async def test_a_commit_that_a_crash_of_the_server_took_is_not_taken_for_another_one() -> None:
+async def test_a_commit_lost_in_a_server_crash_is_not_confused_with_another() -> None:
     """A server that crashed gives the numbers of transactions that never reached its log to others, which are committed."""
     from taskgate.store.postgres import committer as commits
 
@@ -352,7 +350,7 @@ async def test_a_commit_that_a_crash_of_the_server_took_is_not_taken_for_another
         await store.close()
 
 
-async def test_ride_alongs_wait_for_a_database_that_was_away(store: PostgresStore, url: str) -> None:
+async def test_deferred_writes_wait_for_an_unavailable_database(store: PostgresStore, url: str) -> None:
     await store.accept(a_call())
     kill_backends(url, "taskgate writer")
     store.record(AuditEntry(0, "kept in mind"))
@@ -362,7 +360,7 @@ async def test_ride_alongs_wait_for_a_database_that_was_away(store: PostgresStor
             await asyncio.sleep(0.05)
 
 
-async def test_a_connection_that_breaks_right_after_the_commit_takes_nothing_back(
+async def test_a_connection_that_breaks_right_after_the_commit_reverts_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The server has said that it is durable: whoever waits must not be told that nothing was accepted."""

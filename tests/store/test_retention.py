@@ -88,7 +88,7 @@ async def _nothing() -> None:
     return
 
 
-async def test_a_backlog_of_any_size_is_forgotten_in_small_portions(store: Store, clock: Clock) -> None:
+async def test_a_backlog_of_any_size_is_deleted_in_small_portions(store: Store, clock: Clock) -> None:
     ended = 6_000 * 95 // 100
     gone_before = 600 - 6_000 * 5 // 1000 * 10
     sweeps = Sweeps(store)
@@ -160,7 +160,7 @@ async def _keeper(tmp_path: Path, rows: int, export: Path | None = None) -> tupl
     return store, keeper
 
 
-async def test_old_audit_rows_are_forgotten_until_none_is_left(tmp_path: Path) -> None:
+async def test_old_audit_rows_are_deleted_until_none_is_left(tmp_path: Path) -> None:
     store, keeper = await _keeper(tmp_path, 3 * FORGET_AT_ONCE)
     await keeper.tend()
     counts = []
@@ -172,7 +172,7 @@ async def test_old_audit_rows_are_forgotten_until_none_is_left(tmp_path: Path) -
     await store.close()
 
 
-async def test_rows_that_could_not_be_exported_are_not_forgotten(tmp_path: Path) -> None:
+async def test_rows_that_could_not_be_exported_are_not_deleted(tmp_path: Path) -> None:
     export = tmp_path / "export.jsonl"
     store, keeper = await _keeper(tmp_path, 20, export)
     export.mkdir()

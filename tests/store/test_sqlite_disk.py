@@ -104,7 +104,7 @@ async def turns_until(done: asyncio.Event) -> int:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_what_waits_together_shares_one_sync_and_holds_nobody_else_up(tmp_path: Path, fails: bool) -> None:
+async def test_writes_that_wait_together_share_one_sync_and_delay_no_other(tmp_path: Path, fails: bool) -> None:
     """However slow the machine is: a batch that took only what fits into one turn would sync after every few writes."""
     store, done = open_store(tmp_path / "store.db"), asyncio.Event()
     commits, others = Commits(store), asyncio.create_task(turns_until(done))
@@ -128,7 +128,7 @@ async def test_what_waits_together_shares_one_sync_and_holds_nobody_else_up(tmp_
     await store.close()
 
 
-async def test_nobody_waits_for_writes_that_came_after_the_batch_had_begun(tmp_path: Path) -> None:
+async def test_a_batch_does_not_wait_for_later_writes(tmp_path: Path) -> None:
     """A batch that takes whoever comes while it runs ends late on a busy gateway, and the first of it waits for the last."""
     store = open_store(tmp_path / "store.db")
     commits, later = Commits(store), list[asyncio.Task[int]]()
@@ -194,13 +194,13 @@ asyncio.run(main())
 """
 
 
-def test_a_disk_that_refuses_writes_is_survived_without_a_false_acknowledgement(tmp_path: Path) -> None:
+def test_a_failing_disk_causes_no_false_acknowledgement(tmp_path: Path) -> None:
     program = FULL_DISK.format(path=str(tmp_path / "store.db"), tests=str(Path(__file__).parent.parent.parent))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "recovered\n", done.stderr
 
 
-async def test_the_log_starts_over_and_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_write_ahead_log_is_reused_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpointer, "START_OVER_BYTES", 100_000)
     store = open_store(tmp_path / "store.db")
     sizes = []
@@ -215,9 +215,7 @@ async def test_the_log_starts_over_and_does_not_grow_for_ever(tmp_path: Path, mo
     await store.close()
 
 
-async def test_what_was_copied_is_synced_before_a_commit_has_to_wait_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_checkpointed_pages_are_synced_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[str] = []
     copy, sync = checkpointer._checkpoint, FileLock.sync_database
 
@@ -249,7 +247,7 @@ async def test_what_was_copied_is_synced_before_a_commit_has_to_wait_for_it(
     assert between.count("c") > between.count("|"), "a short log goes on where it is"
 
 
-async def test_a_write_whose_caller_gave_up_before_it_began_is_not_done(tmp_path: Path) -> None:
+async def test_a_write_cancelled_before_it_began_is_not_executed(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     disk = SlowDisk(store)
     blocking = asyncio.create_task(store.accept(a_call()))
@@ -268,7 +266,7 @@ async def test_a_write_whose_caller_gave_up_before_it_began_is_not_done(tmp_path
 
 
 @pytest.mark.parametrize("how", ["cancelled", "timed out", "cancelled as the answer came"])
-async def test_a_task_that_was_written_when_nobody_waited_any_more_never_runs(
+async def test_a_task_written_after_its_caller_was_cancelled_never_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     store = open_store(tmp_path / "store.db")
@@ -296,7 +294,7 @@ async def test_a_task_that_was_written_when_nobody_waited_any_more_never_runs(
     await store.close()
 
 
-async def test_nobody_is_answered_before_the_commit_is_on_the_disk(tmp_path: Path) -> None:
+async def test_no_reply_is_sent_before_the_commit_is_on_the_disk(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     disk = SlowDisk(store)
     call = a_call()
@@ -310,9 +308,7 @@ async def test_nobody_is_answered_before_the_commit_is_on_the_disk(tmp_path: Pat
     await store.close()
 
 
-async def test_too_many_waiting_writes_are_refused_and_not_piled_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_waiting_writes_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(tmp_path / "store.db")
     monkeypatch.setattr(batch_writer, "MAX_WAITING", 0)
     monkeypatch.setattr(batch_writer, "MAX_DEFERRED", 0)
@@ -323,9 +319,7 @@ async def test_too_many_waiting_writes_are_refused_and_not_piled_up(
     await store.close()
 
 
-async def test_a_disk_that_does_not_answer_is_not_waited_for_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hanging_disk_causes_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(tmp_path / "store.db")
     disk = SlowDisk(store)
     with monkeypatch.context() as impatient:
@@ -338,7 +332,7 @@ async def test_a_disk_that_does_not_answer_is_not_waited_for_for_ever(
         await store.accept(a_call())
 
 
-async def test_a_store_locked_by_a_stranger_says_so_and_goes_on_later(
+async def test_a_store_locked_by_another_process_fails_and_recovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(tmp_path / "store.db")
@@ -356,7 +350,7 @@ async def test_a_store_locked_by_a_stranger_says_so_and_goes_on_later(
     await store.close()
 
 
-async def test_a_strangers_lock_is_waited_for_beside_the_loop_and_not_on_it(tmp_path: Path) -> None:
+async def test_waiting_for_a_foreign_lock_does_not_block_the_loop(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     stranger = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     stranger.execute("BEGIN IMMEDIATE")
@@ -374,7 +368,7 @@ async def test_a_strangers_lock_is_waited_for_beside_the_loop_and_not_on_it(tmp_
     await store.close()
 
 
-async def test_the_log_of_lives_that_ended_hard_is_taken_in_at_the_next_start(tmp_path: Path) -> None:
+async def test_the_write_ahead_log_of_crashed_processes_is_checkpointed_at_the_next_start(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     program = f"""
 import asyncio, os, signal

@@ -145,9 +145,7 @@ def test_every_query_is_valid_sql_and_is_used(tmp_path: Path) -> None:
         ("forget_events", ("before_ms",), "events_by_age"),
     ],
 )
-def test_the_frequent_questions_are_answered_by_an_index(
-    tmp_path: Path, name: str, values: tuple[str, ...], index: str
-) -> None:
+def test_frequent_queries_use_an_index(tmp_path: Path, name: str, values: tuple[str, ...], index: str) -> None:
     writing = connect_writer(tmp_path / "store.db")
     migrate(writing)
     asked = dict.fromkeys(re.findall(r":(\w+)", SQL[name]))
@@ -216,7 +214,7 @@ def steps(connection: sqlite3.Connection, ask: Callable[[], object]) -> int:
     return made
 
 
-def test_a_reader_cannot_write(tmp_path: Path) -> None:
+def test_a_read_connection_cannot_write(tmp_path: Path) -> None:
     writing = connect_writer(tmp_path / "store.db")
     migrate(writing)
     reading = connect_reader(tmp_path / "store.db")
@@ -234,7 +232,7 @@ def test_a_store_syncs_fully(tmp_path: Path) -> None:
     writing.close()
 
 
-async def test_result_files_of_no_task_are_swept_when_they_are_old(tmp_path: Path) -> None:
+async def test_old_result_files_without_a_task_are_deleted(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     call = a_call()
     await store.accept(call)
@@ -288,7 +286,7 @@ except GatewayFault as fault:
         raise GatewayFault("store_unavailable", done.stderr)
 
 
-async def test_an_owner_that_was_fenced_off_is_in_trouble_at_once(tmp_path: Path) -> None:
+async def test_a_fenced_owner_fails_at_once(tmp_path: Path) -> None:
     first = open_store(tmp_path / "store.db", locked=False)
     assert first.trouble is None
     second = open_store(tmp_path / "store.db", locked=False)
@@ -319,11 +317,11 @@ async def test_the_intent_is_the_only_way_to_dispatch(tmp_path: Path) -> None:
         approvers=st.lists(st.text()).map(tuple),
     )
 )
-def test_the_quick_way_to_write_an_audit_row_gives_the_same_bytes(entry: AuditEntry) -> None:
+def test_the_fast_path_to_write_an_audit_row_gives_the_same_bytes(entry: AuditEntry) -> None:
     assert audit.audit_content(7, "sha256:p", entry) == row_bytes(7, "sha256:p", entry)
 
 
-def test_what_an_approval_costs_does_not_grow_with_how_many_its_caller_has_open(tmp_path: Path) -> None:
+def test_the_cost_of_an_approval_does_not_grow_with_open_ones_of_its_caller(tmp_path: Path) -> None:
     """In steps of the database, which depend on nothing but what is in it."""
     writing = connect_writer(tmp_path / "store.db", synchronous="OFF")
     migrate(writing)
@@ -358,7 +356,7 @@ def test_what_an_approval_costs_does_not_grow_with_how_many_its_caller_has_open(
     assert 0 < few <= many <= few * 1.25
 
 
-def test_creates_that_share_a_commit_share_what_is_asked_for_each_commit(tmp_path: Path) -> None:
+def test_creates_that_share_a_commit_share_its_queries(tmp_path: Path) -> None:
     """In statements: a create is its rows, whatever else is open; how many are open and where the audit ends is read once."""
     writing = connect_writer(tmp_path / "store.db")
     migrate(writing)
@@ -428,7 +426,7 @@ def test_large_rows_are_not_copied_together(tmp_path: Path) -> None:
     writing.close()
 
 
-def test_whoever_asks_for_a_gathered_row_finds_it(tmp_path: Path) -> None:
+def test_a_gathered_row_can_be_read(tmp_path: Path) -> None:
     writing, transaction = gathering(tmp_path / "store.db")
     first, second, third = a_call(), a_call(limited_as="dave"), a_call(limited_as="erin")
     accept_in(transaction, first)
@@ -446,7 +444,7 @@ def test_whoever_asks_for_a_gathered_row_finds_it(tmp_path: Path) -> None:
     writing.close()
 
 
-async def test_an_id_that_is_taken_costs_its_neighbours_in_the_commit_nothing(tmp_path: Path) -> None:
+async def test_a_duplicate_id_does_not_affect_others_of_its_commit(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     old, other = a_call(), a_call()
     await store.accept(old)
@@ -458,7 +456,7 @@ async def test_an_id_that_is_taken_costs_its_neighbours_in_the_commit_nothing(tm
     await store.close()
 
 
-async def test_tasks_are_accepted_after_the_file_was_written_anew_and_after_that_was_refused(tmp_path: Path) -> None:
+async def test_tasks_are_accepted_after_a_vacuum_and_after_a_failed_one(tmp_path: Path) -> None:
     """Where temporary things are kept changes meanwhile, and with it goes what is temporary in the connection."""
     store = open_store(tmp_path / "store.db")
     other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)

@@ -52,7 +52,7 @@ def test_use_cases_get_what_they_need_and_not_everything() -> None:
 
 
 @pytest.mark.parametrize("made", ["{}", "def __init__(self, {}) -> None: ..."])
-def test_the_check_counts_parts(made: str) -> None:
+def test_the_check_counts_collaborators(made: str) -> None:
     separator = "; " if made == "{}" else ", "
     fields = separator.join([*(f"f{number}: Live[Relay]" for number in range(11)), "name: str"])
     source = f"from taskgate.gateway.relay.relay import Relay\nclass Everything:\n    {made.format(fields)}"
@@ -68,7 +68,7 @@ def many_positional_in(source: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, node.name
 
 
-def test_no_function_takes_many_arguments_by_their_place() -> None:
+def test_no_function_has_many_positional_arguments() -> None:
     found = [
         f"{path.relative_to(SOURCE)}:{line} {name}"
         for path in sorted(SOURCE.rglob("*.py"))
@@ -77,6 +77,6 @@ def test_no_function_takes_many_arguments_by_their_place() -> None:
     assert found == [], "from the sixth on by keyword, or as one value where they are one thing"
 
 
-def test_the_check_counts_places() -> None:
+def test_the_check_counts_positional_arguments() -> None:
     source = "class A:\n    async def f(self, a, b, c, d, e, f=0): ...\n    def g(self, a, b, c, d, e, *, f): ..."
     assert list(many_positional_in(source)) == [(2, "f")]

@@ -58,14 +58,14 @@ def modules() -> Iterator[tuple[str, Path]]:
         yield ".".join(parts).removesuffix(".__init__"), path
 
 
-def test_no_modules_import_one_another_in_a_circle() -> None:
+def test_no_modules_import_each_other_in_a_cycle() -> None:
     known = dict(modules())
     graph = {name: imports_of(name, path.read_text(), set(known)) for name, path in known.items()}
     assert sum(map(len, graph.values())) > len(graph), "the imports must have been seen"
     assert circles_in(graph) == []
 
 
-def test_the_check_notices_every_kind_of_import() -> None:
+def test_the_check_detects_every_kind_of_import() -> None:
     known = {"t", "t.a", "t.b", "t.c", "t.d"}
     source = (
         "import t.b\nif TYPE_CHECKING:\n    from t.c import C\ndef f():\n    from t import d\nfrom t import VERSION"
@@ -73,6 +73,6 @@ def test_the_check_notices_every_kind_of_import() -> None:
     assert imports_of("t.a", source, known) == {"t", "t.b", "t.c", "t.d"}
 
 
-def test_the_check_notices_circles() -> None:
+def test_the_check_detects_cycles() -> None:
     graph = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"e"}, "e": set(), "f": {"g"}, "g": {"f"}}
     assert circles_in(graph) == [["a", "b", "c"], ["f", "g"]]

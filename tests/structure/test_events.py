@@ -23,7 +23,7 @@ class Snowed(HubEvent):
     pass
 
 
-def test_subscribers_hear_their_own_kind_at_once_and_in_order() -> None:
+def test_subscribers_get_events_of_their_type_at_once_and_in_order() -> None:
     hub = EventHub()
     heard: list[Any] = []
     hub.subscribe(Rained, lambda event: heard.append(("first", event.millimetres)))
@@ -34,7 +34,7 @@ def test_subscribers_hear_their_own_kind_at_once_and_in_order() -> None:
     assert heard == [("first", 3), ("second", 3)]
 
 
-def test_a_failing_subscriber_is_logged_and_the_others_hear(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_subscriber_is_logged_and_the_others_get_the_event(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = EventHub()
     heard: list[Any] = []
     logged: list[Any] = []
@@ -50,7 +50,7 @@ def test_a_failing_subscriber_is_logged_and_the_others_hear(monkeypatch: pytest.
     assert logged == [("an event was not handled", "Rained")]
 
 
-def test_one_may_subscribe_while_an_event_is_told() -> None:
+def test_a_subscriber_may_subscribe_during_delivery() -> None:
     hub = EventHub()
     heard: list[Any] = []
     hub.subscribe(Rained, lambda _event: hub.subscribe(Rained, heard.append))
@@ -70,7 +70,7 @@ def test_every_event_is_a_frozen_value() -> None:
         Rained(1).millimetres = 2  # type: ignore[misc]
 
 
-def test_a_live_value_is_read_anew_each_time() -> None:
+def test_a_live_value_is_read_each_time() -> None:
     live = Live(1)
     assert live.value == 1
     live.replace(2)

@@ -62,7 +62,7 @@ def _sections(kind: type[Section] = Section) -> Iterator[type[Section]]:
         yield from _sections(found)
 
 
-def test_every_field_of_the_file_is_read_outside_the_room_that_checks_it(names_read: NamesRead) -> None:
+def test_every_field_of_the_file_is_read_outside_the_config_package(names_read: NamesRead) -> None:
     for module in pkgutil.walk_packages(taskgate.config.__path__, "taskgate.config."):
         importlib.import_module(module.name)
     fields = {(section.__name__, name) for section in _sections() for name in section.model_fields}
@@ -85,7 +85,7 @@ def test_every_limit_has_a_key_with_the_same_default() -> None:
     assert {name: keys.get(name, "missing") for name in fields} == fields
 
 
-def test_every_field_of_the_plan_is_read_outside_the_room_that_makes_it(names_read: NamesRead) -> None:
+def test_every_field_of_the_plan_is_read_outside_the_module_that_builds_it(names_read: NamesRead) -> None:
     values = [value for value in vars(plan).values() if dataclasses.is_dataclass(value)]
     assert Limits in values
     fields = {(str(value), field.name) for value in values for field in dataclasses.fields(value)}
@@ -94,7 +94,7 @@ def test_every_field_of_the_plan_is_read_outside_the_room_that_makes_it(names_re
     assert sorted(field for field in fields if field[1] not in used) == []
 
 
-def test_the_exceptions_are_still_needed_and_still_true(names_read: NamesRead) -> None:
+def test_the_exceptions_are_still_needed(names_read: NamesRead) -> None:
     assert READ_WHILE_LOADING.keys().isdisjoint(_read_outside(names_read, "config"))
     in_assembly = set().union(*(names for file, names in names_read.items() if ROOT / "assembly" in file.parents))
     assert in_assembly >= COPIED_WITHIN_ASSEMBLY.keys()

@@ -52,7 +52,7 @@ def test_files_are_replaced_in_one_module_only() -> None:
     assert found == ELSEWHERE
 
 
-def test_the_check_sees_each_way() -> None:
+def test_the_check_detects_each_way_to_replace_a_file() -> None:
     for line in ("os.replace(a, b)", "partial.replace(path)", "tempfile.mkstemp()", "from os import link"):
         assert _replaces_by_hand(line), line
     assert not _replaces_by_hand("'a'.replace('b', 'c')")

@@ -57,7 +57,7 @@ def test_the_runner_of_tasks_is_not_made_without_its_recheck() -> None:
         Attempts(**_others(Attempts, "recheck"))  # type: ignore[arg-type]
 
 
-def test_the_types_say_so_too(tmp_path: Path) -> None:
+def test_the_type_checker_rejects_a_missing_guard(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
     wiring = root / "src" / "taskgate" / "gateway" / "wiring" / "tasks.py"
     forgetful = wiring.read_text().replace("        recheck=recheck,\n", "", 1)

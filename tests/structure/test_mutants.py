@@ -40,16 +40,16 @@ def test_each_mutant_finds_its_line_and_its_tests() -> None:
     ("test", "run"),
     [
         ("tests/structure/test_mutants.py::test_each_mutant_finds_its_line_and_its_tests", True),
-        ("tests/chaos/test_random_kills.py::test_two_hundred_kills", False),
+        ("tests/chaos/test_random_kills.py::test_nothing_is_lost_or_run_twice_after_two_hundred_kills", False),
         ("tests/structure/test_mutants.py::test_nothing_of_that_name", False),
         ("tests/structure/no_such_file.py", False),
     ],
 )
-def test_a_test_that_no_mutant_meets_is_noticed(test: str, run: bool) -> None:
+def test_a_missing_test_of_a_mutant_is_reported(test: str, run: bool) -> None:
     assert is_run(test) is run
 
 
 @pytest.mark.parametrize("line", ["no such line anywhere", "from __future__ import annotations"])
-def test_a_line_that_is_gone_or_not_unique_is_told_with_what_to_do(line: str) -> None:
+def test_a_missing_or_ambiguous_line_is_reported_with_the_next_step(line: str) -> None:
     with pytest.raises(NotFound, match=r"Write in tests/mutants/mutants\.yaml"):
         Source(ROOT).find(Mutant("m", line, "pass", (), "because"))

@@ -35,7 +35,7 @@ def test_every_file_that_is_named_exists(document: str) -> None:
     assert found == []
 
 
-def test_the_check_notices(tmp_path: Path) -> None:
+def test_the_check_detects_missing_files(tmp_path: Path) -> None:
     (tmp_path / "src" / "taskgate" / "channels").mkdir(parents=True)
     (tmp_path / "src" / "taskgate" / "channels" / "slack.py").touch()
     text = "`channels/NAME.py`, `channels/`, `slack.py`, `channels/gone.py`, `ports/services.py`, `gone.py`, `call(x)`"

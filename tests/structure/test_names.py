@@ -30,7 +30,7 @@ def test_no_two_classes_of_the_gateway_have_one_name() -> None:
     assert homonyms_in({path: source for path, source in files.items() if not path.startswith(APART)}) == {}
 
 
-def test_the_check_notices() -> None:
+def test_the_check_detects_duplicate_class_names() -> None:
     assert homonyms_in({"a.py": "class Line: ...", "b.py": "class Line: ...\nclass _Own: ...", "c.py": "Line = 1"}) == {
         "Line": ["a.py", "b.py"]
     }

@@ -31,7 +31,7 @@ def _asks_for_time(source: str) -> list[int]:
     return found
 
 
-def test_the_time_is_asked_for_in_one_module_only() -> None:
+def test_the_time_is_read_in_one_module_only() -> None:
     asking = {
         str(path.relative_to(SOURCE)): lines
         for path in SOURCE.rglob("*.py")
@@ -40,7 +40,7 @@ def test_the_time_is_asked_for_in_one_module_only() -> None:
     assert set(asking) <= ELSEWHERE, asking
 
 
-def test_the_check_sees_each_way_of_asking() -> None:
+def test_the_check_detects_each_way_to_read_the_time() -> None:
     for line in (
         "time.monotonic()",
         "asyncio.sleep(1)",
@@ -63,7 +63,7 @@ def _keeps_the_clock(source: str) -> list[int]:
     return found
 
 
-def test_no_module_keeps_the_clock_it_was_loaded_with() -> None:
+def test_no_module_binds_the_clock_at_import() -> None:
     """A virtual clock that is put in its place later would not reach it."""
     keeping = {
         str(path.relative_to(SOURCE)): lines

@@ -10,7 +10,7 @@ from taskgate import __version__
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_no_other_file_of_the_package_spells_the_version() -> None:
+def test_no_other_file_of_the_package_contains_the_version() -> None:
     spelled = re.compile(rf'"{re.escape(__version__)}"|version":"{re.escape(__version__)}')
     package = ROOT / "src" / "taskgate"
     found = [str(path.relative_to(ROOT)) for path in package.rglob("*.py") if spelled.search(path.read_text())]

@@ -9,17 +9,17 @@ from tests.harness.reach import reaches_programs
 TESTS = Path(__file__).resolve().parent.parent
 
 
-def test_a_file_that_starts_programs_is_known_by_what_it_imports() -> None:
+def test_a_file_that_starts_programs_is_recognised_by_its_imports() -> None:
     assert reaches_programs(TESTS / "conversations" / "test_conversations.py")
     assert reaches_programs(TESTS / "gateway" / "test_lifecycle.py")
     assert reaches_programs(TESTS / "client" / "test_oauth.py")
 
 
-def test_a_file_that_starts_the_product_by_itself_is_known_by_its_command() -> None:
+def test_a_file_that_starts_the_gateway_is_recognised_by_its_command() -> None:
     assert reaches_programs(TESTS / "cli" / "test_client_commands.py")
     assert reaches_programs(TESTS / "config" / "clients" / "test_wrap_command.py")
 
 
-def test_what_runs_in_the_process_is_not_taken_for_one() -> None:
+def test_in_process_tests_are_not_marked() -> None:
     assert not reaches_programs(TESTS / "seam" / "test_the_seam.py")
     assert not reaches_programs(TESTS / "core" / "test_wire.py")

@@ -37,7 +37,7 @@ def missing(name: str) -> str | None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.split("|")[1].strip()[:60] for row in ROWS])
-def test_what_a_row_names_is_there(row: str) -> None:
+def test_every_file_and_test_named_in_a_row_exists(row: str) -> None:
     names = named(row)
     assert names or SAME in row
     assert [problem for name in names if (problem := missing(name)) is not None] == []
@@ -45,7 +45,7 @@ def test_what_a_row_names_is_there(row: str) -> None:
         assert any(f"def {test}(" in file.read_text() for file in (ROOT / path).rglob("*.py")), test
 
 
-def test_a_test_that_is_gone_is_noticed() -> None:
+def test_a_missing_test_is_reported() -> None:
     assert missing("tests/structure/test_threat_model.py::test_that_nobody_wrote") is not None
     assert missing("tests/nowhere") is not None
-    assert missing("tests/structure/test_threat_model.py::test_what_a_row_names_is_there") is None
+    assert missing("tests/structure/test_threat_model.py::test_every_file_and_test_named_in_a_row_exists") is None

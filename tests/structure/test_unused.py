@@ -101,7 +101,7 @@ def _mentioned_outside() -> set[str]:
     return {word for file in files for word in re.findall(r"\w+", file.read_text())}
 
 
-def test_what_nobody_uses_is_gone() -> None:
+def test_no_code_is_unused() -> None:
     files = {str(path.relative_to(SOURCE)): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
     # Settings are fields that are read by their keys; that each has an effect is shown in tests/config.
     settings = {name for path, source in files.items() if path.startswith("config/") for name in _fields(source)}
@@ -125,7 +125,7 @@ def _fields(source: str) -> Iterator[str]:
         "class Port:\n    def left(self): ...\nclass Store:\n    def left(self):\n        self.inner.left()\nPort(), Store()",
     ],
 )
-def test_the_check_notices(source: str) -> None:
+def test_the_check_detects_unused_code(source: str) -> None:
     assert [found.split()[1] for found in unused_in({"x.py": source})] in (["left"], ["left", "left"])
 
 
@@ -138,5 +138,5 @@ def test_the_check_notices(source: str) -> None:
         "def named() -> None: ...\nstart('taskgate.x:named')",
     ],
 )
-def test_the_check_leaves_alone(source: str) -> None:
+def test_the_check_accepts_used_code(source: str) -> None:
     assert unused_in({"x.py": source}) == []

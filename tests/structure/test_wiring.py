@@ -10,7 +10,7 @@ from tests.structure.wiring_check import sins_in, sins_of
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
 
 
-def test_nothing_is_wired_after_it_was_made() -> None:
+def test_no_collaborator_is_assigned_after_construction() -> None:
     found = sins_of(SOURCE)
     assert not found, "\n".join(f"{path}:{line}: {what}" for path, line, what in found)
 
@@ -40,7 +40,7 @@ SINS = {
 
 
 @pytest.mark.parametrize("source", SINS)
-def test_the_check_notices(source: str) -> None:
+def test_the_check_detects_late_wiring(source: str) -> None:
     assert SINS[source] in [what for _, _, what in sins_in("x.py", source)]
 
 
@@ -59,5 +59,5 @@ FINE = [
 
 
 @pytest.mark.parametrize("source", FINE)
-def test_the_check_leaves_alone(source: str) -> None:
+def test_the_check_accepts_constructor_arguments(source: str) -> None:
     assert list(sins_in("x.py", source)) == []

@@ -93,7 +93,7 @@ async def test_a_caller_that_sent_task_gets_a_handle_at_once(stage: Stage) -> No
         await until(lambda: stage.ledger.count("at once") == 1)
 
 
-async def test_a_caller_without_tasks_or_token_gets_a_sentence(stage: Stage) -> None:
+async def test_a_caller_without_tasks_or_progress_token_gets_a_text_notice(stage: Stage) -> None:
     async with http_session(stage.gateway) as caller:
         started = clock.monotonic()
         answer = await caller.ask("tools/call", called("once", "sentence", seconds=1.0))
@@ -101,7 +101,7 @@ async def test_a_caller_without_tasks_or_token_gets_a_sentence(stage: Stage) -> 
         assert is_handed_over(answer)
 
 
-async def test_a_token_is_answered_with_rising_signs_of_life(stage: Stage) -> None:
+async def test_a_progress_token_gets_increasing_heartbeats(stage: Stage) -> None:
     answer, progress, took = await with_progress(stage, "bare", called("once", "beats", seconds=1.0))
     assert is_handed_over(answer)
     assert 0.3 < took < 0.95
@@ -130,7 +130,7 @@ async def test_a_promoted_call_can_be_cancelled(stage: Stage) -> None:
         await until(lambda: stage.ledger.cancels() > before)
 
 
-async def test_hanging_up_before_promotion_cancels_and_after_it_does_not(stage: Stage) -> None:
+async def test_disconnecting_before_promotion_cancels_and_after_it_does_not(stage: Stage) -> None:
     async with httpx2.AsyncClient(timeout=20) as http:
         caller = HttpStateless(http, stage.gateway.url, EXTENSION, "hangs up")
         before = stage.ledger.cancels()

@@ -21,7 +21,7 @@ KEY: dict[str, Any] = {"_meta": {"taskgate/idempotencyKey": "order-7"}}
 
 
 @pytest.mark.real_processes
-async def test_the_same_key_is_the_same_call_for_good(tmp_path: Path) -> None:
+async def test_the_same_key_is_the_same_call(tmp_path: Path) -> None:
     """After its result has expired, its caller learns how the task ended; other ids are unknown."""
     async with set_stage(tmp_path) as stage:
         async with http_session(stage.gateway, capabilities=TASKS) as caller:
@@ -56,7 +56,7 @@ def without_reference(error: dict[str, Any]) -> dict[str, Any]:
     return {**error, "data": {key: value for key, value in error["data"].items() if key != "correlation_id"}}
 
 
-async def test_a_foreign_task_looks_like_one_that_never_was(tmp_path: Path) -> None:
+async def test_a_task_of_another_caller_is_unknown(tmp_path: Path) -> None:
     """Bad input: foreign ids look like unknown ones."""
     tokens = [{"id": who, "sha256": hashlib.sha256(who.encode()).hexdigest()} for who in ("ann", "bob")]
     async with set_stage(tmp_path, more={"tokens": tokens}) as stage, httpx2.AsyncClient(timeout=20) as http:
@@ -76,7 +76,7 @@ async def test_a_foreign_task_looks_like_one_that_never_was(tmp_path: Path) -> N
         assert (await again.ask("tasks/cancel", {"taskId": task_id}))["status"] == "cancelled"
 
 
-async def test_a_caller_may_have_only_so_many_open_tasks(tmp_path: Path) -> None:
+async def test_open_tasks_of_a_caller_are_limited(tmp_path: Path) -> None:
     more = {"limits": {"open_tasks_per_caller": 3, "drain_timeout": "1s"}}
     async with set_stage(tmp_path, more=more) as stage, http_session(stage.gateway, capabilities=TASKS) as caller:
         made = [await begun(caller, "once", f"open {number}", seconds=20) for number in range(3)]
@@ -119,7 +119,7 @@ async def test_a_full_disk_acknowledges_nothing_and_loses_nothing(tmp_path: Path
     assert [stage.ledger.count(call) for call in ("before", "during", "plain", "after")] == [1, 0, 1, 1]
 
 
-async def test_a_gateway_that_is_asked_to_stop_lets_calls_end_that_may_not_be_repeated(tmp_path: Path) -> None:
+async def test_a_drain_waits_for_calls_that_may_not_be_repeated(tmp_path: Path) -> None:
     async with set_stage(tmp_path, more={"limits": {"drain_timeout": "10s"}}) as stage:
         async with http_session(stage.gateway, capabilities=TASKS) as caller:
             task_id = await begun(caller, "once", "almost done", seconds=1.0)
@@ -144,7 +144,7 @@ async def test_a_run_past_its_deadline_is_unknown_or_failed_by_class(tmp_path: P
         await until(lambda: stage.ledger.cancels() >= 3)
 
 
-async def test_an_upstream_that_comes_back_different_is_read_anew(tmp_path: Path) -> None:
+async def test_a_changed_upstream_is_listed_again_after_a_reconnect(tmp_path: Path) -> None:
     """EC-SEP-010: the list and what it says of tasks are read anew."""
     async with set_stage(tmp_path) as stage, http_session(stage.gateway) as caller:
 
@@ -165,7 +165,7 @@ async def test_an_upstream_that_comes_back_different_is_read_anew(tmp_path: Path
 
 
 @pytest.mark.parametrize(("tool", "status"), [("once_task", "failed"), ("read_task", "completed")])
-async def test_a_task_that_its_upstream_forgot_goes_by_its_class(tmp_path: Path, tool: str, status: str) -> None:
+async def test_a_task_unknown_to_its_upstream_is_recovered_by_its_class(tmp_path: Path, tool: str, status: str) -> None:
     async with set_stage(tmp_path) as stage:
         async with http_session(stage.gateway, capabilities=TASKS) as caller:
             task_id = await begun(caller, tool, "forgotten", seconds=1.5)
@@ -180,7 +180,7 @@ async def test_a_task_that_its_upstream_forgot_goes_by_its_class(tmp_path: Path,
 
 
 @pytest.mark.parametrize("ending", ["kill", "stop"])
-async def test_an_upstreams_task_is_taken_up_in_the_session_that_made_it(tmp_path: Path, ending: str) -> None:
+async def test_an_upstream_task_is_resumed_in_its_session(tmp_path: Path, ending: str) -> None:
     async with set_stage(tmp_path) as stage:
         async with http_session(stage.gateway, capabilities=TASKS) as caller:
             task_id = await begun(caller, "once_task", "over a restart", seconds=2.5)
@@ -193,7 +193,7 @@ async def test_an_upstreams_task_is_taken_up_in_the_session_that_made_it(tmp_pat
         assert stage.ledger.count("over a restart") == 1
 
 
-async def test_a_client_that_knows_no_tasks_follows_its_call_after_a_crash(tmp_path: Path) -> None:
+async def test_a_client_without_tasks_follows_its_call_after_a_crash(tmp_path: Path) -> None:
     async with set_stage(tmp_path) as stage:
         async with http_session(stage.gateway) as caller:
             reply = await caller.ask("tools/call", called("read", "plain and slow", seconds=0.5))

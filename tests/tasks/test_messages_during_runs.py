@@ -42,7 +42,7 @@ def related(params: dict[str, Any]) -> str | None:
 
 
 @RUN_BY
-async def test_the_callers_progress_token_lives_as_long_as_its_task(gateway: Gateway, tool: str) -> None:
+async def test_the_callers_progress_token_is_valid_until_its_task_ends(gateway: Gateway, tool: str) -> None:
     async with session(gateway, {"tasks": {}}, listen=True) as caller:
         task_id = await begun(caller, tool, progressToken="mine")
         assert caller.heard_of(PROGRESS) == [], "the task was over before its handle came, so nothing is shown"
@@ -57,14 +57,14 @@ async def test_the_callers_progress_token_lives_as_long_as_its_task(gateway: Gat
 
 
 @RUN_BY
-async def test_a_task_without_a_token_tells_no_progress(gateway: Gateway, tool: str) -> None:
+async def test_a_task_without_a_token_sends_no_progress(gateway: Gateway, tool: str) -> None:
     async with session(gateway, {"tasks": {}}, listen=True) as caller:
         await ended(caller, await begun(caller, tool))
         assert caller.heard_of(PROGRESS) == []
 
 
 @RUN_BY
-async def test_log_lines_of_a_run_reach_the_session_that_asked_and_no_other(gateway: Gateway, tool: str) -> None:
+async def test_log_lines_of_a_run_reach_only_its_session(gateway: Gateway, tool: str) -> None:
     async with (
         session(gateway, {"tasks": {}}, listen=True) as caller,
         session(gateway, {"tasks": {}}, listen=True) as other,
@@ -79,7 +79,7 @@ async def test_log_lines_of_a_run_reach_the_session_that_asked_and_no_other(gate
         assert other.heard_of(LOG) == []
 
 
-async def test_log_lines_of_two_tasks_at_once_are_told_apart(gateway: Gateway) -> None:
+async def test_log_lines_of_two_concurrent_tasks_are_separated(gateway: Gateway) -> None:
     async with session(gateway, {"tasks": {}}, listen=True) as ann, session(gateway, {"tasks": {}}, listen=True) as bob:
         made = {}
         for caller in (ann, bob):

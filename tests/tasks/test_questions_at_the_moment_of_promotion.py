@@ -110,7 +110,7 @@ async def test_a_stateful_servers_question_during_promotion_is_asked_by_the_task
         assert ended["result"]["content"][0]["text"] == "the word is tea"
 
 
-async def test_questions_around_the_moment_of_promotion_are_asked_once_and_answered(tmp_path: Path) -> None:
+async def test_questions_during_promotion_are_sent_once_and_answered(tmp_path: Path) -> None:
     """Some are gathered just before the call becomes a task, some come just after: whoever asks them, none is lost."""
 
     async def one(caller: RawClient, number: int) -> str:

@@ -58,7 +58,7 @@ async def test_answers_given_before_and_after_a_crash_both_count(tmp_path: Path,
         assert stage.ledger.count("asks") == 1
 
 
-async def test_a_stream_opened_after_the_crash_is_asked_what_is_still_open(tmp_path: Path) -> None:
+async def test_a_stream_opened_after_a_crash_gets_the_open_questions(tmp_path: Path) -> None:
     async with set_stage(tmp_path, generation="2026") as stage:
         async with http_session(stage.gateway, capabilities=ELICITS) as caller:
             task_id = await begun(caller, "once_ask", "asks")
@@ -77,7 +77,7 @@ async def test_a_stream_opened_after_the_crash_is_asked_what_is_still_open(tmp_p
         assert stage.ledger.count("asks") == 1
 
 
-async def test_a_caller_without_a_stream_is_asked_on_the_one_that_it_opens_later(tmp_path: Path) -> None:
+async def test_a_caller_without_a_stream_gets_questions_on_its_next_stream(tmp_path: Path) -> None:
     async with set_stage(tmp_path, generation="2026") as stage:
         async with http_session(stage.gateway, capabilities=ELICITS) as caller:
             caller.answers["elicitation/create"] = accepted("red")

@@ -11,7 +11,7 @@ from taskgate.gateway.tasks.promotion_timers import SharedTimers
 pytestmark = pytest.mark.virtual_time
 
 
-async def test_each_is_told_in_its_own_time_and_who_left_is_not() -> None:
+async def test_each_entry_fires_at_its_time_and_removed_ones_do_not() -> None:
     queue, told = SharedTimers().queue(0.1), dict[str, float]()
     loop = asyncio.get_running_loop()
     began: dict[str, float] = {}
@@ -31,7 +31,7 @@ async def test_each_is_told_in_its_own_time_and_who_left_is_not() -> None:
         assert 0.095 <= at - began[who] < 0.25
 
 
-async def test_a_line_that_was_empty_for_a_while_still_rings() -> None:
+async def test_a_timer_that_was_empty_fires_again() -> None:
     queue, told = SharedTimers().queue(0.05), list[int]()
     queue.join(1, lambda: told.append(1))
     queue.leave(1)
@@ -41,7 +41,7 @@ async def test_a_line_that_was_empty_for_a_while_still_rings() -> None:
     assert told == [2]
 
 
-async def test_who_may_wait_longer_stands_in_another_line() -> None:
+async def test_entries_with_another_delay_have_their_own_timer() -> None:
     timers, told = SharedTimers(), list[str]()
     timers.queue(0.2).join("patient", lambda: told.append("patient"))
     timers.queue(0.02).join("hasty", lambda: told.append("hasty"))
@@ -52,7 +52,7 @@ async def test_who_may_wait_longer_stands_in_another_line() -> None:
     assert told == ["hasty", "patient"]
 
 
-async def test_one_may_join_again_while_others_are_told() -> None:
+async def test_an_entry_may_be_added_while_others_fire() -> None:
     queue, told = SharedTimers().queue(0.03), list[str]()
     queue.join("a", lambda: (told.append("a"), queue.join("b", lambda: told.append("b"))))  # type: ignore[arg-type]
     await asyncio.sleep(0.15)

@@ -82,7 +82,7 @@ async def test_the_ttl_is_reported_as_asked_and_clamped_to_the_maximum(
 @pytest.mark.parametrize(
     "task_id", ["tg_01JZZZZZZZZZZZZZZZZZZZZZZZ", "tg_", "", "book-1", "up_eA.00", "'; DROP TABLE tasks; --", "x" * 5000]
 )
-async def test_an_id_that_we_did_not_hand_out_is_unknown(stage: Stage, method: str, task_id: str) -> None:
+async def test_an_invented_id_is_unknown(stage: Stage, method: str, task_id: str) -> None:
     """EC-SEP-005, EC-SEP-006 and EC-SEP-007, by method."""
     async with http_session(stage.gateway, capabilities=TASKS) as caller:
         error = await refused(caller, method, {"taskId": task_id})
@@ -125,7 +125,7 @@ async def until(true: Any, within: float = 10.0) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_a_result_asked_for_while_it_works_comes_at_the_end(stage: Stage) -> None:
+async def test_a_result_request_of_a_running_task_is_answered_at_its_end(stage: Stage) -> None:
     """EC-SEP-009."""
     async with http_session(stage.gateway, capabilities=TASKS) as caller:
         task_id = await begun(caller, "once", "blocks", seconds=0.6)
@@ -210,7 +210,7 @@ async def test_the_list_shows_only_what_its_caller_made_page_by_page(stage: Stag
         assert (await refused(bob, "tasks/list", cursor))["code"] == -32602
 
 
-async def test_stateless_task_methods_want_the_extension(stage: Stage) -> None:
+async def test_stateless_task_methods_require_the_extension(stage: Stage) -> None:
     async with http_stateless(stage.gateway) as caller:
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
             assert (await refused(caller, method, {"taskId": "tg_1", "inputResponses": {}}))["code"] == -32021
@@ -235,7 +235,7 @@ async def test_unknown_keys_of_an_update_are_ignored(stage: Stage) -> None:
             assert await caller.ask("tasks/cancel", {"taskId": handle["taskId"]}) == {"resultType": "complete"}
 
 
-async def test_a_stateless_caller_hears_of_its_task_on_a_subscription(stage: Stage) -> None:
+async def test_a_stateless_caller_gets_task_updates_on_a_subscription(stage: Stage) -> None:
     async with http_stateless(stage.gateway, capabilities=EXTENSION) as caller:
         handle = await caller.ask("tools/call", called("once", "listened", seconds=0.6))
         heard = []
@@ -258,7 +258,7 @@ async def test_a_stateless_caller_hears_of_its_task_on_a_subscription(stage: Sta
         assert all(message["params"]["_meta"][f"{PREFIX}subscriptionId"] == 1 for message in heard)
 
 
-async def test_a_session_hears_the_status_of_its_tasks_on_its_own_stream(stage: Stage) -> None:
+async def test_a_session_gets_the_status_of_its_tasks_on_its_stream(stage: Stage) -> None:
     async with http_session(stage.gateway, capabilities=TASKS) as caller, httpx2.AsyncClient(timeout=20) as http:
         async with http.stream("GET", stage.gateway.url, headers=caller.headers) as stream:
             task_id = await begun(caller, "once", "heard", seconds=0.2)

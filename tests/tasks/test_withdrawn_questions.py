@@ -60,7 +60,7 @@ async def shown(gateway: Gateway, task_id: str, *statuses: str) -> dict[str, Any
                 return task
 
 
-async def test_a_call_that_may_run_once_ends_as_unknown_and_asks_nobody_any_more(tmp_path: Path) -> None:
+async def test_a_once_call_ends_as_unknown_and_withdraws_its_questions(tmp_path: Path) -> None:
     async with scene(tmp_path, "once") as on:
         async with http_session(on.gateway, capabilities=ELICITS) as caller:
             task_id = await begun(caller, "tell__ask")
@@ -79,7 +79,7 @@ async def test_a_call_that_may_run_once_ends_as_unknown_and_asks_nobody_any_more
         assert (on.noted("call"), on.noted("answer")) == (["ask"], [])
 
 
-async def test_a_call_that_may_be_repeated_asks_anew_under_another_key(tmp_path: Path) -> None:
+async def test_a_repeated_call_sends_its_question_under_another_key(tmp_path: Path) -> None:
     """Bad input: an update with unknown keys; here with one that was known before the crash."""
     async with scene(tmp_path, "read") as on:
         async with http_session(on.gateway, capabilities=ELICITS) as caller:
@@ -106,7 +106,7 @@ async def test_a_call_that_may_be_repeated_asks_anew_under_another_key(tmp_path:
     ],
 )
 @pytest.mark.real_processes
-async def test_a_task_of_the_servers_own_goes_on_without_its_old_question(upstream: Upstream, tmp_path: Path) -> None:
+async def test_a_servers_own_task_continues_without_its_withdrawn_question(upstream: Upstream, tmp_path: Path) -> None:
     async with (
         upstream.http() as url,
         running_gateway({"schema": 1, "servers": {"peer": {"url": url}}}, tmp_path) as gateway,

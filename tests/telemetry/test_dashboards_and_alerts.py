@@ -40,7 +40,7 @@ async def test_every_metric_and_label_of_the_examples_exists() -> None:
             assert {label.strip() for label in group.split(",")} <= labels, expression
 
 
-def test_the_checker_notices_a_name_that_is_not_there() -> None:
+def test_the_checker_detects_an_unknown_metric() -> None:
     assert _NAME.findall('rate(taskgate_nothing_total{a="b"}[5m])') == ["taskgate_nothing_total"]
     assert len(expressions()) > 15
 
@@ -51,7 +51,7 @@ def test_brackets_are_balanced(expression: str) -> None:
         assert expression.count(opening) == expression.count(closing)
 
 
-def test_every_alert_says_what_to_do() -> None:
+def test_every_alert_has_a_next_step() -> None:
     alerts = yaml.safe_load((FOLDER / "prometheus-alerts.yaml").read_text())
     for rule in alerts["groups"][0]["rules"]:
         assert rule["annotations"]["summary"]

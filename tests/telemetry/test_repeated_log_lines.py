@@ -19,7 +19,9 @@ def _lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("level", ["info", "warning", "error"])
-def test_flood_of_one_statement_is_cut_whatever_its_text(capsys: pytest.CaptureFixture[str], level: str) -> None:
+def test_flood_of_one_log_statement_is_limited_regardless_of_its_text(
+    capsys: pytest.CaptureFixture[str], level: str
+) -> None:
     log = Log()
     for number in range(1_000):
         getattr(log, level)(f"tool {number} is broken", tool=number)

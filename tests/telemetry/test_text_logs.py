@@ -29,7 +29,7 @@ def test_hostile_values_stay_on_their_line(capsys: pytest.CaptureFixture[str], a
         assert json.loads(said)["name"] == HOSTILE
 
 
-def test_a_traceback_keeps_its_lines_and_loses_its_tricks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_traceback_keeps_its_lines_with_control_characters_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     log = Log()
     log.as_text = True
     log.error("broken", exc_info=ValueError("\x1b[2Jgone\u202e"))
@@ -49,7 +49,7 @@ def test_ordinary_text_is_left_alone() -> None:
     ("form", "on_a_terminal", "as_text"),
     [("auto", True, True), ("auto", False, False), ("text", False, True), ("json", True, False)],
 )
-def test_people_at_a_terminal_get_text_and_everybody_else_json(
+def test_logs_are_text_on_a_terminal_and_json_otherwise(
     monkeypatch: pytest.MonkeyPatch, form: str, on_a_terminal: bool, as_text: bool
 ) -> None:
     monkeypatch.setattr(logs, "log", Log())

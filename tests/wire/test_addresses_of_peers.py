@@ -66,7 +66,7 @@ def test_special_ipv4_address_inside_ipv6_is_private(prefix: str, network: str) 
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "10.0.0.1", "127.0.0.1"])
-def test_tunnelled_addresses_are_private_whatever_they_lead_to(address: str) -> None:
+def test_tunnelled_addresses_are_private_regardless_of_their_target(address: str) -> None:
     inner = int(ipaddress.IPv4Address(address))
     sixtofour = ipaddress.IPv6Address((0x2002 << 112) | (inner << 80) | 1)
     teredo_client = ipaddress.IPv6Address((0x20010000 << 96) | (0x08080808 << 64) | (inner ^ 0xFFFFFFFF))

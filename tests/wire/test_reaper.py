@@ -112,7 +112,7 @@ async def start_sleeper(reaper: Reaper) -> Child:
     )
 
 
-async def test_dead_watcher_is_replaced_and_receives_groups() -> None:
+async def test_crashed_watcher_is_replaced_and_receives_groups() -> None:
     reaper = Reaper()
     first = await start_sleeper(reaper)
     lost = reaper.watcher_pid

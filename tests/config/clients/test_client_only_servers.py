@@ -23,7 +23,7 @@ STAYING: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", STAYING)
-def test_it_stays_and_the_others_move(kind: str, tmp_path: Path) -> None:
+def test_a_client_only_server_stays_and_the_others_move(kind: str, tmp_path: Path) -> None:
     name, entry = STAYING[kind]
     client = client_named(name)
     host = Host(tmp_path, tmp_path / "project", "linux", {})

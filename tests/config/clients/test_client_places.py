@@ -40,12 +40,12 @@ def _main(name: str, platform: str, **environment: str) -> str:
         ("cline", ".cline/data/settings/cline_mcp_settings.json", ".cline/data/settings/cline_mcp_settings.json"),
     ],
 )
-def test_each_client_has_its_place_on_each_platform(name: str, linux: str, darwin: str) -> None:
+def test_each_client_has_its_settings_path_on_each_platform(name: str, linux: str, darwin: str) -> None:
     assert _main(name, "linux") == str(HOME / linux)
     assert _main(name, "darwin") == str(HOME / darwin)
 
 
-def test_places_follow_the_variables_that_clients_follow() -> None:
+def test_settings_paths_follow_the_environment_variables_of_clients() -> None:
     assert _main("codex", "linux", CODEX_HOME="/c") == "/c/config.toml"
     assert _main("claude-code", "linux", CLAUDE_CONFIG_DIR="/c") == "/c/.claude.json"
     assert _main("vscode", "linux", XDG_CONFIG_HOME="/c") == "/c/Code/User/mcp.json"
@@ -128,7 +128,9 @@ READ: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "text", "wanted"), READ)
-def test_a_clients_server_reads_in_our_form(name: str, text: str, wanted: dict[str, Any], tmp_path: Path) -> None:
+def test_a_server_of_a_client_is_converted_to_our_form(
+    name: str, text: str, wanted: dict[str, Any], tmp_path: Path
+) -> None:
     host = Host(tmp_path / "home", tmp_path / "work", "linux")
     client = CLIENTS[name]
     path = next(place.path for place in client.places(host) if place.main)
@@ -155,7 +157,7 @@ def test_the_gateways_own_entry_is_recognised_when_read_back(name: str, tmp_path
     assert not is_gateway("files", {"command": "python", "args": ["-m", "taskgate.demo.files"]})
 
 
-def test_a_broken_file_and_an_empty_entry_are_noted_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_a_broken_file_and_an_empty_entry_are_reported_and_the_rest_is_read(tmp_path: Path) -> None:
     host = Host(tmp_path, tmp_path / "w", "linux")
     (tmp_path / ".cursor").mkdir()
     (tmp_path / ".cursor" / "mcp.json").write_text("{oops")

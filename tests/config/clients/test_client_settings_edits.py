@@ -126,7 +126,7 @@ def _place(form: Format) -> SettingsPlace:
 
 
 @pytest.mark.parametrize(("form", "before"), [(Format.JSON, COMMENTED), (Format.TOML, TOML)])
-def test_servers_are_put_back_even_when_the_client_changed_its_file_meanwhile(form: Format, before: str) -> None:
+def test_servers_are_restored_even_if_the_client_changed_its_file(form: Format, before: str) -> None:
     place = _place(form)
     wrapped = with_servers(before, place, {"taskgate": {"command": "t"}})
     assert list(servers_in(wrapped, place)) == ["taskgate"]
@@ -143,7 +143,7 @@ def test_servers_are_put_back_even_when_the_client_changed_its_file_meanwhile(fo
 
 
 @pytest.mark.parametrize(("form", "before"), [(Format.JSON, '{"a": 1}'), (Format.TOML, "a = 1\n")])
-def test_a_map_that_was_not_there_goes_away_again(form: Format, before: str) -> None:
+def test_an_added_map_is_removed_again(form: Format, before: str) -> None:
     place = _place(form)
     wrapped = with_servers(before, place, {"taskgate": {"command": "t"}})
     changed = wrapped.replace("1", "2")
@@ -151,7 +151,7 @@ def test_a_map_that_was_not_there_goes_away_again(form: Format, before: str) -> 
 
 
 @pytest.mark.parametrize(("form", "text"), [(Format.JSON, "{"), (Format.TOML, "a = ")])
-def test_an_unreadable_file_is_said_to_be_so(form: Format, text: str) -> None:
+def test_an_unparsable_file_is_reported(form: Format, text: str) -> None:
     with pytest.raises(SettingsError, match=r"invalid (JSON|TOML)"):
         servers_in(text, _place(form))
 
@@ -162,7 +162,7 @@ def test_an_unreadable_file_is_said_to_be_so(form: Format, text: str) -> None:
         "".join
     )
 )
-def test_any_text_is_read_or_said_to_be_unreadable(text: str) -> None:
+def test_any_text_is_parsed_or_reported_as_unparsable(text: str) -> None:
     for form in Format:
         with contextlib.suppress(SettingsError):
             servers_in(text, _place(form))

@@ -36,7 +36,7 @@ GITHUB = _found("GitHub MCP", command="npx", args=["-y", "s: x"], env={"TOKEN": 
         "profile: production",
     ],
 )
-def test_servers_go_in_and_everything_else_stays(before: str) -> None:
+def test_servers_are_added_and_everything_else_stays(before: str) -> None:
     plan = plan_import([GITHUB], before)
     servers = load_text(plan.after, environment={}).root.servers
     assert servers["GitHub-MCP"].env == {"TOKEN": "hunter2", "A B": "#"}
@@ -54,7 +54,7 @@ def test_a_plan_shows_its_diff_without_secrets() -> None:
     assert '+    env: {TOKEN: "***", "A B": "***"}' in diff
 
 
-def test_equal_servers_are_taken_once_and_different_ones_get_another_name() -> None:
+def test_equal_servers_are_imported_once_and_different_ones_are_renamed() -> None:
     plan = plan_import(
         [_found("a"), _found("a", "vscode"), _found("A", "zed", command="d"), _found("a", "cline", command="e")], ""
     )
@@ -81,7 +81,7 @@ def test_importing_twice_changes_nothing() -> None:
         ("servers: [\n", "is invalid"),
     ],
 )
-def test_a_file_that_cannot_be_changed_safely_is_left_alone(before: str, words: str) -> None:
+def test_a_file_that_cannot_be_changed_safely_is_not_changed(before: str, words: str) -> None:
     with pytest.raises(CannotImport, match=words):
         plan_import([GITHUB], before)
 
@@ -92,7 +92,7 @@ TEXT = st.text(
 
 
 @given(TEXT, st.lists(TEXT, max_size=3), st.dictionaries(TEXT.filter(bool), TEXT, max_size=3))
-def test_any_text_survives_the_writing(command: str, args: list[str], env: dict[str, str]) -> None:
+def test_any_text_survives_the_round_trip(command: str, args: list[str], env: dict[str, str]) -> None:
     from taskgate.config.clients.import_plan import as_texts
 
     found = _found("s", command=f"c{command}", args=args, env=env)

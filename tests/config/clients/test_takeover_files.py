@@ -39,7 +39,7 @@ def _state(host: Host) -> dict[str, bytes]:
     return {name: (host.home / name).read_bytes() for name in (".claude.json", "w/.mcp.json")}
 
 
-def test_while_it_lasts_the_client_has_the_gateway_and_nothing_else(host: Host) -> None:
+def test_during_a_takeover_the_client_has_only_the_gateway(host: Host) -> None:
     before = _state(host)
     takeover = Takeover(host.home / "wraps")
     takeover.begin(_changes(host))
@@ -54,7 +54,7 @@ def test_while_it_lasts_the_client_has_the_gateway_and_nothing_else(host: Host) 
     assert list((host.home / "wraps").iterdir()) == []
 
 
-def test_what_the_client_wrote_meanwhile_is_kept(host: Host) -> None:
+def test_changes_by_the_client_during_a_takeover_are_kept(host: Host) -> None:
     takeover = Takeover(host.home / "wraps")
     takeover.begin(_changes(host))
     path = host.home / ".claude.json"
@@ -113,7 +113,7 @@ def test_a_file_that_became_unreadable_is_left_with_a_backup_beside_it(host: Hos
     assert json.loads(backup.read_text()) == {"mcpServers": {"q": {"command": "z"}}}
 
 
-def test_a_file_that_was_not_there_goes_away_again(tmp_path: Path) -> None:
+def test_a_created_file_is_removed_again(tmp_path: Path) -> None:
     (change,) = plan_takeover(CLIENTS["cursor"], Host(tmp_path, tmp_path / "w", "linux"), GATEWAY)
     takeover = Takeover(tmp_path / "wraps")
     takeover.begin([change])
@@ -122,7 +122,7 @@ def test_a_file_that_was_not_there_goes_away_again(tmp_path: Path) -> None:
     assert not change.path.exists()
 
 
-def test_a_lasting_change_can_be_undone(host: Host) -> None:
+def test_a_permanent_change_can_be_undone(host: Host) -> None:
     before = _state(host)
     for change in _changes(host):
         keep_record(host.home / "installs", change)

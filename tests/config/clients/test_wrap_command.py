@@ -93,7 +93,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
             process.communicate(timeout=DEADLINE_S)
 
 
-def test_wrap_runs_the_agent_behind_the_gateway_and_puts_everything_back(stage: Stage) -> None:
+def test_wrap_runs_the_agent_behind_the_gateway_and_restores_its_files(stage: Stage) -> None:
     code, _, err = stage.run("wrap", "--", "cursor-agent", "--model", "m")
     assert (code, err) == (7, "")
     report = json.loads(stage.report.read_text())
@@ -115,7 +115,7 @@ def test_wrap_adds_to_the_users_own_file_for_the_run_only(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_reaches_the_agent_and_everything_is_put_back(stage: Stage, number: signal.Signals) -> None:
+def test_a_signal_reaches_the_agent_and_files_are_restored(stage: Stage, number: signal.Signals) -> None:
     process = stage.start("wrap", "--", "cursor-agent", "wait")
     stage.wait_for_agent(process)
     process.send_signal(number)
@@ -124,7 +124,7 @@ def test_a_signal_reaches_the_agent_and_everything_is_put_back(stage: Stage, num
     assert stage.settings.read_text() == stage.before
 
 
-def test_after_a_kill_the_next_start_puts_everything_back_and_a_second_wrap_is_refused(stage: Stage) -> None:
+def test_after_a_kill_the_next_start_restores_files_and_a_second_wrap_is_refused(stage: Stage) -> None:
     process = stage.start("wrap", "--", "cursor-agent", "wait")
     stage.wait_for_agent(process)
     code, _, err = stage.run("wrap", "--", "cursor-agent")
@@ -151,13 +151,13 @@ def test_after_a_kill_the_next_start_puts_everything_back_and_a_second_wrap_is_r
         (["--client", "cursr", "--", "cursor-agent"], 'did you mean "cursor"'),
     ],
 )
-def test_wrap_says_what_is_missing(stage: Stage, args: list[str], words: str) -> None:
+def test_wrap_reports_what_is_missing(stage: Stage, args: list[str], words: str) -> None:
     code, _, err = stage.run("wrap", *args)
     assert code == 2
     assert words in err
 
 
-def test_import_shows_a_diff_keeps_a_backup_and_can_be_tried_first(stage: Stage) -> None:
+def test_import_shows_a_diff_keeps_a_backup_and_has_a_dry_run(stage: Stage) -> None:
     target = stage.work / "taskgate.yaml"
     code, out, _ = stage.run("import", "cursor", "--dry-run")
     assert (code, target.exists()) == (0, False)
@@ -241,7 +241,7 @@ def shared(stage: Stage) -> Path:
     return path
 
 
-def test_install_leaves_a_shared_file_alone_and_says_so_first(stage: Stage, shared: Path) -> None:
+def test_install_does_not_change_a_shared_file_and_warns_first(stage: Stage, shared: Path) -> None:
     code, out, err = stage.run("install", "cursor", "--dry-run")
     assert (code, "Nothing was changed" in out) == (0, True)
     assert f"{shared} is shared" in err
@@ -252,7 +252,7 @@ def test_install_leaves_a_shared_file_alone_and_says_so_first(stage: Stage, shar
     assert "team" not in stage.config.read_text()
 
 
-def test_a_shared_file_is_changed_when_asked_for_and_names_nothing_of_this_machine(stage: Stage, shared: Path) -> None:
+def test_a_shared_file_is_changed_on_request_without_local_paths(stage: Stage, shared: Path) -> None:
     code, _, err = stage.run("install", "cursor", "--project")
     assert (code, err) == (0, "")
     entry = {"command": "taskgate", "args": ["stdio", "-c", "taskgate.yaml"]}
@@ -273,7 +273,7 @@ def test_a_shared_file_leads_to_the_projects_own_configuration_only(stage: Stage
     assert shared.read_text() == SHARED
 
 
-def test_wrap_puts_a_shared_file_back_and_says_what_happens_to_it(stage: Stage, shared: Path) -> None:
+def test_wrap_restores_a_shared_file_and_warns_about_it(stage: Stage, shared: Path) -> None:
     code, _, err = stage.run("wrap", "--", "cursor-agent")
     assert (code, f"{shared} is shared" in err) == (7, True)
     assert "serve.py" in json.loads(stage.report.read_text())["config"]

@@ -44,7 +44,7 @@ FORM = {
         ({"requestedSchema": {"$ref": "http://elsewhere.test/x"}}, "accept", {}, {"action": "accept", "content": {}}),
     ],
 )
-def test_a_fitting_answer_is_sent_as_the_protocol_writes_it(
+def test_a_valid_answer_becomes_a_protocol_result(
     params: dict[str, Any], action: str, content: Any, sent: dict[str, Any]
 ) -> None:
     assert json.loads(elicitation_answer(params, action, content).result or b"") == sent
@@ -62,7 +62,7 @@ def test_a_fitting_answer_is_sent_as_the_protocol_writes_it(
         ({"requestedSchema": {"required": ["a"]}}, "accept", {}, "required"),
     ],
 )
-def test_an_answer_that_does_not_fit_is_refused_with_what_is_wrong(
+def test_an_invalid_answer_is_refused_with_the_reason(
     params: dict[str, Any], action: str, content: Any, says: str
 ) -> None:
     with pytest.raises(CallerError) as refusal:
@@ -88,7 +88,7 @@ def test_a_message_without_a_block_is_refused(content: Any) -> None:
         sampling_answer("assistant", content, "m", None)
 
 
-def test_fields_that_ask_for_secrets_are_found() -> None:
+def test_fields_for_secrets_are_found() -> None:
     properties = {
         "api_key": {"type": "string"},
         "name": {"type": "string"},
@@ -112,11 +112,11 @@ def test_fields_that_ask_for_secrets_are_found() -> None:
         ),
     ],
 )
-def test_an_inbox_lets_more_be_asked(declared: dict[str, Any], shown: dict[str, Any]) -> None:
+def test_an_inbox_adds_capabilities_for_questions(declared: dict[str, Any], shown: dict[str, Any]) -> None:
     assert with_inbox(declared) == shown
 
 
-def test_a_caller_that_can_do_everything_is_shown_as_it_is() -> None:
+def test_capabilities_of_a_complete_caller_are_unchanged() -> None:
     declared: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
     assert with_inbox(declared) is declared
 
@@ -144,7 +144,7 @@ def test_the_five_diagrams_have_the_names_and_the_states_of_the_tables() -> None
     assert TransitionKind.CONTACT_LOST in {kind for moves in MOVES.values() for kind in moves}
 
 
-def test_triggers_name_each_kind_once_and_a_lost_server_specially() -> None:
+def test_triggers_name_each_kind_once_and_lost_servers_separately() -> None:
     def happened(kind: EventKind) -> Event:
         return Event("x", kind.value, "s", 0, {})
 
@@ -194,7 +194,7 @@ def test_span_is_as_long_as_monotonic_clock_measures() -> None:
     assert span.end == 1_000_002.5
 
 
-def test_a_part_of_the_waterfalls_time_is_drawn_alone() -> None:
+def test_a_selected_range_of_the_waterfall_is_drawn() -> None:
     ring = Waterfall()
     early = ring.begin("request", "tools/call", "early", "", "ann", now=10.0, began=10.0)
     early.over("ok", 11.0)
@@ -219,7 +219,7 @@ def test_expressions_match_anywhere(pattern: str | None, text: str, matches: boo
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=x)", r"(a)\1", "x" * 201])
-def test_expressions_that_could_hang_or_are_none_are_refused(pattern: str) -> None:
+def test_invalid_and_catastrophic_expressions_are_refused(pattern: str) -> None:
     with pytest.raises(CallerError):
         RegexFilter("tool", pattern)
 

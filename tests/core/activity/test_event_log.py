@@ -26,21 +26,21 @@ def numbers(batch: EventBatch) -> list[int]:
     return [int(told.id) for told in batch.events]
 
 
-def test_what_was_taken_is_not_taken_again() -> None:
+def test_an_event_is_taken_once() -> None:
     log = log_of(1, 2)
     assert numbers(log.take()) == [1, 2]
     assert not log.take()
     assert not log.has_new
 
 
-def test_what_did_not_arrive_goes_into_the_next_reply_under_the_same_id() -> None:
+def test_undelivered_events_are_repeated_in_the_next_reply_with_the_same_id() -> None:
     log = log_of(1, 2)
     log.undo(log.take())
     log.add(event(3))
     assert numbers(log.take()) == [1, 2, 3]
 
 
-def test_an_older_reply_that_did_not_arrive_is_told_after_a_newer_one_that_did() -> None:
+def test_an_undelivered_older_reply_is_repeated_after_a_delivered_newer_one() -> None:
     log = log_of(1)
     lost = log.take()
     log.add(event(2))
@@ -57,7 +57,7 @@ def test_a_confirmed_batch_is_not_undone() -> None:
     assert not log.has_new
 
 
-def test_the_durable_position_stops_before_what_is_still_on_its_way() -> None:
+def test_the_durable_position_stops_before_unconfirmed_events() -> None:
     log = log_of(1, 2, durable=True)
     first = log.take()
     log.add(event(3, durable=True))
@@ -72,7 +72,7 @@ def test_events_in_memory_do_not_move_the_durable_position() -> None:
     assert log.confirm(log.take()) == {"": 1}
 
 
-def test_eviction_before_hand_over_is_counted_and_told_once() -> None:
+def test_eviction_before_delivery_is_reported_once_with_its_count() -> None:
     log = EventLog(kept=2)
     for number in range(5):
         log.add(event(number))
@@ -81,7 +81,7 @@ def test_eviction_before_hand_over_is_counted_and_told_once() -> None:
     assert not log.take()
 
 
-def test_eviction_after_hand_over_loses_nothing() -> None:
+def test_eviction_after_delivery_loses_nothing() -> None:
     log = EventLog(kept=2)
     for number in range(5):
         log.add(event(number))
@@ -89,7 +89,7 @@ def test_eviction_after_hand_over_loses_nothing() -> None:
     assert log.lost == 0
 
 
-def test_a_batch_that_did_not_arrive_and_is_forgotten_meanwhile_counts_as_lost() -> None:
+def test_an_undelivered_batch_that_was_evicted_counts_as_lost() -> None:
     log = EventLog(kept=1)
     log.add(event(1))
     batch = log.take()
@@ -99,7 +99,7 @@ def test_a_batch_that_did_not_arrive_and_is_forgotten_meanwhile_counts_as_lost()
     assert (numbers(again), again.lost) == ([2], 1)
 
 
-def test_a_lost_marker_that_did_not_arrive_is_told_again() -> None:
+def test_an_undelivered_lost_marker_is_repeated() -> None:
     log = EventLog(kept=1)
     log.add(event(1))
     log.add(event(2))
@@ -107,14 +107,14 @@ def test_a_lost_marker_that_did_not_arrive_is_told_again() -> None:
     assert log.take().lost == 1
 
 
-def test_a_forgotten_durable_event_does_not_hold_the_position_back() -> None:
+def test_an_evicted_durable_event_does_not_hold_the_position_back() -> None:
     log = EventLog(kept=1)
     log.add(event(1, durable=True))
     log.add(event(2, durable=True))
     assert log.confirm(log.take()) == {"": 2}
 
 
-def test_old_events_are_forgotten() -> None:
+def test_old_events_are_evicted() -> None:
     log = EventLog(kept_ms=1000)
     log.add(event(1, at_ms=0))
     log.add(event(2, at_ms=900))
@@ -123,7 +123,7 @@ def test_old_events_are_forgotten() -> None:
     assert (numbers(batch), batch.lost) == ([2], 1)
 
 
-def test_other_limits_hold_from_the_next_look_on() -> None:
+def test_changed_limits_apply_at_the_next_read() -> None:
     log = log_of(1, 2, 3)
     log.adopt(2, 1000)
     log.trim(0)
@@ -133,7 +133,7 @@ def test_other_limits_hold_from_the_next_look_on() -> None:
     assert not log.has_after(event(1).id)
 
 
-def test_everything_after_an_id_comes_again_and_counts_as_told() -> None:
+def test_events_after_an_id_are_repeated_and_count_as_delivered() -> None:
     log = log_of(1, 2, 3)
     log.confirm(log.take())
     log.add(event(4))
@@ -148,13 +148,13 @@ def test_an_unknown_id_is_placed_by_its_time() -> None:
     assert not log.has_after(event(20).id)
 
 
-def test_a_reply_carries_a_bounded_number_and_the_rest_comes_later() -> None:
+def test_a_reply_contains_a_limited_number_of_events() -> None:
     log = log_of(*range(PER_REPLY + 5))
     assert len(log.take().events) == PER_REPLY
     assert numbers(log.take()) == list(range(PER_REPLY, PER_REPLY + 5))
 
 
-def test_what_an_earlier_process_told_is_kept_but_not_new() -> None:
+def test_events_delivered_by_an_earlier_process_are_kept_but_not_new() -> None:
     log = EventLog()
     log.add(event(1), handed_over=True)
     assert not log.has_new
@@ -206,7 +206,7 @@ def test_under_any_order_each_event_arrives_once_or_is_counted_as_lost(steps: li
     assert len(arrived) + lost == added
 
 
-def test_what_was_gone_before_the_log_began_is_told_as_lost() -> None:
+def test_events_deleted_before_the_log_began_are_reported_as_lost() -> None:
     log = EventLog()
     log.missed(3)
     assert log.take().lost == 3

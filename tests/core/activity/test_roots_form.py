@@ -43,18 +43,18 @@ def test_addresses_and_named_addresses_become_roots(given: list[Any], sent: list
         {"roots": ["file:///a"] * (MAX_ROOTS + 1)},
     ],
 )
-def test_what_is_no_list_of_roots_is_refused(content: Any) -> None:
+def test_a_value_that_is_not_a_list_of_roots_is_refused(content: Any) -> None:
     with pytest.raises(CallerError):
         roots_answer("accept", content)
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_who_does_not_tell_sends_an_error_with_the_reason(action: str) -> None:
+def test_declining_roots_is_an_error_with_the_reason(action: str) -> None:
     assert json.loads(roots_answer(action, None).error or b"")["code"] == -1
     assert json.loads(roots_answer(action, None, "not today").error or b"")["message"] == "not today"
     with pytest.raises(CallerError):
         roots_answer(action, {"roots": []})
 
 
-def test_the_form_names_who_asks() -> None:
+def test_the_form_names_the_server() -> None:
     assert roots_form("files")["message"].startswith("files requests the folders")

@@ -54,7 +54,7 @@ def test_addresses_of_an_interface_are_found_under_every_key(meta: Any, found: t
         ({"ui": {"visibility": ["model"]}, "openai/visibility": "private"}, True, False),
     ],
 )
-def test_visibility_says_who_a_tool_is_for(meta: Any, model: bool, app: bool) -> None:
+def test_visibility_of_a_tool_is_read(meta: Any, model: bool, app: bool) -> None:
     definition = {"name": "t", "_meta": meta}
     assert (apps.is_for_model(definition), apps.is_for_apps(definition)) == (model, app)
     entry = CatalogEntry(EntryKind.TOOL, "s", "t", wire.raw({}), definition)
@@ -95,13 +95,13 @@ def test_only_addresses_with_another_one_are_rewritten() -> None:
     assert rewritten({"ui": {"a": 1}}, {URI: None}) == {"ui": {"a": 1}}
 
 
-def test_an_interface_that_a_caller_may_not_have_is_taken_out() -> None:
+def test_an_interface_that_a_caller_may_not_read_is_removed() -> None:
     meta = {"ui": {"resourceUri": URI, "visibility": ["app"]}, "ui/resourceUri": URI, "x": 1}
     assert rewritten(meta, {URI: None}) == {"ui": {"visibility": ["app"]}, "x": 1}
 
 
 @pytest.mark.parametrize("before", [None, {"x": 1}, {"ui": {"visibility": ["model"]}, "x": 1}, [], {"ui": []}])
-def test_a_tool_without_an_interface_is_given_one(before: Any) -> None:
+def test_an_interface_is_added_to_a_tool_without_one(before: Any) -> None:
     tool = wire.members_of(wire.encode({"name": "t"} | ({} if before is None else {"_meta": before})))
     apps.with_interface(tool, URI)
     meta = json.loads(wire.join(tool))["_meta"]

@@ -44,7 +44,7 @@ def test_an_entry_keeps_its_bytes_beside_the_fields_we_decide_on() -> None:
         (EntryKind.TOOL, b"{}", []),
     ],
 )
-def test_what_has_no_name_is_left_out(kind: EntryKind, raw: bytes, names: list[str]) -> None:
+def test_an_entry_without_a_name_is_omitted(kind: EntryKind, raw: bytes, names: list[str]) -> None:
     entries = read(raw, kind)
     assert [entry.name for entry in entries] == names
     assert all(entry.annotations == {} for entry in entries)
@@ -85,7 +85,7 @@ def test_prompts_are_only_renamed_and_resources_keep_their_bytes_under_their_own
     assert json.loads(shown)["_meta"] == {"ui": {"resourceUri": "ui://s.taskgate/x"}}
 
 
-def test_task_support_is_added_where_there_was_none_and_replaces_what_is_no_object() -> None:
+def test_task_support_is_added_or_replaces_an_invalid_value() -> None:
     (entry,) = read(b'[{"name":"a","annotations":null}]')
     shown = json.loads(render(entry, "a", TaskSupport.FORBIDDEN, Audience(Generation.STATEFUL)))
     assert shown["execution"] == shown["annotations"] == {"taskSupport": "forbidden"}
@@ -138,14 +138,14 @@ def test_where_a_notice_may_come_the_output_schema_allows_it() -> None:
     assert "type" not in listed
 
 
-def test_a_revision_without_tasks_is_told_nothing_about_them() -> None:
+def test_task_support_is_removed_for_revisions_without_tasks() -> None:
     raw = b'[{"name":"t","execution":{"taskSupport":"required"},"annotations":{"taskSupport":"required","title":"T"}}]'
     (entry,) = read_entries(EntryKind.TOOL, "s", msgspec.Raw(raw))
     old = Audience(Generation.STATEFUL, supports_tasks=False)
     assert json.loads(render(entry, "t", TaskSupport.OPTIONAL, old)) == {"name": "t", "annotations": {"title": "T"}}
 
 
-def test_what_a_server_says_about_tasks_is_looked_for_once() -> None:
+def test_task_support_of_a_server_is_searched_once() -> None:
     definition: dict[str, Any] = {"name": "t", "execution": {"taskSupport": "optional"}}
     entry = CatalogEntry(EntryKind.TOOL, "s", "t", msgspec.Raw(b"{}"), definition)
     silent = CatalogEntry(EntryKind.TOOL, "s", "u", msgspec.Raw(b"{}"), {"name": "u"})
@@ -160,7 +160,7 @@ def test_the_digest_of_a_definition_is_computed_once_and_follows_every_field() -
     assert one.digest != other.digest
 
 
-def test_a_caller_that_is_to_be_told_nothing_of_tasks_sees_what_the_server_said() -> None:
+def test_an_entry_without_task_support_has_the_fields_of_the_server() -> None:
     raw = b'{"name":"t","execution":{"taskSupport":"required"}}'
     (entry,) = read(b"[" + raw + b"]")
     assert render(entry, "t", None, Audience(Generation.STATEFUL)) == raw
@@ -171,7 +171,7 @@ def test_an_output_schema_that_cannot_be_joined_with_a_notice_is_left_out() -> N
     assert output_schema_of(found_elsewhere, Audience(Generation.STATELESS), notices=True) == "left out"
 
 
-def test_annotations_that_say_nothing_of_tasks_are_left_as_they_are() -> None:
+def test_annotations_without_task_support_are_unchanged() -> None:
     raw = b'{"name":"t","annotations":{"title":"T"}}'
     (entry,) = read(b"[" + raw + b"]")
     assert render(entry, "t", TaskSupport.OPTIONAL, Audience(Generation.STATEFUL, supports_tasks=False)) == raw

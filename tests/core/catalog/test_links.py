@@ -26,22 +26,22 @@ EMBEDDED = {"type": "resource", "resource": {"uri": "a://2", "text": "x"}}
         (["uri"], []),
     ],
 )
-def test_every_place_of_a_link_is_known_and_nothing_else(result: Any, uris: list[str]) -> None:
+def test_links_are_found_in_every_field_that_may_contain_them(result: Any, uris: list[str]) -> None:
     assert uris_in(json.dumps(result).encode()) == uris
 
 
-def test_a_result_without_any_is_not_parsed_and_broken_ones_have_none() -> None:
+def test_a_result_without_links_is_not_parsed_and_a_broken_one_has_none() -> None:
     assert uris_in(b"not json at all") == []
     assert uris_in(b'not json with "uri"') == []
 
 
-def test_there_is_a_most() -> None:
+def test_the_number_of_links_is_limited() -> None:
     links = [{"type": "resource_link", "uri": f"a://{number}"} for number in range(MAX_LINKS + 5)]
     assert len(uris_in(json.dumps({"content": links}).encode())) == MAX_LINKS
 
 
 @given(any_json(("content", "messages", "contents", "type", "resource_link", "resource", "uri")))
-def test_whatever_a_server_answers_is_survived(value: Any) -> None:
+def test_any_result_is_searched_without_an_exception(value: Any) -> None:
     assert all(isinstance(uri, str) for uri in uris_in(json.dumps(value).encode()))
 
 
@@ -56,7 +56,7 @@ def test_whatever_a_server_answers_is_survived(value: Any) -> None:
         ("1a:x", None),
     ],
 )
-def test_a_scheme_is_what_stands_before_the_colon(uri: str, scheme: str | None) -> None:
+def test_a_scheme_ends_at_the_colon(uri: str, scheme: str | None) -> None:
     assert scheme_of(uri) == scheme
 
 
@@ -70,7 +70,7 @@ def test_uris_of_a_part_of_a_result_are_found_by_where_they_begin() -> None:
 
 
 @given(any_json(("content", "messages", "contents", "type", "resource_link", "resource", "uri")))
-def test_result_that_may_name_no_uri_has_none(value: Any) -> None:
+def test_result_that_cannot_contain_a_uri_has_none(value: Any) -> None:
     for result in (value, {"content": [LINK, value]}, {"content": value}, {"contents": value}):
         if isinstance(result, dict) and not may_name_uris(result):
             assert uris_in(json.dumps(result).encode()) == []

@@ -31,7 +31,7 @@ def test_servers_come_in_the_order_given_and_entries_in_their_own() -> None:
     assert merged.notes == ()
 
 
-def test_a_collision_leaves_both_out_and_is_told() -> None:
+def test_a_collision_omits_both_and_is_reported() -> None:
     merged = merge(EntryKind.TOOL, listed(EntryKind.TOOL, a=["x", "y"], b=["x"]), NameStyle.PLAIN)
     assert list(merged.entries) == ["y"]
     assert "none is served" in merged.notes[0]
@@ -43,7 +43,7 @@ def test_reserved_names_are_for_tools_only() -> None:
     assert merge(EntryKind.TOOL, listed(EntryKind.TOOL, a=["get_task"]), NameStyle.PLAIN, reserved=()).entries
 
 
-def test_repeated_and_excessive_entries_are_left_out_and_told() -> None:
+def test_repeated_and_excessive_entries_are_omitted_and_reported() -> None:
     merged = merge(EntryKind.TOOL, listed(EntryKind.TOOL, a=["x", "x", "y", "z", "w"], b=["x"]), per_server=2)
     assert list(merged.entries) == ["a__x", "a__y", "b__x"]
     assert [note.split(";")[0] for note in merged.notes] == [

@@ -100,7 +100,7 @@ def test_a_pair_listed_twice_is_one_pair() -> None:
         ([("a", "straße"), ("a", "strasse")], NameStyle.PREFIXED, CollisionReason.CONFUSABLE),
     ],
 )
-def test_names_that_can_be_confused_refuse_both_sides(
+def test_confusable_names_are_both_refused(
     entries: list[tuple[str, str]], style: NameStyle, reason: CollisionReason
 ) -> None:
     table = NameTable.build([*entries, ("other", "fine")], style)
@@ -155,21 +155,21 @@ def test_both_aliases_are_accepted() -> None:
         "x.files.read",
     ],
 )
-def test_a_broken_or_uncanonical_alias_stands_for_nothing(wire: str) -> None:
+def test_a_malformed_or_uncanonical_alias_is_refused(wire: str) -> None:
     assert NameTable.build([("a", "a"), ("files", "read")]).resolve(wire) is None
 
 
-def test_an_alias_that_reads_two_ways_stands_for_nothing() -> None:
+def test_an_ambiguous_alias_is_refused() -> None:
     table = NameTable.build([("a.b", "c"), ("a", "b.c")])
     assert table.resolve("mcp.a.b.c") is None
     assert table.resolve("a__b_c_" + table.to_wire["a", "b.c"][-4:]) == ("a", "b.c")
 
 
-def test_an_endless_alias_is_not_even_tried() -> None:
+def test_an_overlong_alias_is_refused_without_parsing() -> None:
     assert NameTable.build([("a", "x")]).resolve("mcp." + "a." * 2000) is None
 
 
-def test_a_name_that_reads_as_the_alias_of_another_refuses_both() -> None:
+def test_a_name_equal_to_the_alias_of_another_refuses_both() -> None:
     hijack = encode_alias("files", "read").removeprefix("mcp__")
     table = NameTable.build([("files", "read"), ("mcp", hijack)])
     assert table.to_wire == {}
@@ -268,7 +268,7 @@ def test_the_order_of_listing_changes_no_name(pairs: list[tuple[str, str]]) -> N
     assert dict(there.to_wire) == dict(back.to_wire)
 
 
-def test_a_prefix_stands_in_for_the_servers_id_and_cannot_take_anothers_name() -> None:
+def test_a_prefix_replaces_the_servers_id_and_cannot_take_another_name() -> None:
     table = NameTable.build([("one", "read"), ("two", "read")], prefixes={"one": "fs"})
     assert table.to_wire == {("one", "read"): "fs__read", ("two", "read"): "two__read"}
     assert table.resolve("mcp.one.read") == ("one", "read")

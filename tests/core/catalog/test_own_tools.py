@@ -40,7 +40,7 @@ def test_null_for_an_optional_parameter_means_that_it_was_left_out() -> None:
         FACE.read({"text": None})
 
 
-def test_everything_that_fits_is_kept() -> None:
+def test_valid_arguments_are_kept() -> None:
     given: dict[str, Any] = {
         "text": "x",
         "word": "a",
@@ -72,7 +72,7 @@ def test_everything_that_fits_is_kept() -> None:
         ({"text": "x", "zzzzzz": 1}, "it takes text"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_would(arguments: Any, says: str) -> None:
+def test_invalid_arguments_are_refused_with_the_expected_type(arguments: Any, says: str) -> None:
     with pytest.raises(CallerError) as refusal:
         FACE.read(arguments)
     assert says in refusal.value.message
@@ -83,13 +83,13 @@ def test_a_time_to_wait_is_any_number(given: float, read: int) -> None:
     assert FACE.read({"text": "x", "timeout_ms": given})["timeout_ms"] == read
 
 
-def test_a_tool_without_parameters_says_so() -> None:
+def test_unknown_arguments_of_a_tool_without_parameters_are_refused() -> None:
     with pytest.raises(CallerError) as refusal:
         ToolFace(cast("OwnToolName", "ping"), "Pings.").read({"a": 1})
     assert "it takes nothing" in refusal.value.message
 
 
-def test_the_listed_schema_says_the_same() -> None:
+def test_the_listed_schema_agrees_with_the_check() -> None:
     shown = json.loads(FACE.rendered(Audience(Generation.STATEFUL)))
     schema = shown["inputSchema"]
     assert schema["required"] == ["text"]
@@ -113,11 +113,11 @@ def test_the_stateless_generation_has_no_execution_key() -> None:
     assert "required" not in shown["inputSchema"]
 
 
-def test_anything_is_described_as_some_value() -> None:
+def test_a_parameter_of_any_type_is_described() -> None:
     assert Parameter("x", ArgumentKind.MESSAGE, "X.")._wanted() == "text, or a content block"
 
 
-def test_a_number_without_bounds_is_asked_for_as_one() -> None:
+def test_a_number_without_bounds_is_described() -> None:
     with pytest.raises(CallerError, match='"n" must be a whole number\\.'):
         Parameter("n", ArgumentKind.WHOLE, "How many.").read("x")
     with pytest.raises(CallerError, match='"n" must be a whole number from 1 to 9\\.'):

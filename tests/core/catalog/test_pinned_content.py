@@ -76,7 +76,7 @@ def change(before: str, after: str) -> tuple[str, str]:
     return text.before, text.after
 
 
-def test_of_a_long_text_only_the_lines_that_differ_are_shown() -> None:
+def test_only_changed_lines_of_a_long_text_are_shown() -> None:
     lines = [f"line {n}" for n in range(100)]
     changed = [*lines[:50], "evil()", *lines[51:]]
     assert change("\n".join(lines), "\n".join(changed)) == ("(line 51)\nline 50", "(line 51)\nevil()")
@@ -100,7 +100,7 @@ def test_a_changed_interface_is_another_definition() -> None:
     assert changed_definition("sha256:a", "sha256:b") != changed_definition("sha256:a", "sha256:c")
 
 
-def test_keys_say_what_they_stand_for() -> None:
+def test_pin_keys_contain_their_kind() -> None:
     assert [kind_of(key) for key in ("t", resource_key("ui://x"), "skill:skill://x/SKILL.md")] == [
         "tool",
         "interface",

@@ -85,7 +85,7 @@ def test_a_change_in_any_field_is_a_change_of_the_tool(field: str) -> None:
     ],
 )
 @pytest.mark.parametrize("place", ["description", "title", "inputSchema", "_meta"])
-def test_poison_is_flagged_wherever_it_sits(text: str, kind: FlagKind, place: str) -> None:
+def test_poisoned_text_is_flagged_in_every_field(text: str, kind: FlagKind, place: str) -> None:
     tool = copy.deepcopy(TOOL)
     if place == "inputSchema":
         tool["inputSchema"]["properties"]["path"]["description"] = text
@@ -96,15 +96,15 @@ def test_poison_is_flagged_wherever_it_sits(text: str, kind: FlagKind, place: st
     assert kind in {flag.kind for flag in suspicions(tool, ["mail", "mail__send_all", "db"])}
 
 
-def test_poison_is_flagged_in_the_names_of_properties() -> None:
+def test_poisoned_text_is_flagged_in_property_names() -> None:
     assert suspicions({"inputSchema": {"properties": {"pa\u200bth": {}}}})[0].kind is FlagKind.ZERO_WIDTH
 
 
-def test_an_honest_definition_has_no_flags() -> None:
+def test_an_ordinary_definition_has_no_flags() -> None:
     assert suspicions({**TOOL, "description": "Größe, 日本語 and emoji 😀\n\tare fine"}, ["mail", "db"]) == ()
 
 
-def test_a_long_name_and_a_long_whole_are_flagged() -> None:
+def test_a_long_name_and_a_long_definition_are_flagged() -> None:
     assert suspicions({"name": "n" * 200})[0].kind is FlagKind.TOO_LONG
     many = {"name": "x", "_meta": {str(number): "y" * 8_000 for number in range(20)}}
     assert [flag.path for flag in suspicions(many)] == [""]
@@ -123,7 +123,7 @@ def test_a_definition_without_canonical_bytes_is_pinned_all_the_same() -> None:
     assert seen.flags[0].kind is FlagKind.AMBIGUOUS
 
 
-def test_a_very_deep_definition_is_compared_without_harm() -> None:
+def test_a_very_deep_definition_is_compared() -> None:
     def nested(end: str) -> dict[str, Any]:
         value: Any = end
         for _ in range(300):
@@ -135,7 +135,7 @@ def test_a_very_deep_definition_is_compared_without_harm() -> None:
     assert len(seen.changes.changes) == 1
 
 
-def test_deceiving_characters_are_named_once() -> None:
+def test_deceptive_characters_are_reported_once() -> None:
     assert deceptive_characters("plain\x1b") == ()
     assert deceptive_characters("ä\u200b\u200b") == ("U+200B ZERO WIDTH SPACE",)
     assert character_flag("\ufe0f") is None
@@ -152,7 +152,7 @@ DEFINITION = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["name", "description", "inputSchema", "mail", "a\u200b"]), DEFINITION))
-def test_look_at_whole_definition_misses_no_flag_of_its_texts(tool: dict[str, Any]) -> None:
+def test_quick_check_of_a_whole_definition_misses_no_flag_of_its_texts(tool: dict[str, Any]) -> None:
     references = _names_by_first_word(("mail", "mail__send_all"))
     if _json_if_plain(tool, references):
         assert _flags_of_texts(tool, references) == []
@@ -195,7 +195,7 @@ def test_names_with_the_same_first_word_are_tried_the_longest_first() -> None:
     assert _find_name("use my-filesystem here", names) is None
 
 
-def test_a_name_that_begins_with_no_word_is_not_looked_for() -> None:
+def test_a_name_that_does_not_begin_with_a_word_is_not_searched() -> None:
     assert _names_by_first_word(("--mail",)) == {}
 
 

@@ -34,7 +34,7 @@ PAY = {
 }
 
 
-def test_what_fits_has_no_violations() -> None:
+def test_a_valid_value_has_no_violations() -> None:
     assert SchemaCheck.compile(PAY).violations({"amount": 5, "to": {"a/b": "x"}, "code": "xx"}) == ()
 
 
@@ -53,12 +53,12 @@ def test_a_violation_names_place_and_reason_but_not_the_value(value: Any, violat
     assert SchemaCheck.compile(PAY).violations(value) == (violation,)
 
 
-def test_only_the_first_is_told() -> None:
+def test_only_the_first_violation_is_reported() -> None:
     check = SchemaCheck.compile({"type": "array", "items": {"type": "string"}})
     assert check.violations(["a", 1, 2]) == (Violation("/1", 'the value is not of type "string"'),)
 
 
-def test_errors_say_whose_fault_it_is_and_whether_anything_ran() -> None:
+def test_errors_state_who_caused_them_and_executed() -> None:
     violations = (Violation("", "x"), Violation("/a", "y"))
     arguments, output = InvalidArguments("files__pay", violations), InvalidOutput("files__pay", violations)
     assert "files__pay do not match the schema: the whole value: x; /a: y." in arguments.message
@@ -108,7 +108,7 @@ def bomb(levels: int) -> dict[str, Any]:
         ({"dependentSchemas": {"a": {"$ref": "#"}}}, "without end"),
     ],
 )
-def test_a_schema_that_cannot_be_used_is_told_so_at_once(schema: Any, problem: str) -> None:
+def test_an_unusable_schema_is_reported_at_once(schema: Any, problem: str) -> None:
     with pytest.raises(UnusableSchema, match=problem):
         SchemaCheck.compile(schema)
 
@@ -124,7 +124,7 @@ def test_a_schema_that_cannot_be_used_is_told_so_at_once(schema: Any, problem: s
         {"maximum": 10**40},
     ],
 )
-def test_schemas_may_refer_to_themselves_in_good_measure(schema: Any) -> None:
+def test_recursive_schemas_are_accepted_within_limits(schema: Any) -> None:
     assert SchemaCheck.compile(schema).violations({}) == ()
 
 
@@ -154,7 +154,7 @@ def test_a_schema_that_doubles_with_each_level_is_refused_for_deep_values_only(s
         check.violations(deep(60))
 
 
-def test_a_schema_that_goes_along_with_its_value_is_fine_however_deep() -> None:
+def test_a_schema_that_recurses_with_its_value_is_accepted_at_any_depth() -> None:
     check = SchemaCheck.compile(TREE)
     assert check.violations(deep(60, "left")) == ()
     assert check.violations({"all": [{"all": [{}]}]}) == ()
@@ -204,13 +204,13 @@ def test_a_reference_to_nothing_is_an_invalid_schema(target: str) -> None:
         ),
     ],
 )
-def test_the_first_fault_is_found_without_looking_into_alternatives(
+def test_the_first_violation_is_found_without_trying_alternatives(
     schema: Any, value: Any, violation: Violation
 ) -> None:
     assert SchemaCheck.compile(schema).violations(value) == (violation,)
 
 
-def test_a_fault_that_is_far_away_is_reported_without_its_place() -> None:
+def test_a_distant_violation_is_reported_without_its_place() -> None:
     check = SchemaCheck.compile({"items": {"anyOf": [{"type": "string"}, {"type": "null"}]}})
     value = ["x"] * 2_000 + [5]
     assert len(json.dumps(value)) < MAX_EXPLAINED
@@ -266,7 +266,7 @@ HOSTILE: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("which", HOSTILE)
-def test_no_schema_and_no_value_hold_the_loop_up(which: str) -> None:
+def test_no_schema_and_value_block_the_event_loop(which: str) -> None:
     schema, values = HOSTILE[which]
     assert least_cpu(lambda: SchemaCheck.compile(schema)) < PAUSE_S
     check = SchemaCheck.compile(schema)
@@ -294,7 +294,7 @@ COSTLY = {
 
 
 @pytest.mark.parametrize("which", COSTLY)
-def test_making_a_schema_ready_does_not_hold_the_loop_up(which: str) -> None:
+def test_compiling_a_schema_does_not_block_the_event_loop(which: str) -> None:
     def step() -> None:
         with suppress(UnusableSchema):
             SchemaCheck.compile(COSTLY[which])
@@ -302,7 +302,7 @@ def test_making_a_schema_ready_does_not_hold_the_loop_up(which: str) -> None:
     assert least_cpu(step) < PAUSE_S
 
 
-def test_large_honest_output_is_still_checked() -> None:
+def test_large_ordinary_output_is_checked() -> None:
     row = {
         "type": "object",
         "properties": {f"c{n}": {"type": "integer"} for n in range(20)},
@@ -337,19 +337,19 @@ def test_a_value_of_many_parts_counts_as_deeply_nested() -> None:
         check.violations([0] * 500_000)
 
 
-def test_a_part_that_is_not_there_fits_nothing() -> None:
+def test_a_missing_part_is_invalid() -> None:
     check = SchemaCheck.compile(PAY)
     assert check.fits("#", {"amount": 1})
     assert check.fits("#/properties/amount", 5)
     assert not check.fits("#/properties/nothing", 5)
 
 
-def test_a_fault_that_is_too_far_away_is_told_without_its_place() -> None:
+def test_a_violation_that_takes_too_long_to_locate_is_reported_without_its_place() -> None:
     check = SchemaCheck.compile({"items": {"type": "integer"}})
     assert check.violations([*range(4000), "x"]) == (Violation("", UNKNOWN_PLACE),)
 
 
-def test_too_much_that_applies_to_one_place_is_refused_before_it_is_counted_out() -> None:
+def test_too_many_subschemas_for_one_value_are_refused_early() -> None:
     parts: list[Any] = [{"additionalProperties": {"allOf": [{}] * 99}} for _ in range(120)]
     with pytest.raises(TooMuchWork):
         SchemaWork({"allOf": parts}).heaviest(MAX_DEPTH)

@@ -50,7 +50,7 @@ def test_the_right_tool_comes_first(query: str, first: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "   ", "zzzzqqqq", "?!", "zq", "zqx"])
-def test_nothing_is_found_where_nothing_fits(query: str) -> None:
+def test_a_query_without_match_finds_nothing(query: str) -> None:
     assert INDEX.search(query) == []
 
 
@@ -82,7 +82,7 @@ def test_a_word_in_most_tools_only_weighs_what_rarer_words_found(monkeypatch: py
     assert len(index.search("get")) >= 3
 
 
-def test_remembered_words_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_REMEMBERED_WORDS", 1)
     index = SearchIndex.build(CATALOG)
     index.search("file branch order")
@@ -101,7 +101,7 @@ def test_remembered_words_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         ("as", ["as"]),
     ],
 )
-def test_words_are_cut_where_people_see_them(text: str, words: list[str]) -> None:
+def test_words_are_split_at_case_and_punctuation(text: str, words: list[str]) -> None:
     search._stem.cache_clear()
     assert words_of(text) == words
 

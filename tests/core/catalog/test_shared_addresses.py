@@ -35,7 +35,7 @@ def test_a_named_address_is_read_back_exactly(server: str, uri: str) -> None:
 
 
 @given(URIS)
-def test_an_own_address_is_left_alone_by_servers_that_were_not_named(uri: str) -> None:
+def test_an_address_is_unchanged_for_servers_that_were_not_named(uri: str) -> None:
     found = read_named(uri)
     if found is None:
         assert own_address("s", uri) == uri
@@ -49,7 +49,7 @@ def test_skills_keep_their_name_and_file_behind_the_server() -> None:
 
 
 @pytest.mark.parametrize("uri", ["ui:clock", "ui://", "clock", "", "1ui://x"])
-def test_what_has_no_hierarchy_cannot_be_named(uri: str) -> None:
+def test_an_address_without_hierarchy_cannot_be_rewritten(uri: str) -> None:
     assert not can_be_named(uri)
     assert Claims({"a": [uri], "b": [uri]}, {}).renamed() == frozenset()
 
@@ -62,14 +62,14 @@ def test_an_address_of_two_servers_is_named_for_both() -> None:
     assert Claims({"a": ["ui://x"], "b": ["ui://x"]}, {}).renamed() == {Address("a", "ui://x"), Address("b", "ui://x")}
 
 
-def test_who_was_given_an_address_keeps_it() -> None:
+def test_a_server_keeps_an_address_that_was_handed_out() -> None:
     used = {"a": ["ui://x"], "b": ["ui://x"]}
     assert Claims(used, {"ui://x": "a"}).renamed() == {Address("b", "ui://x")}
     assert Claims({"b": ["ui://x"]}, {"ui://x": "a"}).renamed() == {Address("b", "ui://x")}
     assert Claims({"b": ["ui://x"]}, {"ui://x": "b"}).renamed() == frozenset()
 
 
-def test_addresses_of_the_gateway_and_named_ones_are_nobodys() -> None:
+def test_addresses_of_the_gateway_and_rewritten_ones_belong_to_no_server() -> None:
     evil = {"evil": ["ui://taskgate/task-card.html", "ui://a.taskgate/x"]}
     assert {address.uri for address in Claims(evil, {"ui://a.taskgate/x": "evil"}).renamed()} == set(evil["evil"])
     assert read_named(named_address("evil", "ui://a.taskgate/x")) == Address("evil", "ui://a.taskgate/x")

@@ -46,7 +46,7 @@ def test_the_setting_the_caller_and_the_tool_decide(
 
 
 @pytest.mark.parametrize("audience", [HOST, STATELESS])
-def test_a_tool_of_ours_declares_its_interface_and_whom_it_is_for(audience: Audience) -> None:
+def test_an_own_tool_declares_its_interface_and_visibility(audience: Audience) -> None:
     face = ToolFace(cast("OwnToolName", "show"), "Shows.")
     assert "_meta" not in json.loads(face.rendered(audience))
     assert ui_addresses(json.loads(face.rendered(audience, interface=CARD_URI))) == (CARD_URI,)

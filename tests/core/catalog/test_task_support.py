@@ -98,7 +98,7 @@ def test_dual_shows_optional_for_all_that_is_listed(action: Action) -> None:
 
 
 @pytest.mark.parametrize("action", [FORWARD, APPROVE, POLICY])
-def test_force_required_makes_a_tool_required_in_strict_whatever_the_rules_say(action: Action) -> None:
+def test_force_required_makes_a_tool_required_in_strict_regardless_of_rules(action: Action) -> None:
     """Annotation: force_required override."""
     assert shown_support(AnnotationMode.STRICT, action, upstream_tasks=False, forced=True) is REQUIRED
     assert shown_support(AnnotationMode.STRICT, DENY, upstream_tasks=True, forced=True) is FORBIDDEN
@@ -143,13 +143,13 @@ def test_a_task_is_forbidden_only_in_strict(
         ({"execution": "x", "annotations": None}, None),
     ],
 )
-def test_the_upstreams_own_word_is_read_from_execution_first(
+def test_task_support_of_the_upstream_is_read_from_execution_first(
     tool: dict[str, Any], expected: TaskSupport | None
 ) -> None:
     assert upstream_support(tool) is expected
 
 
-def test_annotating_keeps_every_other_field_and_leaves_the_original_alone() -> None:
+def test_annotating_keeps_every_other_field_and_does_not_change_the_original() -> None:
     tool = {"name": "x", "annotations": {"title": "X", "taskSupport": "optional"}, "execution": {"v": 1}, "vendor": [1]}
     made = annotated(tool, REQUIRED)
     assert made == {
@@ -198,7 +198,7 @@ def test_capabilities_are_read_in_either_spelling(capabilities: dict[str, Any], 
         (None, DENY, False, False, "Tool annotation: t -> not listed (yaml_action=deny)"),
     ],
 )
-def test_the_log_line_says_what_and_why(
+def test_the_log_line_contains_annotation_and_reason(
     shown: TaskSupport | None, action: Action, upstream_tasks: bool, forced: bool, line: str
 ) -> None:
     assert annotation_line("t", shown, action, upstream_tasks=upstream_tasks, forced=forced) == line

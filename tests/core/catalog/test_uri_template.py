@@ -35,7 +35,7 @@ def test_a_template_matches_what_its_expression_would(pieces: list[str], uri: st
             assert list(UriTemplate(template).values_in(name, [uri])) == ([value] if value is not None else [])
 
 
-def test_a_variable_that_is_not_there_has_no_value() -> None:
+def test_an_unknown_variable_has_no_value() -> None:
     assert UriTemplate("note:{x}").value_of("y", PreparedUri("note:1")) is None
     assert list(UriTemplate("note:{x}").values_in("y", ["note:1"])) == []
     assert list(UriTemplate("note:{x:3}/{y*}").values_in("y", ["note:1/2"])) == ["2"]
@@ -54,7 +54,7 @@ def crowd() -> list[tuple[UriTemplate, int]]:
         return [(UriTemplate("x://" + "{a}-" * 900 + f"{number}{{b}}"), number) for number in range(300)]
 
 
-def test_no_template_and_no_uri_can_hold_anything_up() -> None:
+def test_no_template_and_uri_block_the_event_loop() -> None:
     nine = UriTemplate("x://" + "{a}" * 9 + "!")
     many = UriTemplate("x://" + "{a}-" * 1000 + "!")
     mixed = UriTemplate("x://" + "{a}{+b}-/" * 400 + "!")
@@ -68,7 +68,7 @@ def test_no_template_and_no_uri_can_hold_anything_up() -> None:
     assert not UriTemplate("{+a}" * MAX_TEMPLATE).matches(PreparedUri("x"))
 
 
-def test_what_would_take_too_long_is_not_looked_through() -> None:
+def test_a_match_that_would_take_too_long_is_not_tried() -> None:
     two = UriTemplate("x://{a}-{b}!")
     long = "x://" + "a" * 8000 + "-b!"
     assert list(two.values_in("b", ["x://c-d!", "x://without!", "x://e-f!"])) == ["d", "f"]
@@ -79,7 +79,7 @@ def test_what_would_take_too_long_is_not_looked_through() -> None:
     assert first_matching([(UriTemplate("x://{+all}"), 300), *crowd()], "x://a") == 300
 
 
-def test_a_variable_alone_does_not_reach_across_segments() -> None:
+def test_a_plain_variable_does_not_match_across_segments() -> None:
     uris = ["file:///a", "file:///a/b", "note:a"]
     assert list(UriTemplate("file:///{name}").values_in("name", uris)) == ["a"]
     assert list(UriTemplate("file:///{+name}").values_in("name", uris)) == ["a", "a/b"]

@@ -41,12 +41,12 @@ def props(**properties: Any) -> dict[str, Any]:
         (5, ()),
     ],
 )
-def test_a_schema_suggests_what_it_names(part: Any, values: tuple[str, ...]) -> None:
+def test_values_of_a_schema_are_suggested(part: Any, values: tuple[str, ...]) -> None:
     schema = {**props(arg=part), "$defs": {"a/b": {"enum": ["r"]}, "loop": {"const": "l", "$ref": "#/$defs/loop"}}}
     assert values_from_schema(schema, "arg") == values
 
 
-def test_a_dotted_name_reaches_into_objects_and_a_dot_in_a_name_is_respected() -> None:
+def test_a_dotted_name_selects_a_nested_property_unless_a_property_has_that_name() -> None:
     schema = props(**{"deep": props(kind={"enum": ["k"]}), "a.b": {"enum": ["dotted"]}})
     assert values_from_schema(schema, "deep.kind") == ("k",)
     assert values_from_schema(schema, "a.b") == ("dotted",)
@@ -55,7 +55,7 @@ def test_a_dotted_name_reaches_into_objects_and_a_dot_in_a_name_is_respected() -
     assert values_from_schema({"properties": 5}, "x") == ()
 
 
-def test_a_schema_bomb_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schema_bomb_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb: dict[str, Any] = {"const": "x"}
     bomb["anyOf"] = [bomb] * 10
     assert values_from_schema(props(a=bomb), "a") == ("x",)
@@ -82,7 +82,7 @@ INDEX = CandidateIndex.build(["alpha", "Alpine", "beta", "gamma-alpha", "reposit
         ("", ("alpha", "Alpine", "beta", "gamma-alpha", "release", "repository")),
     ],
 )
-def test_beginnings_come_before_insides_before_near_misses(typed: str, values: tuple[str, ...]) -> None:
+def test_prefix_matches_come_before_substrings_before_fuzzy_matches(typed: str, values: tuple[str, ...]) -> None:
     assert complete(INDEX, typed) == Completion(values, len(values), False)
 
 
@@ -113,7 +113,7 @@ def test_at_most_a_hundred_are_given_and_the_rest_is_counted() -> None:
     }
 
 
-def test_looking_inside_stops_when_there_are_more_than_enough() -> None:
+def test_substring_search_stops_when_there_are_enough_matches() -> None:
     many = CandidateIndex.build(f"{i:04}-inside" for i in range(3000))
     assert len(many.matches("inside", enough=10)) == 100
 
@@ -212,7 +212,7 @@ SECRETS = [
 
 
 @pytest.mark.parametrize(("argument", "value"), SECRETS)
-def test_what_looks_like_a_secret_is_never_learned(argument: str, value: str) -> None:
+def test_values_that_look_like_secrets_are_never_learned(argument: str, value: str) -> None:
     assert looks_secret(argument, value)
     remembered = UsageMemory()
     remembered.learn("ann", "files", "read", {argument: value, "mode": "text"}, 1.0)
@@ -239,5 +239,5 @@ def test_ordinary_values_are_learned(argument: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["", " ", "a\nb", "x" * 257])
-def test_what_no_one_would_pick_is_not_learned(value: str) -> None:
+def test_useless_values_are_not_learned(value: str) -> None:
     assert not worth_learning("path", value)

@@ -14,13 +14,13 @@ RESERVED = range(-32099, -32019)
 
 
 @pytest.mark.parametrize(("error_type", "code"), CODES.items())
-def test_the_stateless_wire_keeps_reserved_numbers_for_their_meaning(error_type: str, code: object) -> None:
+def test_stateless_errors_use_reserved_codes_for_their_meaning_only(error_type: str, code: object) -> None:
     number = code_of(error_type).stateless
     allowed = {"header_mismatch": -32020, "missing_capability": -32021, "unsupported_version": -32022}
     assert number not in RESERVED or allowed.get(error_type) == number
 
 
-def test_an_error_object_says_what_happened_and_whether_it_was_executed() -> None:
+def test_an_error_object_contains_error_type_and_executed() -> None:
     problem = UpstreamError("upstream_timeout", "too long", executed=Executed.MAYBE, gate="g", data={"tool": "t"})
     stateful = json.loads(error_object(problem, Generation.STATEFUL, "c1", Executed.MAYBE))
     assert stateful["code"] == -32001
@@ -55,5 +55,5 @@ def test_only_kinds_that_had_an_older_number_carry_one() -> None:
         assert ("legacy_code" in data) == (kind in with_one)
 
 
-def test_each_generation_knows_the_other() -> None:
+def test_each_generation_names_the_other() -> None:
     assert [generation.other for generation in Generation] == list(reversed(Generation))

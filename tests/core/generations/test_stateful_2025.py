@@ -20,7 +20,7 @@ from taskgate.core.generations.stateful import declares_tasks, read_initialize, 
         ("2099-01-01", False, "2025-11-25"),
     ],
 )
-def test_the_asked_revision_is_taken_if_we_speak_it(asked: str, old_stdio: bool, agreed: str) -> None:
+def test_the_requested_revision_is_used_if_supported(asked: str, old_stdio: bool, agreed: str) -> None:
     opening = read_initialize(
         {"protocolVersion": asked, "capabilities": {"x": {}}, "clientInfo": {"name": "n"}}, old_stdio
     )
@@ -33,7 +33,7 @@ def test_missing_parts_become_empty() -> None:
 
 
 @pytest.mark.parametrize("params", [None, {}, {"protocolVersion": 1}])
-def test_an_opening_without_a_revision_is_refused(params: Any) -> None:
+def test_a_handshake_without_a_revision_is_refused(params: Any) -> None:
     with pytest.raises(CallerError):
         read_initialize(params)
 

@@ -65,7 +65,9 @@ def test_only_an_empty_settings_object_declares_tasks(settings: Any, wants: bool
         ({VERSION: "2031-01-01", CAPABILITIES: {}}, b"2026-07-28", "header_mismatch"),
     ],
 )
-def test_a_broken_envelope_is_refused_by_its_kind(meta: dict[str, Any], header: bytes | None, error_type: str) -> None:
+def test_an_invalid_envelope_is_refused_with_its_error_type(
+    meta: dict[str, Any], header: bytes | None, error_type: str
+) -> None:
     with pytest.raises(CallerError) as refused:
         read_envelope({"_meta": meta}, header)
     assert refused.value.error_type == error_type
@@ -82,7 +84,7 @@ def test_a_broken_envelope_is_refused_by_its_kind(meta: dict[str, Any], header: 
         ("tools/call", None, None),
     ],
 )
-def test_the_name_header_says_what_is_called(method: str, params: Any, name: str | None) -> None:
+def test_the_name_header_contains_the_called_name(method: str, params: Any, name: str | None) -> None:
     assert name_header(method, params) == name
 
 
@@ -112,7 +114,7 @@ def test_a_padded_or_encoded_header_is_read_and_one_that_is_not_ascii_is_a_misma
         check_headers("tools/call", {"name": "\xff"}, "2026-07-28", {**HEADERS, b"mcp-name": b"\xff"})
 
 
-def test_an_envelope_is_stamped_and_taken_off_again() -> None:
+def test_an_envelope_is_added_and_removed() -> None:
     members = wire.members_of(b'{"name":"t","_meta":{"vendor/x":  1}}')
     stamped = add_envelope(members, Raw(b"{}"), Raw(b'{"name":"c"}'), "debug")
     meta = json.loads(wire.join(stamped))["_meta"]
@@ -134,7 +136,7 @@ def test_results_are_marked_complete_once() -> None:
     assert nested == {"resultType": "complete", "a": {"resultType": "x"}}
 
 
-def test_our_lists_are_private_and_say_how_long_they_hold() -> None:
+def test_our_lists_are_private_and_have_a_ttl() -> None:
     assert json.loads(cached_privately(b'{"tools":[],"cacheScope":"public"}')) == {
         "tools": [],
         "cacheScope": "private",
@@ -143,13 +145,13 @@ def test_our_lists_are_private_and_say_how_long_they_hold() -> None:
     }
 
 
-def test_a_stateless_result_loses_what_stateful_callers_do_not_know() -> None:
+def test_fields_unknown_to_stateful_callers_are_removed_from_results() -> None:
     body = b'{"resultType":"complete","ttlMs":5,"cacheScope":"public","contents":[]}'
     assert json.loads(strip_result(body, "resources/read")) == {"contents": []}
     assert "ttlMs" in json.loads(strip_result(body, "tools/call"))
 
 
-def test_the_stamp_of_a_stateless_server_is_taken_off_and_nothing_else() -> None:
+def test_only_the_envelope_of_a_stateless_server_is_removed() -> None:
     add_envelope = {"io.modelcontextprotocol/serverInfo": {"name": "inner", "version": "1"}}
     assert json.loads(strip_result(wire.encode({"content": [], "_meta": add_envelope}), "tools/call")) == {
         "content": []
@@ -177,7 +179,7 @@ def test_a_missing_capability_names_what_is_required() -> None:
         ([{"type": "x"}], [{"type": "x"}]),
     ],
 )
-def test_structured_content_that_is_no_object_is_told_to_stateful_callers_in_a_text(content: Any, shown: Any) -> None:
+def test_structured_content_that_is_no_object_becomes_text_for_stateful_callers(content: Any, shown: Any) -> None:
     result = {"structuredContent": [1, 2], **({} if content is None else {"content": content})}
     stripped = json.loads(strip_result(json.dumps(result).encode(), "tools/call"))
     assert stripped == {"content": shown}

@@ -25,7 +25,7 @@ def made(arguments: Any, **more: Any) -> Card:
     return card(voted.approval, TWO, arguments, compile_redaction(["token"]), **more)
 
 
-def test_the_card_holds_who_what_why_and_how_long() -> None:
+def test_the_card_contains_caller_tool_reason_and_deadline() -> None:
     shown = made({"amount": 5, "token": "t0p"}, url="https://gate.test/approvals/ap_1")
     assert (shown.server, shown.tool, shown.requester, shown.rule) == ("reports", "pay_now", "agent", "rules[2] pay_*")
     assert (shown.approvals_given, shown.approvals_needed, shown.expires_at_ms) == (1, 2, 601_000)
@@ -40,7 +40,7 @@ def test_the_card_shows_what_differs_from_the_last_approved_call() -> None:
     assert [(change.path, change.hidden) for change in changes.changes] == [("amount", False), ("token", True)]
 
 
-def test_characters_that_deceive_are_made_visible_and_listed() -> None:
+def test_deceptive_characters_are_made_visible_and_listed() -> None:
     shown = made({"to": "ann\u202egnp.exe\u200b", "tag": "\U000e0041"})
     assert "\u202e" not in shown.arguments
     assert "\\u202e" in shown.arguments
@@ -73,13 +73,13 @@ def test_card_has_the_plan_of_the_approval() -> None:
     assert card(approval, TWO, {"code": ""}, compile_redaction([]), runs_script=True).plan == plan
 
 
-def test_a_cut_says_how_much_is_missing() -> None:
+def test_a_truncated_value_states_how_much_is_missing() -> None:
     assert excerpt("abc", 3).left_out == 0
     assert (excerpt("abcdef", 4).text, excerpt("abcdef", 4).left_out) == ("abcd", 2)
 
 
 @given(st.dictionaries(st.text(), st.text() | st.integers() | st.none()))
-def test_what_is_shown_is_the_same_value_to_a_program(value: dict[str, Any]) -> None:
+def test_the_shown_text_parses_to_the_same_value(value: dict[str, Any]) -> None:
     text = show_json(value)
     assert json.loads(text) == value
     assert all(character == "\n" or character.isprintable() for character in text)

@@ -74,7 +74,7 @@ def test_an_approval_opens_with_the_earlier_deadline() -> None:
     )
 
 
-def test_one_yes_approves_and_records_who_when_and_why() -> None:
+def test_one_approval_is_recorded_with_approver_time_and_reason() -> None:
     outcome = apply(opened(), WORKFLOW, yes(ANN))
     assert isinstance(outcome, Changed)
     assert outcome.ended
@@ -83,7 +83,7 @@ def test_one_yes_approves_and_records_who_when_and_why() -> None:
     assert (done.votes[0].approver, done.votes[0].channel, done.error_type) == ("ann", "inbox", "")
 
 
-def test_a_denial_ends_it_with_its_reason() -> None:
+def test_a_denial_ends_an_approval_with_its_reason() -> None:
     done = after(opened(), no(ANN))
     assert (done.state, done.reason, done.error_type) == (State.DENIED, "not today", "approval_rejected")
 
@@ -96,7 +96,7 @@ def test_two_of_many_needs_two_different_people() -> None:
     assert after(first.approval, yes(BOB), workflow=TWO).state is State.APPROVED
 
 
-def test_one_denial_outweighs_an_approval_even_ones_own() -> None:
+def test_one_denial_overrides_an_approval_even_of_the_same_person() -> None:
     assert after(opened(TWO), yes(ANN), no(BOB), workflow=TWO).state is State.DENIED
     assert after(opened(TWO), yes(ANN), no(ANN), workflow=TWO).state is State.DENIED
 
@@ -118,7 +118,7 @@ def test_one_denial_outweighs_an_approval_even_ones_own() -> None:
         (replace(WORKFLOW, approvers=("role:finance",)), ANN, Refusal.NOT_AN_APPROVER),
     ],
 )
-def test_who_may_decide(workflow: Workflow, who: Approver, refusal: Refusal | None) -> None:
+def test_only_permitted_approvers_may_decide(workflow: Workflow, who: Approver, refusal: Refusal | None) -> None:
     assert may_decide(workflow, BINDING, who) is refusal
     outcome = apply(opened(), workflow, yes(who))
     assert (outcome.why if isinstance(outcome, DecisionRefused) else None) is refusal
@@ -128,7 +128,7 @@ def test_the_operator_may_not_approve_the_operators_own_call() -> None:
     assert may_decide(WORKFLOW, replace(BINDING, principal="operator"), OPERATOR) is Refusal.OWN_CALL
 
 
-def test_silence_means_deny() -> None:
+def test_an_unanswered_approval_is_denied() -> None:
     outcome = apply(opened(), WORKFLOW, TimePassed(2_000))
     assert isinstance(outcome, Changed)
     assert outcome.ended
@@ -136,7 +136,7 @@ def test_silence_means_deny() -> None:
     assert apply(opened(), WORKFLOW, TimePassed(1_999)) == DecisionRefused(Refusal.NOT_DUE, opened())
 
 
-def test_silence_approves_only_where_the_workflow_says_so() -> None:
+def test_a_timeout_approves_only_if_the_workflow_allows_it() -> None:
     unsafe = replace(WORKFLOW, on_timeout=OnTimeout.APPROVE)
     done = after(opened(), TimePassed(2_500), workflow=unsafe)
     assert (done.state, done.decided_at_ms, done.votes) == (State.APPROVED, 2_000, ())
@@ -152,14 +152,14 @@ def test_a_late_vote_is_refused_and_leaves_the_expiry_behind() -> None:
     assert stranger.why is Refusal.NOT_AN_APPROVER
 
 
-def test_a_decision_goes_stale() -> None:
+def test_an_unused_decision_expires() -> None:
     approved = after(opened(), yes(ANN))
     outcome = apply(approved, WORKFLOW, CallDispatched(6_100))
     assert isinstance(outcome, DecisionRefused)
     assert (outcome.why, outcome.approval.state) == (Refusal.EXPIRED, State.EXPIRED)
 
 
-def test_an_approval_is_spent_by_one_dispatch() -> None:
+def test_an_approval_is_used_by_one_dispatch() -> None:
     approved = after(opened(), yes(ANN))
     used = apply(approved, WORKFLOW, CallDispatched(1_200))
     assert isinstance(used, Changed)
@@ -205,7 +205,7 @@ LEGAL = {
 
 
 @given(st.lists(happenings, max_size=200), st.sampled_from([WORKFLOW, TWO]))
-def test_any_order_of_happenings_gives_one_winner(story: list[ApprovalEvent], workflow: Workflow) -> None:
+def test_any_order_of_events_has_one_outcome(story: list[ApprovalEvent], workflow: Workflow) -> None:
     current = opened(workflow)
     winners = dispatches = 0
     for happening in story:
@@ -245,11 +245,11 @@ def present(**changes: object) -> CallAtDispatch:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def test_an_unchanged_world_clears_the_call() -> None:
+def test_an_unchanged_state_permits_the_call() -> None:
     assert recheck(APPROVED, present()) == Cleared()
 
 
-def test_a_reloaded_policy_that_still_asks_the_same_people_or_nobody_clears_the_call() -> None:
+def test_a_reloaded_policy_with_the_same_or_no_approvers_permits_the_call() -> None:
     assert recheck(APPROVED, present(policy_revision="r2")) == Cleared()
     assert recheck(APPROVED, present(policy_revision="r2", decision=Forward("defaults"))) == Cleared()
 
@@ -271,9 +271,7 @@ def test_a_reloaded_policy_that_still_asks_the_same_people_or_nobody_clears_the_
         ({"now_ms": 9_999}, "approval_expired", "expired"),
     ],
 )
-def test_anything_that_changed_stops_the_call_with_a_clear_reason(
-    changes: dict[str, object], error_type: str, words: str
-) -> None:
+def test_any_change_stops_the_call_with_its_reason(changes: dict[str, object], error_type: str, words: str) -> None:
     stopped = recheck(APPROVED, present(**changes))
     assert isinstance(stopped, Stopped)
     assert stopped.error_type == error_type
@@ -296,7 +294,7 @@ def test_what_is_not_approved_is_never_sent(approval: Approval, error_type: str)
     assert stopped.error_type == error_type
 
 
-def test_approval_by_silence_holds_only_while_the_workflow_still_says_so() -> None:
+def test_approval_by_timeout_is_valid_only_while_the_workflow_allows_it() -> None:
     unsafe = replace(WORKFLOW, on_timeout=OnTimeout.APPROVE)
     silent = as_of(opened(), unsafe, 2_100)
     assert recheck(silent, present(workflow=unsafe, now_ms=2_100)) == Cleared()
@@ -364,7 +362,7 @@ def test_a_grant_ends_when_revoked_or_when_its_givers_lose_their_role() -> None:
     assert not covers(grant, replace(WORKFLOW, name="money"), BINDING, PEOPLE, 1_300)
 
 
-def test_no_grant_comes_from_what_nobody_approved() -> None:
+def test_no_grant_is_made_without_an_approval_by_a_person() -> None:
     with pytest.raises(GrantRefused, match="only an approved"):
         grant_from(opened(), "gr_1", 1_200)
     with pytest.raises(GrantRefused, match="that long"):
@@ -385,7 +383,9 @@ def test_no_grant_comes_from_what_nobody_approved() -> None:
         (Approver("boss", frozenset({"operator"})), False, True, False),
     ],
 )
-def test_who_is_a_second_person(who: Approver, own: bool, of_another: bool, anonymous: bool) -> None:
+def test_two_names_of_one_person_are_not_two_people(
+    who: Approver, own: bool, of_another: bool, anonymous: bool
+) -> None:
     found = [who.is_second_person(requester) for requester in (who.id, "agent", "anonymous")]
     assert found == [own, of_another, anonymous]
 

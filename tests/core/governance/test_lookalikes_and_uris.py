@@ -81,7 +81,7 @@ def test_what_a_rule_says_of_the_exact_name_is_never_loosened() -> None:
     assert isinstance(decide_unlisted(loose, TOOL, "files", "DROP_A"), Forward)
 
 
-def test_quarantined_and_withheld_names_lend_their_looks_to_nobody() -> None:
+def test_quarantined_and_withheld_names_cause_no_lookalike_denials() -> None:
     held = {("files", "charge"), ("other", "read")}
     assert isinstance(decide_unlisted(gates(), TOOL, "files", "charge", quarantined=held), Denied)
     assert isinstance(decide_unlisted(gates(), TOOL, "files", "Charge", quarantined=held), Denied)
@@ -90,7 +90,7 @@ def test_quarantined_and_withheld_names_lend_their_looks_to_nobody() -> None:
     assert isinstance(decide_unlisted(gates(), PROMPT, "files", "secret_prompt", withheld=withheld), Denied)
 
 
-def test_every_list_that_denies_is_asked_for_looks() -> None:
+def test_every_denying_list_covers_lookalikes() -> None:
     exposed = Layers({"files": (expose(ExposeMode.BLOCKLIST, ["wipe"]),)})
     assert isinstance(decide_unlisted(gates(visibility=exposed), TOOL, "files", "WIPE"), Denied)
     record = RegistryRecord("files", denied_tools=PatternSet.of(["wipe"]))
@@ -103,7 +103,7 @@ def test_every_list_that_denies_is_asked_for_looks() -> None:
 
 
 @given(st.text(max_size=40))
-def test_a_skeleton_is_its_own_and_blind_to_case_and_spaces(name: str) -> None:
+def test_a_skeleton_is_idempotent_and_ignores_case_and_spaces(name: str) -> None:
     once = skeleton(name)
     assert skeleton(once) == once
     assert skeleton(f" {name}\u200b ") == once
@@ -163,7 +163,7 @@ def test_hosts_and_default_ports_have_one_form(uri: str) -> None:
 
 
 @pytest.mark.parametrize("uri", ["file:///public/key", "file://server/public/key", "https://intern.example:8443/a"])
-def test_another_resource_stays_another(uri: str) -> None:
+def test_different_resources_have_different_forms(uri: str) -> None:
     assert isinstance(decide_unlisted(gates(), RESOURCE, "files", uri), Forward)
 
 
@@ -191,12 +191,12 @@ def test_another_resource_stays_another(uri: str) -> None:
         (":80", ":80"),
     ],
 )
-def test_an_address_has_one_form(host: str, form: str) -> None:
+def test_an_address_has_one_normal_form(host: str, form: str) -> None:
     assert normal_form(f"http://{host}/a") == f"http://{form}/a"
     assert normal_form(f"http://{form}/a") == f"http://{form}/a"
 
 
-def test_a_file_of_another_host_is_judged_by_its_path_alone_too() -> None:
+def test_a_file_of_another_host_is_checked_by_its_path_too() -> None:
     """Many programs take the path of a file's URI and look at nothing else."""
     only = gates(rules=compile_rules([Rule("resource:file:///secret/*", Action.DENY)]))
     assert isinstance(decide_unlisted(only, RESOURCE, "files", "file://server/secret/key"), Denied)
@@ -209,17 +209,17 @@ def test_a_file_of_another_host_is_judged_by_its_path_alone_too() -> None:
 
 
 @pytest.mark.parametrize("uri", ["http:/intern.example/a", "http:intern.example/a", "HTTPS:///intern.example/a"])
-def test_a_web_address_whose_host_stands_in_the_wrong_place_is_refused(uri: str) -> None:
+def test_a_web_address_with_a_misplaced_host_is_refused(uri: str) -> None:
     assert is_ambiguous(uri)
     assert isinstance(decide_unlisted(gates(), RESOURCE, "web", uri), Denied)
 
 
-def test_unlisted_resources_are_denied_by_their_looks() -> None:
+def test_unlisted_resources_that_look_like_denied_ones_are_denied() -> None:
     assert isinstance(decide_unlisted(gates(), RESOURCE, "files", "file:///Secret/key"), Denied)
     assert isinstance(decide_unlisted(gates(), RESOURCE, "files", "file:///ѕecret/key"), Denied)
 
 
-def test_an_allow_list_cannot_be_left_through_dots() -> None:
+def test_dot_segments_do_not_escape_an_allow_list() -> None:
     only = PatternSet.of(["resource:file:///public/*"])
     for uri in ("file:///public/../secret", "file:///public/%2e%2e/secret", "file:///public/x%3F/../../secret"):
         assert not only.matches("files", uri, RESOURCE)
@@ -229,7 +229,7 @@ def test_an_allow_list_cannot_be_left_through_dots() -> None:
 @pytest.mark.parametrize(
     "uri", ["file:///public/x?/../../secret", "file:///a#/../b", f"file:///{'a' * MAX_URI}", f"file:///%{'25' * 20}41"]
 )
-def test_what_two_programs_read_differently_is_not_judged_but_refused(uri: str) -> None:
+def test_an_ambiguous_uri_is_refused(uri: str) -> None:
     assert is_ambiguous(uri)
     assert isinstance(decide_unlisted(gates(), RESOURCE, "files", uri), Denied)
 
@@ -248,7 +248,7 @@ def test_a_path_without_an_authority_is_resolved_too() -> None:
         st.text(max_size=60), st.from_regex(r"[a-zA-Z]{1,5}:/{0,3}[a-zA-Z0-9./\\%@:?#\[\]]{0,40}", fullmatch=True)
     )
 )
-def test_a_normal_form_is_its_own(uri: str) -> None:
+def test_normalization_is_idempotent(uri: str) -> None:
     if not is_ambiguous(uri):
         assert normal_form(normal_form(uri)) == normal_form(uri)
 
@@ -279,7 +279,7 @@ def test_a_literal_uri_pattern_covers_itself(tail: str) -> None:
         assert Pattern.compile(f"resource:file:///x/{literal}").matches("s", uri, RESOURCE)
 
 
-def test_looking_alike_costs_little_however_long_the_name() -> None:
+def test_lookalike_checks_are_cheap_for_long_names() -> None:
     for name in ("a" + "\u0301\u0327" * 200_000, "x" * 2_000_000, "\u0130" * 200_000, "%25" * 500_000, "/.." * 500_000):
         assert len(skeleton(name)) <= 3 * MAX_NAME
         assert least_cpu(lambda n=name: skeleton(n)) < PAUSE_S  # type: ignore[misc]

@@ -56,7 +56,7 @@ def test_what_is_hidden_is_replaced_and_the_rest_is_kept() -> None:
 
 
 @pytest.mark.parametrize("bad", ["", "a..b", ".a", "[x", "a.[x"])
-def test_a_field_that_cannot_be_meant_is_an_error(bad: str) -> None:
+def test_an_invalid_field_path_is_an_error(bad: str) -> None:
     with pytest.raises(PatternError):
         compile_redaction([bad])
 

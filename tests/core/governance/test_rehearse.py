@@ -53,7 +53,7 @@ def call(name: str = "read", **facts: Any) -> RecordedCall:
         (Rule("write", Action.DENY), Action.FORWARD),
     ],
 )
-def test_rules_that_need_only_the_name_are_told_for_every_call(rule: Rule, after: Action) -> None:
+def test_rules_by_name_are_evaluated_for_every_call(rule: Rule, after: Action) -> None:
     rules = book(rule)
     for recorded in (call(), call(arguments=None), call(hidden=("a",))):
         judged = judge(rules, recorded)
@@ -63,7 +63,7 @@ def test_rules_that_need_only_the_name_are_told_for_every_call(rule: Rule, after
     assert judged.rule == decide(rules.gates, PatternKind.TOOL, "files", "read").rule
 
 
-def test_a_policy_is_asked_with_the_recorded_call() -> None:
+def test_a_policy_is_evaluated_with_the_recorded_call() -> None:
     seen: list[RecordedCall] = []
 
     def ask(_decision: NeedsPolicy, recorded: RecordedCall) -> PolicyAnswer:
@@ -84,13 +84,13 @@ def test_a_policy_is_asked_with_the_recorded_call() -> None:
         ({"hidden": ("token", "a.b")}, "the policy needs its arguments, of which are redacted: token, a.b"),
     ],
 )
-def test_what_was_not_recorded_or_redacted_is_never_guessed(facts: dict[str, Any], why: str) -> None:
+def test_missing_or_redacted_arguments_are_not_guessed(facts: dict[str, Any], why: str) -> None:
     judged = judge(book(Rule("read", Action.POLICY)), call(**facts))
     assert (judged.after, judged.outcome, judged.why, judged.changes) == (None, CANNOT_TELL, why, False)
 
 
 @pytest.mark.parametrize("action", [Action.POLICY, Action.APPROVE])
-def test_arguments_that_cannot_be_judged_are_refused_where_they_matter(action: Action) -> None:
+def test_arguments_that_cannot_be_evaluated_are_refused_if_a_policy_reads_them(action: Action) -> None:
     judged = judge(book(Rule("read", action)), call(arguments=None, ambiguous="twice the same key"))
     assert judged.after is Action.DENY
     assert "twice the same key" in judged.why
@@ -106,7 +106,7 @@ def test_a_scope_that_no_longer_has_it_refuses_it() -> None:
         assert judge(book(), RecordedCall(5, scope=scope, server="files", name=name)).after is after
 
 
-def test_a_server_that_the_session_asked_for_need_not_be_the_scopes_own() -> None:
+def test_a_server_selected_by_the_session_need_not_be_a_default_of_the_scope() -> None:
     rules = book()
     beyond = RecordedCall(5, scope="default", server="other", name="read")
     assert judge(rules, beyond).after is Action.DENY
@@ -118,7 +118,7 @@ def test_a_temporary_scope_is_in_no_configuration() -> None:
     assert judge(book(), call(temporary=True)).after is None
 
 
-def test_an_unlisted_name_is_only_told_where_it_is_refused_anyway() -> None:
+def test_an_unlisted_name_is_reported_only_if_it_is_refused_anyway() -> None:
     assert judge(book(Rule("read", Action.DENY)), call("READ", listed=False)).after is Action.DENY
     assert judge(book(), call("read", listed=False)).after is None
 

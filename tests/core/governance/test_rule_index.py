@@ -44,7 +44,7 @@ def slowly(rules: list[Rule], kind: PatternKind, server: str, name: str) -> str:
 @given(
     _rules(), st.sampled_from(PatternKind), st.sampled_from(["s", "t", "s2"]), st.text(alphabet=_LETTERS, max_size=6)
 )
-def test_the_index_says_what_trying_every_rule_would(
+def test_the_index_gives_the_same_decision_as_trying_every_rule(
     rules: list[Rule], kind: PatternKind, server: str, name: str
 ) -> None:
     compiled = compile_rules(rules)
@@ -100,7 +100,7 @@ def test_a_rule_of_one_server_with_the_pattern_of_another_covers_nothing() -> No
         assert index.match(PatternKind.TOOL, "t", "drop").label == "defaults"
 
 
-def test_more_servers_than_are_remembered_are_judged_alike() -> None:
+def test_decisions_are_the_same_beyond_the_cache_of_servers() -> None:
     rules = [Rule("srv*:drop", Action.DENY), Rule("other:drop", Action.DENY)]
     index = RuleIndex([(Pattern.compile(rule.match), rule.server) for rule in rules], lambda pattern: pattern.name)
     for _ in range(2):
@@ -109,7 +109,7 @@ def test_more_servers_than_are_remembered_are_judged_alike() -> None:
     assert index.first(PatternKind.TOOL, "other", "drop") == 1
 
 
-def test_lookalikes_are_judged_by_the_same_rules_each_time() -> None:
+def test_lookalikes_are_decided_by_the_same_rules_each_time() -> None:
     rules = compile_rules([Rule("drop", Action.DENY)])
     for _ in range(2):
         assert rules.match_lookalike(PatternKind.TOOL, "s", "DROP").action is Action.DENY

@@ -99,7 +99,7 @@ def test_a_decision_carries_what_the_log_and_the_approver_need() -> None:
     assert listed(decide(made, TOOL, "files", "read"))
 
 
-def test_approve_without_a_workflow_asks_the_default_one() -> None:
+def test_approve_without_a_workflow_uses_the_default_one() -> None:
     made = Gates("r", compile_rules([Rule("x", Action.APPROVE)]))
     assert decide(made, TOOL, "s", "x") == NeedsApproval("default", "rules[0] x")
     assert workflow_named(made, "default") == Workflow("default")
@@ -126,7 +126,7 @@ def test_without_rules_everything_is_forwarded() -> None:
         (Rule("a", Action.FORWARD, approval="ops"), "approval"),
     ],
 )
-def test_a_rule_that_cannot_be_meant_is_an_error_that_says_where(rule: Rule, message: str) -> None:
+def test_an_invalid_rule_is_an_error_with_its_place(rule: Rule, message: str) -> None:
     with pytest.raises(BadRule, match=message):
         compile_rules([rule])
 
@@ -148,7 +148,7 @@ def test_force_required_is_a_glob_on_the_own_name() -> None:
     assert made.forced("other", "copy") is False
 
 
-def test_memory_of_answers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_decisions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "MAX_REMEMBERED", 3)
     monkeypatch.setattr(pipeline, "MAX_REMEMBERED", 3)
     made = gates()
@@ -168,7 +168,7 @@ def test_memory_of_answers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         (ExposeMode.BLOCKLIST, ["write_a"], ["read_a"]),
     ],
 )
-def test_expose_says_which_tools_a_server_shows(mode: ExposeMode, shown: list[str], hidden: list[str]) -> None:
+def test_expose_selects_the_tools_of_a_server(mode: ExposeMode, shown: list[str], hidden: list[str]) -> None:
     made = gates(visibility=Layers({"files": (expose(mode, ["read_*"], server="files"),)}))
     for name in shown:
         assert listed(decide(made, TOOL, "files", name))
@@ -180,7 +180,7 @@ def test_expose_says_which_tools_a_server_shows(mode: ExposeMode, shown: list[st
     assert listed(decide(made, TOOL, "other", "write_a"))
 
 
-def test_a_list_restricts_resources_only_if_it_speaks_of_them() -> None:
+def test_a_list_restricts_resources_only_if_it_names_some() -> None:
     layer = VisibilityLists(allow=PatternSet.of(["read_*", "resource:file:///open/*"]))
     assert layer.hides(RESOURCE, "s", "file:///open/a") is None
     assert layer.hides(RESOURCE, "s", "file:///secret") == "not on the allow list"
@@ -194,20 +194,20 @@ def test_a_bad_pattern_in_expose_is_an_error_in_every_mode() -> None:
             expose(mode, ["[x"], server="files")
 
 
-def test_an_expose_list_may_not_speak_of_another_server() -> None:
+def test_an_expose_list_may_not_name_another_server() -> None:
     assert expose(ExposeMode.ALLOWLIST, ["files:read_*"], server="files").hides(TOOL, "files", "read_a") is None
     with pytest.raises(PatternError, match="another server"):
         expose(ExposeMode.ALLOWLIST, ["mail:read_*"], server="files")
 
 
-def test_layers_only_take_away() -> None:
+def test_layers_only_restrict() -> None:
     wide = Layers({"s": (VisibilityLists(deny=PatternSet.of(["a"])),)})
     narrow = Layers({"s": (*wide.per_server["s"], VisibilityLists(deny=PatternSet.of(["b"])))})
     assert [wide.hides(TOOL, "s", name) is None for name in "abc"] == [False, True, True]
     assert [narrow.hides(TOOL, "s", name) is None for name in "abc"] == [False, False, True]
 
 
-def test_a_quarantined_tool_is_hidden_without_being_forgotten() -> None:
+def test_a_quarantined_tool_is_hidden_but_still_known() -> None:
     made = gates()
     before = decide(made, TOOL, "files", "read")
     held = decide(made, TOOL, "files", "read", quarantined={("files", "read")})
@@ -233,7 +233,7 @@ def test_the_strictest_of_rule_and_record_wins(name: str, wish: ApprovalDemand) 
     assert strictness(tightened) == max(plain, floor)
 
 
-def test_a_record_may_single_out_tools_and_speaks_for_resources_by_its_default() -> None:
+def test_a_record_decides_about_tools_by_pattern_and_about_resources_by_its_default() -> None:
     wishes = ApprovalPolicy(ApprovalDemand.FORWARD, ((PatternSet.of(["write_*"]), ApprovalDemand.APPROVE),), "ops")
     made = gates(records={"files": wishes})
     assert decide(made, TOOL, "files", "write_x") == NeedsApproval("ops", "servers.files.approval_policy")
@@ -270,11 +270,11 @@ ASKED = NeedsPolicy("payments", "money", "rules[2] pay_*")
         ),
     ],
 )
-def test_the_policys_answer_becomes_the_final_word(asked: NeedsPolicy, answer: PolicyAnswer, expected: object) -> None:
+def test_the_answer_of_the_policy_is_final(asked: NeedsPolicy, answer: PolicyAnswer, expected: object) -> None:
     assert conclude(gates(), asked, answer) == expected
 
 
-def test_development_forwards_and_says_what_production_would_have_done() -> None:
+def test_development_forwards_and_reports_the_production_decision() -> None:
     made = gates(
         profile=EnforcementProfile.DEVELOPMENT,
         visibility=Layers({"files": (expose(ExposeMode.BLOCKLIST, ["hid"], server="files"),)}),
@@ -306,7 +306,7 @@ def test_development_forwards_and_says_what_production_would_have_done() -> None
         (Denied(Gate.VISIBILITY, "on a deny list", "unknown_tool"), "deny at visibility: on a deny list"),
     ],
 )
-def test_a_decision_can_be_said_in_one_line(decision: Decision, line: str) -> None:
+def test_a_decision_is_described_in_one_line(decision: Decision, line: str) -> None:
     assert describe(decision) == line
 
 
@@ -345,7 +345,7 @@ def test_a_stage_never_widens(
 
 
 @given(made_rules, wishes, answers, names)
-def test_a_policy_answer_never_goes_below_what_was_demanded(
+def test_a_policy_never_weakens_a_required_approval(
     written: list[Rule], wish: ApprovalPolicy, answer: PolicyAnswer, name: str
 ) -> None:
     made = Gates("r", compile_rules(written), records={"s": wish})
@@ -358,7 +358,7 @@ def test_a_policy_answer_never_goes_below_what_was_demanded(
             assert final is Strictness.DENY
 
 
-def test_rules_are_described_in_order_with_what_happens_otherwise() -> None:
+def test_rules_are_described_in_order_with_the_default() -> None:
     rules = compile_rules([Rule("pay", Action.APPROVE, "bank", "money", reason="dear")], default=Action.DENY)
     assert [
         (row["rule"], row["match"], row["server"], row["action"], row["workflow"]) for row in rules.described()

@@ -60,7 +60,7 @@ def test_workflow_of_a_rule_for_scripts_must_exist() -> None:
 
 
 @pytest.mark.parametrize(("from_script", "after"), [(False, Action.APPROVE), (True, Action.DENY)])
-def test_rehearsal_judges_a_recorded_call_by_its_origin(from_script: bool, after: Action) -> None:
+def test_rehearsal_evaluates_a_recorded_call_by_its_origin(from_script: bool, after: Action) -> None:
     files = RegistryRecord("files", TransportKind.HTTP, "files", PatternSet.of(["*"]))
     scopes = {"default": ScopePolicy("default", ("files",), ("files",))}
 

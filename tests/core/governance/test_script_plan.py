@@ -54,6 +54,6 @@ def test_summary_counts_tools_by_what_they_would_meet() -> None:
     assert "1 tool:" in plan_summary(PlannedScript(tools[:1]))
 
 
-def test_lines_are_named_in_a_few_words() -> None:
+def test_lines_are_described_briefly() -> None:
     assert (lines_text([3]), lines_text([1, 2])) == ("line 3", "lines 1, 2")
     assert lines_text(range(1, 9)).endswith("5, …")

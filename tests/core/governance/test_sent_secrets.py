@@ -85,12 +85,12 @@ def test_another_token_of_the_same_issuer_stays() -> None:
     assert secrets.in_text(ours[:-60]) == HIDDEN
 
 
-def test_a_secret_inside_another_leaves_nothing_of_it() -> None:
+def test_a_secret_inside_another_is_removed_completely() -> None:
     inner, outer = "0123456789abcdef", "before-0123456789abcdef-after"
     assert SentSecrets([inner, outer]).in_text(f"<{outer}> <{inner}>") == f"<{HIDDEN}> <{HIDDEN}>"
 
 
-def test_short_values_are_left_alone() -> None:
+def test_short_values_are_not_redacted() -> None:
     secrets = SentSecrets(["a" * (SHORTEST - 1), ""])
     assert not secrets
     assert secrets.in_text("a" * (SHORTEST - 1)) == "a" * (SHORTEST - 1)
@@ -151,7 +151,7 @@ def test_a_large_document_is_searched_in_steps() -> None:
     assert len(found) == len(document) - len(PLAIN) + len(HIDDEN)
 
 
-def test_many_quotations_cost_time_in_proportion() -> None:
+def test_many_occurrences_take_linear_time() -> None:
     long = "x" * 24 + "y" * 4000
     text = ("x" * 24 + "y" * 3000 + " ") * 2000
     assert SentSecrets([long]).in_text(text) == f"{HIDDEN} " * 2000

@@ -45,12 +45,12 @@ from taskgate.core.text.confusables import first_confusable, fold, imitated_memb
         b"[" * 65 + b"]" * 65,
     ],
 )
-def test_what_two_programs_may_read_differently_is_refused(raw: bytes | str) -> None:
+def test_ambiguous_json_is_refused(raw: bytes | str) -> None:
     with pytest.raises(AmbiguousJson):
         parse_strict(raw)
 
 
-def test_whatever_is_plain_is_read_exactly() -> None:
+def test_unambiguous_json_is_read_exactly() -> None:
     raw = '{"a":[1,2.5,-0.0,1e3,true,null,"ä😀"],"big":123456789012345678901234567890,"n":{"x":{}}}'
     assert parse_strict(raw) == {
         "a": [1, 2.5, -0.0, 1000.0, True, None, "ä😀"],
@@ -76,7 +76,7 @@ def test_a_value_that_was_never_json_is_refused(value: Any) -> None:
         check(value)
 
 
-def test_the_serialiser_itself_refuses_what_has_no_bytes() -> None:
+def test_the_serialiser_refuses_values_without_json_form() -> None:
     with pytest.raises(AmbiguousJson):
         canonical(float("nan"))
     with pytest.raises(AmbiguousJson):
@@ -126,7 +126,7 @@ ascii_text = st.text(st.characters(max_codepoint=127))
     st.sampled_from([None, (",", ":")]),
     st.booleans(),
 )
-def test_the_quick_way_for_plain_objects_gives_the_same_digest(
+def test_the_fast_path_for_plain_objects_gives_the_same_digest(
     value: dict[str, Any], separators: tuple[str, str] | None, ensure_ascii: bool
 ) -> None:
     raw = json.dumps(value, separators=separators, ensure_ascii=ensure_ascii).encode("utf-8", "replace")
@@ -138,7 +138,7 @@ def test_the_quick_way_for_plain_objects_gives_the_same_digest(
         "".join
     )
 )
-def test_the_quick_way_reads_nothing_that_the_strict_reader_refuses(text: str) -> None:
+def test_the_fast_path_accepts_nothing_that_the_strict_parser_refuses(text: str) -> None:
     raw = b"{" + text.encode() + b"}"
     assert read_in_one_step(raw) == read_carefully(raw)
 
@@ -217,7 +217,7 @@ def test_an_argument_that_imitates_a_declared_one_is_found() -> None:
     assert imitated_property({"read": 1, "Read": 2}, twins) is None
 
 
-def test_a_member_of_a_request_that_imitates_one_that_is_judged_is_found() -> None:
+def test_a_request_member_that_imitates_a_checked_one_is_found() -> None:
     assert imitated_member({"name": "a", "arguments": {"Name": 1}, "_meta": {}}) is None
     assert imitated_member({"name": "a", "cursor": "x"}) is None
     assert imitated_member({"name": "a", "Name": "drop"}) == ("Name", "name")
@@ -233,7 +233,7 @@ def test_a_document_of_too_many_objects_is_refused_before_it_is_read() -> None:
         parse_strict(b"[{},{},{},{}]", JsonLimits(nodes=3))
 
 
-def test_names_that_differ_only_by_the_marks_piled_on_them_are_twins() -> None:
+def test_names_that_differ_only_in_combining_marks_are_confusable() -> None:
     pile = "\u0301" * 40
     assert fold(f"a{pile}") == fold(f"a{pile}\u0301")
     assert fold("a\u0301b" + "c" * 40) != fold("ab" + "c" * 40)

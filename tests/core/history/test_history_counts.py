@@ -28,13 +28,13 @@ NOW = 1_800_000_000_000
 
 
 @pytest.mark.parametrize("ms", [0.0, 0.4, 1.0, 1.5, 7.0, 100.0, 3_000.0, 86_000_000.0])
-def test_latency_lies_within_its_step(ms: float) -> None:
+def test_latency_is_within_its_bucket(ms: float) -> None:
     step = step_of(ms)
     assert ms < upper_bound_ms(step)
     assert step == 0 or ms >= upper_bound_ms(step - 1) * 0.999
 
 
-def test_longest_latency_has_the_last_step() -> None:
+def test_longest_latency_is_in_the_last_bucket() -> None:
     assert step_of(1e15) == LAST_STEP
 
 
@@ -57,7 +57,7 @@ def test_calls_that_were_not_sent_have_no_latency() -> None:
     assert totals([CountRow(0, "", "denied", NO_LATENCY, 5)])[0].summary.p99_ms is None
 
 
-def test_series_has_a_bucket_for_every_stretch_also_without_calls() -> None:
+def test_series_has_a_bucket_for_every_interval_also_without_calls() -> None:
     minute = 60_000
     rows = [
         CountRow(NOW, "", "ok", 3, 2),

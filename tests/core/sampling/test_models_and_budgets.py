@@ -96,7 +96,7 @@ def test_share_of_the_limit_is_the_larger_of_tokens_and_money() -> None:
     assert unlimited.shares(0.0) == {"files": 0.0}
 
 
-def test_who_needs_the_room_of_several_requests_is_told_when_the_last_of_them_is_an_hour_old() -> None:
+def test_retry_after_covers_all_requests_that_must_expire_first() -> None:
     ledger = SpendLedger(SpendLimits(tokens_per_hour=100))
     for at in (0.0, 60.0):
         ledger.reserve("files", Estimate(30, 0, 0.0), at)
@@ -117,7 +117,7 @@ def test_settling_gives_back_what_was_not_used() -> None:
     assert ledger.spent("nobody", 0.0) == (0, 0.0)
 
 
-def test_a_request_that_others_refuse_leaves_no_trace_in_the_books() -> None:
+def test_a_request_refused_by_another_budget_is_not_charged() -> None:
     ledger = SpendLedger(SpendLimits(tokens_per_hour=100, requests_per_minute=2))
     kept = ledger.reserve("files", Estimate(10, 10, 0.0), 0.0)
     ledger.withdraw("files", ledger.reserve("files", Estimate(10, 10, 0.0), 0.0))
@@ -125,7 +125,7 @@ def test_a_request_that_others_refuse_leaves_no_trace_in_the_books() -> None:
     assert (kept.tokens, ledger.spent("files", 0.0)) == (20, (100, 0.0))
 
 
-def test_each_of_several_gateways_may_spend_its_part() -> None:
+def test_each_gateway_may_spend_its_share() -> None:
     whole = SpendLimits(1_000, 3.0, 7)
     assert whole.part(1) == whole
     assert whole.part(3) == SpendLimits(333, 1.0, 2)
@@ -134,18 +134,18 @@ def test_each_of_several_gateways_may_spend_its_part() -> None:
     assert SpendLimits().part(3) == SpendLimits()
 
 
-def test_a_refusal_says_whose_budget_it_is() -> None:
+def test_a_refusal_names_the_exhausted_budget() -> None:
     with pytest.raises(SamplingError, match="This tenant's budget of money for one hour is used up"):
         SpendLedger(SpendLimits(money_per_hour=1.0), "This tenant's").reserve("acme", Estimate(0, 0, 2.0), 0.0)
 
 
-def test_a_request_too_large_for_any_hour_is_told_so() -> None:
+def test_a_request_larger_than_the_hourly_budget_is_refused_without_retry() -> None:
     with pytest.raises(SamplingError) as caught:
         SpendLedger(SpendLimits(tokens_per_hour=10)).reserve("files", Estimate(100, 0, 0.0), 0.0)
     assert caught.value.retry_after_s is None
 
 
-def test_the_rate_is_per_minute_and_tells_when_to_come_back() -> None:
+def test_the_rate_is_per_minute_and_has_retry_after() -> None:
     ledger = SpendLedger(SpendLimits(requests_per_minute=2))
     ledger.reserve("files", Estimate(1, 1, 0.0), 0.0)
     ledger.reserve("files", Estimate(1, 1, 0.0), 20.0)

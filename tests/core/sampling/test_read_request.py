@@ -64,7 +64,7 @@ def test_older_forms_are_understood() -> None:
     assert request.tool_choice == "auto"
 
 
-def test_pictures_and_sounds_are_read_and_known_to_be_needed() -> None:
+def test_images_and_audio_are_parsed_and_required_of_the_model() -> None:
     image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
     audio = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
     seen = read_request({"messages": [{"role": "user", "content": [image, audio]}]})
@@ -131,7 +131,7 @@ def say(*messages: Any, **more: Any) -> dict[str, Any]:
         (say(USER, toolChoice=5), "toolChoice.mode must be"),
     ],
 )
-def test_what_no_provider_could_use_is_refused_before_it_is_sent(params: dict[str, Any], problem: str) -> None:
+def test_a_request_that_no_provider_supports_is_refused_before_it_is_sent(params: dict[str, Any], problem: str) -> None:
     with pytest.raises(SamplingError) as caught:
         read_request(params)
     assert caught.value.error_type == "invalid_sampling_request"
@@ -159,5 +159,5 @@ def test_bad_preferences_have_their_own_error(given: Any, problem: str) -> None:
     assert problem in caught.value.message
 
 
-def test_numbers_that_are_whole_are_whole() -> None:
+def test_integral_numbers_are_integers() -> None:
     assert read_request(say(USER, maxTokens=5.0)).max_tokens == 5

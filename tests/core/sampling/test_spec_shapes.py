@@ -37,7 +37,7 @@ def test_content_has_the_shape_of_the_specification(content: Any, expected: Any)
     assert made["messages"] == [{"role": "user", "content": expected}]
 
 
-def test_what_the_system_says_becomes_the_system_prompt() -> None:
+def test_system_messages_become_the_system_prompt() -> None:
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": TEXT}]
     made = shaped({"messages": messages, "systemPrompt": "Be brief.", "maxTokens": 5})
     assert made == {
@@ -47,7 +47,7 @@ def test_what_the_system_says_becomes_the_system_prompt() -> None:
     }
 
 
-def test_a_missing_limit_is_filled_in_and_a_yes_to_context_is_left_out() -> None:
+def test_a_missing_limit_is_added_and_include_context_is_removed() -> None:
     made = shaped({"messages": [{"role": "user", "content": TEXT}], "includeContext": True, "x": 1})
     assert made == {"messages": [{"role": "user", "content": TEXT}], "maxTokens": 1024, "x": 1}
 
@@ -60,12 +60,12 @@ def test_a_missing_limit_is_filled_in_and_a_yes_to_context_is_left_out() -> None
         b"[1]",
     ],
 )
-def test_what_is_in_order_or_beyond_repair_passes_byte_for_byte(raw: bytes) -> None:
+def test_valid_and_unrepairable_requests_pass_byte_for_byte(raw: bytes) -> None:
     assert spec_shapes(wire.Raw(raw)) == wire.Raw(raw)
     assert spec_shapes(None) is None
 
 
-def test_odd_messages_are_left_to_whoever_is_asked() -> None:
+def test_unknown_messages_are_passed_on() -> None:
     odd = [5, {"role": "user"}, {"role": "user", "content": {"type": "resource", "blob": "aa"}}]
     system: dict[str, Any] = {"role": "system", "content": [{"type": "image"}, 3]}
     assert shaped({"messages": [*odd, system], "maxTokens": 5})["messages"] == odd

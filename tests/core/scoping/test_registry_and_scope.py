@@ -24,7 +24,7 @@ REGISTRY = Registry.build([FILES, REPORTS])
 
 
 @pytest.mark.parametrize("server", ["files", "a", "my-server", "a.b", "a_b", "X1"])
-def test_an_ordinary_server_id_is_good(server: str) -> None:
+def test_an_ordinary_server_id_is_valid(server: str) -> None:
     assert problem_of_server_id(server) is None
 
 
@@ -43,7 +43,7 @@ def test_an_ordinary_server_id_is_good(server: str) -> None:
         ("MCP", "reserved"),
     ],
 )
-def test_a_server_id_that_would_confuse_is_refused(server: str, problem: str) -> None:
+def test_a_confusing_server_id_is_refused(server: str, problem: str) -> None:
     assert problem in str(problem_of_server_id(server))
 
 
@@ -97,7 +97,7 @@ def test_a_scope_with_a_profile_takes_its_selection_or_narrows_it() -> None:
     assert ScopePolicy(profile=bundle, tags=("local",)).selected(REGISTRY) == ("files",)
 
 
-def test_what_is_wrong_with_a_scope_is_said_with_a_suggestion() -> None:
+def test_problems_of_a_scope_are_reported_with_a_suggestion() -> None:
     bundle = ResolvedProfile("review", servers=("files",), tags=("slo",))
     scope = ScopePolicy("work", ("file", "g*"), ("reports",), profile=bundle, tags=("locla",))
     found = {problem.message: problem.fatal for problem in check(scope, REGISTRY)}
@@ -116,7 +116,7 @@ def test_a_good_scope_has_no_problems() -> None:
     assert check(ScopePolicy(enabled=False), REGISTRY) == ()
 
 
-def test_an_unheard_of_name_gets_no_suggestion() -> None:
+def test_an_unknown_name_without_similar_ones_gets_no_suggestion() -> None:
     problem, _ = check(ScopePolicy(default_servers=("zzz",)), REGISTRY)
     assert problem.message == "Scope 'default': there is no server 'zzz'."
 
@@ -160,7 +160,7 @@ def test_a_scope_narrows_its_profile() -> None:
         ({"a": ("p0",), **{f"p{i}": (f"p{i + 1}",) for i in range(20)}}, "profile_too_deep", "more than 16 levels"),
     ],
 )
-def test_a_profile_that_cannot_be_resolved_says_why(
+def test_a_profile_that_cannot_be_resolved_is_an_error_with_the_reason(
     extends: dict[str, tuple[str, ...]], error_type: str, message: str
 ) -> None:
     profiles = {name: Profile(name, parents) for name, parents in extends.items()}

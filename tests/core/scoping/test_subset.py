@@ -53,7 +53,7 @@ def test_a_session_may_choose_within_the_limit() -> None:
     assert reasons(compose(REGISTRY, scope, SessionRequest.parse("reports")))["files"] is Reason.NOT_REQUESTED
 
 
-def test_asking_beyond_the_limit_is_refused_and_names_the_servers() -> None:
+def test_a_request_beyond_the_limit_is_refused_and_names_the_servers() -> None:
     scope = ScopePolicy("work", ("files",))
     with pytest.raises(NotAllowed) as caught:
         compose(REGISTRY, scope, SessionRequest.parse("search,files,nowhere"))
@@ -61,7 +61,7 @@ def test_asking_beyond_the_limit_is_refused_and_names_the_servers() -> None:
     assert caught.value.data == {"reason": "not_allowed", "servers": ["nowhere", "search"], "scope": "work"}
 
 
-def test_the_refusal_reads_the_same_whether_or_not_the_server_exists() -> None:
+def test_the_refusal_is_the_same_whether_or_not_the_server_exists() -> None:
     messages = []
     for asked in ("search", "nowhere"):
         with pytest.raises(NotAllowed) as caught:
@@ -70,13 +70,13 @@ def test_the_refusal_reads_the_same_whether_or_not_the_server_exists() -> None:
     assert messages[0] == messages[1]
 
 
-def test_a_scope_that_shrank_under_an_open_session_leaves_out_instead() -> None:
+def test_a_reduced_scope_omits_servers_of_an_open_session_instead_of_refusing() -> None:
     subset = compose(REGISTRY, ScopePolicy("work", ("files",)), SessionRequest.parse("files,search"), asking=False)
     assert subset.servers == ("files",)
     assert reasons(subset)["search"] is Reason.NOT_ALLOWED
 
 
-def test_a_server_that_the_scope_names_but_the_registry_lacks_is_no_fault_of_the_caller() -> None:
+def test_a_server_of_the_scope_that_is_not_registered_is_not_an_error_of_the_caller() -> None:
     scope = ScopePolicy("work", ("files", "gone"))
     assert reasons(compose(REGISTRY, scope, SessionRequest.parse("files,gone")))["gone"] is Reason.UNKNOWN_SERVER
 
@@ -91,7 +91,7 @@ def test_a_server_that_the_scope_names_but_the_registry_lacks_is_no_fault_of_the
         (replace(FILES, skipped=SkipReason.BAD_RECORD), Reason.BAD_RECORD),
     ],
 )
-def test_a_server_in_trouble_falls_out_alone(record: RegistryRecord, reason: Reason) -> None:
+def test_an_unavailable_server_is_omitted_alone(record: RegistryRecord, reason: Reason) -> None:
     subset = compose(Registry.build([record, REPORTS]), ALL)
     assert subset.servers == ("reports",)
     assert reasons(subset) == {"files": reason}
@@ -132,7 +132,7 @@ def test_every_list_narrows_and_a_denial_is_final() -> None:
         assert subset.admits("files", tool) is (why is None), "the remembered answer is the same"
 
 
-def test_a_profile_can_take_servers_out() -> None:
+def test_a_profile_can_exclude_servers() -> None:
     profile = ResolvedProfile("p", ("*",)).narrowed(Narrowing(exclude_servers=("reports",)))
     subset = compose(REGISTRY, ScopePolicy("work", profile=profile))
     assert subset.servers == ("files", "search")
@@ -145,7 +145,7 @@ def test_a_session_that_lists_no_tools_sees_none() -> None:
     assert set(reasons(subset).values()) == {Reason.DENY_ALL}
 
 
-def test_tool_lists_leave_resources_and_prompts_alone_unless_they_name_some() -> None:
+def test_tool_lists_do_not_restrict_resources_and_prompts_unless_they_name_some() -> None:
     scope = replace(
         ALL,
         tool_allowlist=PatternSet.of(["read_*", "prompt:greet*"]),
@@ -164,7 +164,7 @@ def test_a_list_of_prompts_alone_admits_no_tools() -> None:
     assert not compose(REGISTRY, replace(ALL, tool_allowlist=PatternSet.of(["prompt:*"]))).admits("files", "read")
 
 
-def test_an_unknown_server_is_explained_as_such() -> None:
+def test_an_unknown_server_has_its_own_reason() -> None:
     assert compose(REGISTRY, ALL).explain("nowhere", "x") == Exclusion(
         "nowhere", Reason.UNKNOWN_SERVER, "no such server in the registry"
     )
@@ -179,7 +179,7 @@ def test_a_failed_listing_is_noted_and_affects_only_its_server() -> None:
     assert subset.after_listing({"nowhere": Exclusion("nowhere", Reason.LIST_FAILED, "x")}) is subset
 
 
-def test_remembering_answers_has_a_limit_and_answering_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_decisions_is_bounded_and_decisions_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subset_module, "MAX_REMEMBERED", 2)
     subset = compose(REGISTRY, replace(ALL, tool_allowlist=PatternSet.of(["t*"])))
     assert [subset.admits("files", f"t{i}") for i in range(4)] == [True] * 4
@@ -344,7 +344,7 @@ def test_a_constraint_of_the_session_never_adds_a_tool(
 
 
 @given(_registries, _scopes, _requests)
-def test_what_is_seen_has_no_reason_and_what_is_not_seen_has_one(
+def test_visible_entries_have_no_reason_and_hidden_ones_have_one(
     registry: Registry, scope: ScopePolicy, request: SessionRequest
 ) -> None:
     subset = compose(registry, scope, request, asking=False)

@@ -53,7 +53,7 @@ def test_comma_lists_and_the_other_keys_are_read() -> None:
 
 
 @pytest.mark.parametrize("config", [{}, {"mcp.enabled": "false"}])
-def test_nothing_is_enabled_unless_it_says_so(config: dict[str, str]) -> None:
+def test_only_explicitly_enabled_entries_are_enabled(config: dict[str, str]) -> None:
     assert not scope_from_task_config(config).enabled
 
 
@@ -108,7 +108,7 @@ def test_a_mistake_is_named_with_its_key(config: dict[str, str], message: str) -
     assert message in caught.value.message
 
 
-def test_all_mistakes_come_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     with pytest.raises(TaskConfigError) as caught:
         scope_from_task_config({"mcp.enabled": "1", "mcp.mode": "x"})
     assert len(caught.value.data["problems"]) == 2

@@ -19,7 +19,7 @@ from taskgate.core.scripts.bind_arguments import ArgumentError, BoundArguments, 
         ([], [], {"timeout": None}, BoundArguments({}, None)),
     ],
 )
-def test_bound(
+def test_valid_arguments_are_bound_to_parameters(
     parameters: list[str], positional: list[Any], keywords: dict[str, Any], expected: BoundArguments
 ) -> None:
     assert bind_arguments(parameters, positional, keywords) == expected
@@ -37,6 +37,6 @@ def test_bound(
         ([], {"timeout": float("nan")}),
     ],
 )
-def test_refused(positional: list[Any], keywords: dict[str, Any]) -> None:
+def test_invalid_arguments_are_refused(positional: list[Any], keywords: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         bind_arguments(["a"], positional, keywords)

@@ -55,7 +55,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("code", "line", "instead"), REFUSED)
-def test_refused(code: str, line: int, instead: str) -> None:
+def test_unsupported_source_is_refused_with_its_line(code: str, line: int, instead: str) -> None:
     [fault] = check_source(code, TOOLS)
     assert fault.line == line
     assert instead in fault.instead
@@ -82,7 +82,7 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize("code", ACCEPTED)
-def test_accepted(code: str) -> None:
+def test_supported_source_is_accepted(code: str) -> None:
     assert check_source(code, TOOLS) == ()
 
 

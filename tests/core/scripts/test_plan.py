@@ -21,7 +21,7 @@ def test_tool_that_is_only_passed_on_is_named() -> None:
     assert plan_of("f = files.read\nawait f(1)", NAMES).tools == (NamedCall("files__read", (1,)),)
 
 
-def test_unknown_names() -> None:
+def test_unknown_tool_names_are_reported() -> None:
     plan = plan_of("await files.nope()\nawait call_tool('other')\nother.x()", NAMES)
     assert plan.unknown == (NamedCall("files.nope", (1,)), NamedCall("other", (2,)))
 

@@ -53,5 +53,5 @@ def test_every_tool_has_one_identifier_of_its_own_in_any_order(tools: list[tuple
     assert python_names(reversed(listed)) == found
 
 
-def test_name_of_a_tool() -> None:
+def test_tool_with_plain_names_keeps_them() -> None:
     assert python_names([("a", "b", "a__b")]) == (PythonName("a", "b", "a__b"),)

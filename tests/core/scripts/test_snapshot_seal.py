@@ -19,7 +19,7 @@ def test_sealed_snapshot_is_verified() -> None:
     assert verify(KEY, SNAPSHOT, PLACE, SEALED)
 
 
-def test_every_flipped_bit_is_noticed() -> None:
+def test_every_flipped_bit_is_detected() -> None:
     for place in range(0, len(SNAPSHOT) * 8, 7):
         changed = bytearray(SNAPSHOT)
         changed[place // 8] ^= 1 << place % 8

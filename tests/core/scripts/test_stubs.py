@@ -52,7 +52,7 @@ def signature(of: DescribedTool) -> str:
         (True, "Any"),
     ],
 )
-def test_types(schema: Any, written: str) -> None:
+def test_schema_types_become_python_types(schema: Any, written: str) -> None:
     defs = {"name": {"type": "string"}, "loop": {"$ref": "#/$defs/loop"}}
     of = DescribedTool(NAME, "", {"properties": {"x": schema}, "required": ["x"], "$defs": defs})
     assert signature(of) == f"async def read(x: {written}): ..."
@@ -95,7 +95,7 @@ def test_many_members_are_cut() -> None:
     assert ", ...}" in stub_of(tool({"x": {"properties": members}}))
 
 
-def test_deep_shapes_end() -> None:
+def test_nesting_of_shapes_is_limited() -> None:
     deep: dict[str, Any] = {"type": "string"}
     for _ in range(50):
         deep = {"type": "object", "properties": {"x": deep}}
@@ -109,7 +109,7 @@ def test_names_that_python_does_not_accept_are_passed_by_call_tool() -> None:
     assert "async def read(ok: Any = None)" in text
 
 
-def test_members_that_are_no_schema() -> None:
+def test_invalid_properties_are_ignored() -> None:
     assert signature(DescribedTool(NAME, "", {"properties": 3, "required": 4})) == "async def read(): ..."
 
 

@@ -9,7 +9,7 @@ from taskgate.core.tasks.task import Outcome, OutcomeKind
 from taskgate.core.tasks.task_audit import audit_entry_of
 
 
-def test_the_trail_tells_birth_dispatch_and_every_change_of_state() -> None:
+def test_audit_entries_record_creation_dispatch_and_every_transition() -> None:
     queued = a_task()
     sent = replace(queued, state=TaskState.RUNNING, last_attempt=an_attempt())
     again = replace(sent, last_attempt=an_attempt(number=2))
@@ -24,7 +24,7 @@ def test_the_trail_tells_birth_dispatch_and_every_change_of_state() -> None:
     ]
 
 
-def test_an_entry_names_the_rules_and_the_set_of_tools_that_the_call_was_judged_by() -> None:
+def test_an_entry_names_the_revisions_of_rules_and_tools_that_decided() -> None:
     entries = [
         audit_entry_of(None, a_task(policy_revision="p1", scope_revision="3-abc"), NOW),
         audit_entry_of(None, a_task(policy_revision="p1"), NOW),
@@ -32,7 +32,7 @@ def test_an_entry_names_the_rules_and_the_set_of_tools_that_the_call_was_judged_
     assert [entry.policy_revision for entry in entries if entry is not None] == ["p1/3-abc", "p1"]
 
 
-def test_progress_is_not_worth_proving() -> None:
+def test_progress_has_no_audit_entry() -> None:
     assert audit_entry_of(a_task(), a_task(status_message="half way"), NOW) is None
 
 

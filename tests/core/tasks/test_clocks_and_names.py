@@ -39,7 +39,7 @@ def test_a_ttl_that_is_not_a_positive_whole_number_is_the_callers_error(asked: A
     assert caught.value.error_type == "invalid_params"
 
 
-def test_an_open_task_is_never_gone() -> None:
+def test_an_open_task_never_expires() -> None:
     assert kept_until_ms(a_task()) is None
     assert not is_expired(a_task(), NOW + 10**12)
 
@@ -56,7 +56,7 @@ def test_a_finished_task_is_kept_for_its_ttl_and_at_least_five_minutes_from_its_
 
 
 @pytest.mark.parametrize("state", list(TaskState))
-def test_the_approval_clock_runs_only_while_an_approval_matters(state: TaskState) -> None:
+def test_the_approval_deadline_applies_only_while_an_approval_is_pending_or_unused(state: TaskState) -> None:
     over = approval_is_over(a_task(state=state, approval_deadline_ms=NOW), NOW)
     assert over == (state in (TaskState.AWAITING_APPROVAL, TaskState.APPROVED))
     assert not approval_is_over(a_task(state=state), NOW)
@@ -64,7 +64,7 @@ def test_the_approval_clock_runs_only_while_an_approval_matters(state: TaskState
 
 
 @pytest.mark.parametrize("state", list(TaskState))
-def test_the_execution_clock_runs_only_while_the_call_is_out(state: TaskState) -> None:
+def test_the_execution_deadline_applies_only_while_the_call_runs(state: TaskState) -> None:
     over = execution_is_over(a_task(state=state, execution_deadline_ms=NOW), NOW)
     assert over == (state in (TaskState.RUNNING, TaskState.INPUT_REQUIRED))
     assert not execution_is_over(a_task(state=state), NOW)
@@ -100,7 +100,7 @@ CLASS_TABLE = [
 
 
 @pytest.mark.parametrize("said, expected", CLASS_TABLE)
-def test_the_class_of_a_tool_is_the_operators_word_then_trusted_hints_then_once(
+def test_the_class_of_a_tool_is_configured_or_from_trusted_hints_or_once(
     said: dict[str, Any], expected: ToolClass
 ) -> None:
     assert classify_tool(**said) is expected
@@ -114,7 +114,7 @@ def test_the_id_of_a_known_moment() -> None:
 
 
 @given(st.integers(0, 2**48 - 1), st.binary(min_size=10, max_size=10))
-def test_an_id_tells_when_it_was_made(now_ms: int, randomness: bytes) -> None:
+def test_an_id_contains_its_time(now_ms: int, randomness: bytes) -> None:
     made = new_task_id(now_ms, randomness)
     assert len(made) == 29
     assert is_task_id(made)
@@ -147,7 +147,7 @@ def test_a_ulid_keeps_every_bit_of_its_time_and_its_randomness(now_ms: int, rand
         "tg_550e8400-e29b-41d4-a716-446655440000",
     ],
 )
-def test_anything_else_is_not_an_id_of_ours(text: str) -> None:
+def test_other_text_is_not_an_id(text: str) -> None:
     assert not is_task_id(text)
 
 
@@ -158,9 +158,7 @@ def test_a_ulid_refuses_the_wrong_amount_of_randomness_and_impossible_times() ->
         ulid(2**48, bytes(10))
 
 
-def test_what_was_never_sent_is_tried_until_its_ttl_or_its_approval_is_over_and_what_was_sent_until_its_deadline() -> (
-    None
-):
+def test_an_unsent_call_is_retried_until_ttl_or_approval_expires_and_a_sent_one_until_its_deadline() -> None:
     waiting = a_task()
     assert try_until_ms(waiting) == NOW + 600_000
     assert try_until_ms(a_task(approval_deadline_ms=NOW + 5)) == NOW + 5
@@ -168,6 +166,6 @@ def test_what_was_never_sent_is_tried_until_its_ttl_or_its_approval_is_over_and_
     assert try_until_ms(sent) == NOW + 7
 
 
-def test_a_ulid_is_told_from_other_text() -> None:
+def test_a_ulid_is_distinguished_from_other_text() -> None:
     assert is_ulid(ulid(NOW, bytes(RANDOM_BYTES)))
     assert not is_ulid("x")

@@ -30,7 +30,7 @@ def said(error: bytes) -> dict[str, Any]:
     return value
 
 
-def test_an_unknown_outcome_says_maybe_in_every_place() -> None:
+def test_an_unknown_outcome_has_executed_maybe_in_every_projection() -> None:
     ending = endings.unknown(RUNNING)
     after = apply(RUNNING, ending, NOW)
     assert isinstance(after, Task)
@@ -43,7 +43,7 @@ def test_an_unknown_outcome_says_maybe_in_every_place() -> None:
 
 
 @pytest.mark.parametrize("tool_class", list(ToolClass))
-def test_past_its_budget_a_call_is_failed_or_unknown_by_class(tool_class: ToolClass) -> None:
+def test_a_call_past_its_deadline_is_failed_or_unknown_by_class(tool_class: ToolClass) -> None:
     task = msgspec.structs.replace(RUNNING, tool_class=tool_class)
     after = apply(task, endings.past_deadline(task), NOW)
     assert isinstance(after, Task)
@@ -61,7 +61,7 @@ def test_past_its_budget_a_call_is_failed_or_unknown_by_class(tool_class: ToolCl
         (True, ToolClass.READ, "upstream_timeout", "upstream_timeout", TaskState.FAILED),
     ],
 )
-def test_lost_contact_is_told_by_what_is_known(
+def test_a_lost_connection_ends_a_call_by_its_evidence(
     sent: bool, tool_class: ToolClass, kind: str, error_type: str, state: TaskState
 ) -> None:
     attempt = an_attempt() if sent else None
@@ -80,7 +80,7 @@ def test_giving_up_is_a_failure_that_may_be_tried_again() -> None:
     assert ending.executed is Executed.MAYBE
 
 
-def test_an_error_of_ours_keeps_its_numbers_by_generation() -> None:
+def test_an_own_error_has_the_codes_of_each_generation() -> None:
     error = CallerError("policy_drift", "The policy changed.")
     stateful = endings.refused(a_task(generation=Generation.STATEFUL), error)
     stateless = endings.refused(a_task(generation=Generation.STATELESS), error)
@@ -115,7 +115,7 @@ REFUSED_IN = [
 
 
 @pytest.mark.parametrize(("given", "state", "executed"), REFUSED_IN)
-def test_a_refusal_ends_a_task_wherever_it_stands(given: dict[str, Any], state: TaskState, executed: str) -> None:
+def test_a_refusal_ends_a_task_in_every_state(given: dict[str, Any], state: TaskState, executed: str) -> None:
     task = a_task(**given)
     ending = endings.refused(task, CallerError("policy_drift", "The policy changed."))
     after = apply(task, ending, NOW)
@@ -126,7 +126,7 @@ def test_a_refusal_ends_a_task_wherever_it_stands(given: dict[str, Any], state: 
     assert after.executed == executed
 
 
-def test_an_approval_that_was_given_lets_the_task_go_on() -> None:
+def test_a_given_approval_continues_the_task() -> None:
     assert endings.after_approval(WAITING, approval(State.APPROVED, valid_until_ms=NOW + 9)) == h.ApprovalGranted(
         NOW + 9
     )
@@ -149,7 +149,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize("state, reason, ends_as, text, error_type", ENDS)
-def test_an_approval_that_was_not_given_ends_the_task_unrun(
+def test_a_denied_or_expired_approval_ends_the_task_without_execution(
     state: State, reason: str, ends_as: TaskState, text: str | None, error_type: str
 ) -> None:
     ending = endings.after_approval(WAITING, approval(state, reason))
@@ -163,7 +163,7 @@ def test_an_approval_that_was_not_given_ends_the_task_unrun(
     assert said(after.outcome.body)["data"]["error_type"] == error_type
 
 
-def test_a_withdrawn_approval_cancels_and_an_open_or_spent_one_means_nothing() -> None:
+def test_a_withdrawn_approval_cancels_and_an_open_or_used_one_changes_nothing() -> None:
     assert endings.after_approval(WAITING, approval(State.CANCELLED, "gave up")) == h.Cancelled("gave up")
     assert endings.after_approval(WAITING, approval(State.OPEN)) is None
     assert endings.after_approval(WAITING, approval(State.USED)) is None
@@ -181,7 +181,7 @@ def test_task_waits_for_approval_again_after_a_recall() -> None:
     assert endings.after_recall(WAITING, reopened) is None
 
 
-def test_a_call_found_in_a_restored_store_is_told_as_unknown() -> None:
+def test_a_call_found_in_a_restored_store_is_outcome_unknown() -> None:
     ended = endings.after_restore(a_task())
     assert ended.executed is Executed.MAYBE
     assert said(ended.error)["data"]["error_type"] == "outcome_unknown"

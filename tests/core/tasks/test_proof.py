@@ -76,7 +76,7 @@ def test_error_about_task_states_its_record() -> None:
         (CallerError("x", "x", executed=Executed.NO, basis=Basis.RECORD), "tasks/cancel", {}, Executed.NO),
     ],
 )
-def test_what_an_error_states(
+def test_error_states_executed_by_its_type(
     error: TaskgateError, method: str, params: dict[str, object], expected: Executed | None
 ) -> None:
     assert stated_executed(error, method, params) is expected

@@ -129,13 +129,13 @@ def test_a_repeatable_call_that_was_out_is_sent_again(tool_class: ToolClass) -> 
 
 
 @pytest.mark.parametrize("state", sorted(TERMINAL))
-def test_a_finished_task_is_left_alone(state: TaskState) -> None:
+def test_a_finished_task_is_not_recovered(state: TaskState) -> None:
     assert next_action(a_task(state=state), NOW) is RecoveryAction.NOTHING
 
 
 @pytest.mark.parametrize("tool_class", REPEATABLE)
 @pytest.mark.parametrize("state", list(TaskState))
-def test_unknown_is_said_only_of_calls_that_may_not_be_repeated(state: TaskState, tool_class: ToolClass) -> None:
+def test_only_calls_that_may_not_be_repeated_end_as_unknown(state: TaskState, tool_class: ToolClass) -> None:
     task = a_task(state=state, last_attempt=OUT, tool_class=tool_class)
     unknown = (RecoveryAction.REPORT_UNKNOWN, RecoveryAction.WITHDRAW_THEN_REPORT_UNKNOWN)
     assert next_action(task, NOW) not in unknown
@@ -151,7 +151,7 @@ def test_the_text_of_an_unknown_outcome_names_tool_server_time_and_reference() -
     assert iso(NOW) in outcome_unknown_text(a_task())
 
 
-def test_the_other_sad_texts_name_the_task() -> None:
+def test_texts_of_failures_name_the_task() -> None:
     assert a_task().id in gave_up_text(a_task(last_attempt=an_attempt(number=3)))
     assert "60 s" in past_deadline_text(a_task())
 

@@ -45,7 +45,7 @@ def test_script_in_a_restored_store_is_left_to_a_person() -> None:
     ("state", "executed", "owed"),
     [(TaskState.QUEUED, Executed.NO, False), (TaskState.RUNNING, Executed.MAYBE, True)],
 )
-def test_cancelled_script_owes_its_calls_a_cancel_once_it_runs(
+def test_cancelled_running_script_has_pending_cancellations_for_its_calls(
     state: TaskState, executed: Executed, owed: bool
 ) -> None:
     cancelled = apply(a_task(script=True, state=state), Cancelled(), NOW + 1)

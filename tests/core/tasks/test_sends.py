@@ -64,7 +64,7 @@ def test_answers_to_a_round_may_be_sent_once_whatever_the_class() -> None:
     assert moved(task, AttemptVoided()).between_rounds
 
 
-def test_many_rounds_are_not_many_tries() -> None:
+def test_rounds_do_not_count_as_retries() -> None:
     task = a_task(tool_class=ToolClass.REPEATABLE)
     for _ in range(2 * MAX_ATTEMPTS):
         task = moved(task, SENT, ASKED, ANSWERED)
@@ -85,7 +85,7 @@ def test_a_call_that_stopped_between_rounds_was_executed_at_least_in_part() -> N
     assert ending.executed is Executed.MAYBE
 
 
-def test_an_answer_that_was_too_large_is_an_execution_and_not_a_loss() -> None:
+def test_a_result_that_was_too_large_counts_as_executed() -> None:
     task = moved(a_task(), SENT)
     ending = endings.lost(task, UpstreamError("result_too_large", "Ask for less.", executed=Executed.YES))
     assert isinstance(ending, ErrorReceived)
@@ -107,7 +107,7 @@ def test_a_record_of_the_first_version_counts_its_attempts_by_number() -> None:
 
 
 @given(st.lists(st.sampled_from(["send", "void", "ask", "answer"]), max_size=30), st.sampled_from(ToolClass))
-def test_the_count_is_that_of_a_ledger(steps: list[str], tool_class: ToolClass) -> None:
+def test_the_count_of_attempts_equals_that_of_a_model(steps: list[str], tool_class: ToolClass) -> None:
     """Beside a list of attempts that each know whether they are void or answered."""
     task, ledger = a_task(tool_class=tool_class), list[str]()
     events = {"send": SENT, "void": AttemptVoided(), "ask": ASKED, "answer": ANSWERED}

@@ -54,7 +54,7 @@ STATUS_TABLE = [
 
 
 @pytest.mark.parametrize("state, outcome, stateful, stateless, tools, vendor", STATUS_TABLE)
-def test_each_projection_has_its_own_word_for_a_state(
+def test_each_projection_has_its_own_name_for_a_state(
     state: TaskState, outcome: Outcome | None, stateful: str, stateless: str, tools: str, vendor: str
 ) -> None:
     task = a_task(state=state, outcome=outcome, finished_ms=NOW if state.is_terminal else None)
@@ -65,7 +65,7 @@ def test_each_projection_has_its_own_word_for_a_state(
     assert state in states_shown_as(tools)
 
 
-def test_the_table_of_words_is_complete() -> None:
+def test_the_table_of_state_names_is_complete() -> None:
     assert {row[0] for row in STATUS_TABLE} == set(TaskState)
     assert states_shown_as("working") == OPEN
     assert states_shown_as("nonsense") == frozenset()
@@ -127,7 +127,7 @@ def test_a_failed_stateless_task_inlines_the_error() -> None:
     assert b'"error":{"code":-32000' in encoded(shown)
 
 
-def test_a_stateless_task_that_asks_lists_its_questions() -> None:
+def test_a_stateless_task_lists_its_open_questions() -> None:
     task = a_task(state=TaskState.INPUT_REQUIRED, question_keys=("q1",))
     shown = stateless_detailed(task, 1000, questions={"q1": b'{"method":"elicitation/create"}'})
     assert b'"inputRequests":{"q1":{"method":"elicitation/create"}}' in encoded(shown)
@@ -139,7 +139,7 @@ def test_a_working_stateless_task_inlines_nothing() -> None:
     assert {"result", "error", "inputRequests"}.isdisjoint(shown)
 
 
-def test_the_tool_face_speaks_snake_case() -> None:
+def test_the_tool_projection_uses_snake_case() -> None:
     assert proxy_task(a_task(), NOW) == {
         "task_id": a_task().id,
         "status": "working",
@@ -149,7 +149,7 @@ def test_the_tool_face_speaks_snake_case() -> None:
     }
 
 
-def test_the_tool_face_says_for_whom_a_task_waits() -> None:
+def test_the_tool_projection_states_for_whom_a_task_waits() -> None:
     approval = shown_task(a_task(state=TaskState.AWAITING_APPROVAL, status_message="Awaiting"), NOW)
     assert (approval["waiting_for"], approval["status_message"]) == ("approval", "Awaiting")
     question = shown_task(a_task(state=TaskState.INPUT_REQUIRED), NOW)
@@ -157,13 +157,13 @@ def test_the_tool_face_says_for_whom_a_task_waits() -> None:
     assert "waiting_for" not in shown_task(a_task(), NOW)
 
 
-def test_the_tool_face_calls_expired_what_is_gone() -> None:
+def test_the_tool_projection_shows_deleted_results_as_expired() -> None:
     task = a_task(state=TaskState.COMPLETED, outcome=FINE, finished_ms=NOW)
     assert shown_status(task, NOW + 599_999) == "completed"
     assert shown_status(task, NOW + 600_000) == "expired"
 
 
-def test_the_vendor_face_has_whole_numbers_for_times() -> None:
+def test_the_vendor_projection_has_integer_times() -> None:
     assert vendor_created(a_task()) == {"taskId": a_task().id, "status": "pending", "createdAt": NOW}
     assert vendor_created(a_task(vendor_id="mine"))["taskId"] == "mine"
     open_task = vendor_task(a_task(), None)
@@ -177,7 +177,7 @@ def test_the_vendor_face_has_whole_numbers_for_times() -> None:
     assert vendor_cancelled(a_task(state=TaskState.CANCELLED, finished_ms=NOW + 2))["cancelledAt"] == NOW + 2
 
 
-def test_the_vendor_face_of_a_tool_that_reported_an_error_has_result_and_error() -> None:
+def test_the_vendor_projection_of_a_tool_error_has_result_and_error() -> None:
     reported = Outcome(OutcomeKind.RESULT, RESULT, is_error=True)
     for message in (None, "no such file"):
         task = a_task(state=TaskState.FAILED, outcome=reported, finished_ms=NOW + 1, status_message=message)
@@ -186,7 +186,7 @@ def test_the_vendor_face_of_a_tool_that_reported_an_error_has_result_and_error()
         assert shown["error"]["message"] == (message or "The tool reported an error.")
 
 
-def test_the_tool_face_shows_progress_arguments_and_errors() -> None:
+def test_the_tool_projection_shows_progress_arguments_and_errors() -> None:
     running = a_task(state=TaskState.RUNNING, progress=3.0, progress_total=10.0, arguments=b'{"year":2026}')
     shown = shown_task(running, NOW)
     assert (shown["progress"], shown["progress_total"], shown["args"]) == (3.0, 10.0, {"year": 2026})
@@ -207,7 +207,7 @@ def test_the_tool_face_shows_progress_arguments_and_errors() -> None:
     )
 
 
-def test_the_vendor_projection_shows_what_a_task_says_of_itself() -> None:
+def test_the_vendor_projection_shows_the_status_message() -> None:
     assert vendor_task(a_task(status_message="Half done"), None)["statusMessage"] == "Half done"
     assert "statusMessage" not in vendor_task(a_task(), None)
 
@@ -220,6 +220,6 @@ def test_a_stateless_task_shows_its_progress_while_it_works(total: float | None,
     assert "_meta" not in stateless_task(ended, 1000)
 
 
-def test_a_task_knows_its_conversation() -> None:
+def test_a_task_has_its_conversation() -> None:
     task = a_task(conversation="laptop")
     assert (task.conversation_key.caller, task.conversation_key.name) == ("ann", "laptop")

@@ -42,7 +42,7 @@ def fresh(text: str) -> str:
     return ROWS.sub(lambda _: state_rows(), DIAGRAM.sub(lambda _: mermaid(), text), count=1)
 
 
-def test_the_page_shows_the_table_as_it_is() -> None:
+def test_the_documentation_shows_the_transition_table() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert text == fresh(text), "docs/tasks.md is out of date: run this file to renew it"
     assert mermaid() in text

@@ -54,7 +54,7 @@ def moved(task: Task, *events: h.TransitionEvent, now: int = NOW + 1) -> Task:
     return task
 
 
-def test_the_table_names_every_state_and_final_states_lead_nowhere() -> None:
+def test_the_table_has_every_state_and_final_states_have_no_transitions() -> None:
     assert set(MOVES) == set(TaskState)
     assert all(not MOVES[state] for state in TERMINAL)
     assert {kind for moves in MOVES.values() for kind in moves} == set(TransitionKind)
@@ -68,7 +68,7 @@ def test_every_open_state_can_be_cancelled() -> None:
     assert all(MOVES[state][TransitionKind.CANCELLED] is TaskState.CANCELLED for state in OPEN)
 
 
-def test_a_call_that_needs_nobody_runs_to_its_result() -> None:
+def test_a_call_without_approval_runs_to_its_result() -> None:
     done = moved(a_task(), DISPATCHED, h.ResultReceived(b'{"content":[]}'), now=NOW + 5)
     assert done.state is TaskState.COMPLETED
     assert done.outcome is not None
@@ -107,7 +107,7 @@ def test_a_call_with_an_upstream_task_is_never_sent_again() -> None:
     assert isinstance(apply(task, DISPATCHED, NOW), MayNotRepeat)
 
 
-def test_a_call_whose_upstream_task_was_forgotten_goes_by_its_class() -> None:
+def test_a_call_whose_upstream_task_is_unknown_is_recovered_by_its_class() -> None:
     forgotten = (DISPATCHED, h.UpstreamTaskKnown(HANDLE), h.UpstreamTaskKnown(None))
     assert moved(a_task(tool_class=ToolClass.READ), *forgotten, DISPATCHED).attempts == 2
     assert isinstance(apply(moved(a_task(tool_class=ToolClass.ONCE), *forgotten), DISPATCHED, NOW), MayNotRepeat)
@@ -117,12 +117,12 @@ def test_voiding_without_an_attempt_changes_nothing() -> None:
     assert moved(a_task(state=TaskState.RUNNING), h.AttemptVoided()).last_attempt is None
 
 
-def test_a_denied_task_says_that_the_tool_did_not_run() -> None:
+def test_a_denied_task_states_that_the_tool_did_not_run() -> None:
     denied = moved(a_task(), h.ApprovalRequested("ap_1", NOW + 9), h.ApprovalDenied(b"{}", "denied by ann"))
     assert (denied.state, denied.executed) == (TaskState.REJECTED, Executed.NO)
 
 
-def test_an_approved_task_may_be_asked_about_again() -> None:
+def test_an_approved_task_may_wait_for_approval_again() -> None:
     again = moved(
         a_task(),
         h.ApprovalRequested("ap_1", NOW + 9),
@@ -132,7 +132,7 @@ def test_an_approved_task_may_be_asked_about_again() -> None:
     assert (again.state, again.approval_id) == (TaskState.AWAITING_APPROVAL, "ap_2")
 
 
-def test_cancelling_says_whether_the_call_had_left() -> None:
+def test_cancelling_states_whether_the_call_was_sent() -> None:
     early = moved(a_task(), h.Cancelled())
     assert (early.executed, early.cancel_owed) == (Executed.NO, False)
     late = moved(a_task(), DISPATCHED, h.Cancelled("enough", b'{"code":1}'))
@@ -142,7 +142,7 @@ def test_cancelling_says_whether_the_call_had_left() -> None:
     assert late.outcome.kind is OutcomeKind.ERROR
 
 
-def test_questions_come_and_go_and_the_task_runs_on_when_none_is_left() -> None:
+def test_the_task_runs_again_when_its_last_question_is_answered() -> None:
     task = moved(a_task(), DISPATCHED, h.InputRequested(("a", "b"), "who?", b'"s"'), h.InputRequested(("b", "c")))
     assert task.question_keys == ("a", "b", "c")
     assert task.request_state == b'"s"'
@@ -158,17 +158,17 @@ def test_progress_without_text_keeps_the_old_text() -> None:
 
 
 @pytest.mark.parametrize("tool_class", [ToolClass.READ, ToolClass.REPEATABLE, ToolClass.KEYED])
-def test_losing_contact_with_a_repeatable_call_is_a_failure_and_not_unknown(tool_class: ToolClass) -> None:
+def test_a_lost_connection_of_a_repeatable_call_is_a_failure_and_not_unknown(tool_class: ToolClass) -> None:
     lost = moved(a_task(tool_class=tool_class), DISPATCHED, h.ContactLost(b"{}", "lost"))
     assert (lost.state, lost.executed) == (TaskState.FAILED, Executed.MAYBE)
 
 
-def test_the_outcome_of_a_call_that_never_left_is_not_unknown() -> None:
+def test_the_outcome_of_an_unsent_call_is_not_unknown() -> None:
     lost = moved(a_task(), DISPATCHED, h.AttemptVoided(), h.ContactLost(b"{}", "lost"))
     assert (lost.state, lost.executed) == (TaskState.FAILED, Executed.NO)
 
 
-def test_a_move_that_is_not_in_the_table_is_refused_by_name() -> None:
+def test_a_transition_that_is_not_in_the_table_is_refused_with_its_name() -> None:
     refusal = apply(a_task(), h.ResultReceived(b"{}"), NOW)
     assert refusal == NotPossible(TaskState.QUEUED, TransitionKind.RESULT_RECEIVED)
 
@@ -186,7 +186,7 @@ BIRTHS = [None, AlreadySent("b1", "reports", NOW - 50), HeldForApproval("ap_1", 
     st.sampled_from(list(ToolClass)),
     st.lists(st.sampled_from(EVERY_HAPPENING), max_size=12),
 )
-def test_any_order_of_happenings_leaves_a_legal_state_and_the_end_is_the_end(
+def test_any_order_of_events_leaves_a_legal_state_and_final_states_are_final(
     birth: AlreadySent | HeldForApproval | None, tool_class: ToolClass, events: list[h.TransitionEvent]
 ) -> None:
     draft = a_task(tool_class=tool_class)
@@ -228,24 +228,24 @@ def check_shown(before: Task, task: Task) -> None:
     assert (event is None) == (before.state is task.state)
 
 
-def test_a_promoted_call_is_born_running_with_its_attempt() -> None:
+def test_a_promoted_call_is_created_running_with_its_attempt() -> None:
     task = create(a_task(), AlreadySent("b1", "reports", NOW - 50), now_ms=NOW, owner="n", fence=7)
     assert task.state is TaskState.RUNNING
     assert task.last_attempt == an_attempt(fence=7, sent_at_ms=NOW - 50)
     assert task.execution_deadline_ms == NOW - 50 + 60_000
 
 
-def test_a_later_round_that_was_out_keeps_the_state_that_it_brought() -> None:
+def test_a_sent_later_round_keeps_its_request_state() -> None:
     sent = AlreadySent("b1", "reports", NOW - 50, b'"first"')
     task = create(a_task(), sent, now_ms=NOW, owner="n", fence=7)
     assert (task.request_state, task.between_rounds) == (b'"first"', False)
 
 
-def test_a_call_that_nothing_holds_up_is_born_queued() -> None:
+def test_a_call_without_approval_is_created_queued() -> None:
     assert create(a_task(), None, now_ms=NOW, owner="n", fence=7).state is TaskState.QUEUED
 
 
-def test_a_round_ends_once_however_often_it_asks() -> None:
+def test_a_round_ends_once_regardless_of_its_questions() -> None:
     once = moved(a_task(), DISPATCHED, h.InputRequested(("a",), ends_round=True))
     again = moved(once, h.InputRequested(("b",), ends_round=True))
     assert again.question_keys == ("a", "b")
@@ -254,13 +254,13 @@ def test_a_round_ends_once_however_often_it_asks() -> None:
     assert again.last_attempt.state is AttemptState.ANSWERED
 
 
-def test_a_call_that_needs_an_approver_is_born_waiting() -> None:
+def test_a_call_that_needs_approval_is_created_waiting() -> None:
     task = create(a_task(), HeldForApproval("ap_1", 1000), now_ms=NOW, owner="n", fence=7)
     assert (task.state, task.approval_deadline_ms) == (TaskState.AWAITING_APPROVAL, NOW + 1000)
     assert task.status_message == "Awaiting approval"
 
 
-def test_events_are_named_as_callers_know_them() -> None:
+def test_events_have_the_names_that_callers_see() -> None:
     queued = a_task()
     running = moved(queued, DISPATCHED)
     assert event_of(None, queued) is TaskEvent.CREATED
@@ -274,7 +274,7 @@ def test_events_are_named_as_callers_know_them() -> None:
     assert event_of(waiting, moved(waiting, h.ApprovalExpired(b"{}"))) is TaskEvent.EXPIRED
 
 
-def test_an_event_tells_names_and_state_but_no_arguments() -> None:
+def test_an_event_contains_names_and_state_but_no_arguments() -> None:
     data = event_data(a_task(status_message="Awaiting approval"))
     assert data == {"task_id": a_task().id, "tool": "build", "state": "queued", "message": "Awaiting approval"}
     assert "message" not in event_data(a_task())
