@@ -38,10 +38,6 @@ class CodeFile(jinja2.BytecodeCache):
         self._codes = _read(path)
         self._is_changed = False
 
-    def get_source_checksum(self, source: str) -> str:
-        """A checksum of everything that the code depends on: the source, Jinja, Python, and this module with the environment."""
-        return hashlib.sha256(_maker() + source.encode()).hexdigest()
-
     def load_bytecode(self, bucket: Bucket) -> None:
         if bucket.key in self._codes:
             bucket.bytecode_from_string(self._codes[bucket.key])  # compares the checksum
@@ -58,7 +54,7 @@ class CodeFile(jinja2.BytecodeCache):
         # A read-only installation or a full disk: the next process compiles the templates again.
         with suppress(OSError):
             self._path.parent.mkdir(exist_ok=True)
-            replace_file(self._path, hashlib.sha256(body).digest() + body, mode=0o644)
+            replace_file(self._path, _digest(body) + body, mode=0o644)
 
 
 def _read(path: Path | None) -> dict[str, bytes]:
@@ -69,18 +65,20 @@ def _read(path: Path | None) -> dict[str, bytes]:
     except OSError:
         return {}
     body = kept[_DIGEST_BYTES:]
-    if hashlib.sha256(body).digest() != kept[:_DIGEST_BYTES]:
+    if _digest(body) != kept[:_DIGEST_BYTES]:
         return {}
     found: dict[str, bytes] = marshal.loads(body)
     return found
 
 
-@cache
-def _maker() -> bytes:
-    """Identifies what compiles the templates."""
+def _digest(body: bytes) -> bytes:
+    """Identifies the file's content and what wrote it: Jinja, Python, and this module, which has the options of the templates.
+
+    The checksums of Jinja cover the source of each template only.
+    """
     own = Path(__file__)
     source = own.read_bytes() if own.exists() else b""
-    return hashlib.sha256(f"{jinja2.__version__} {sys.version}".encode() + source).digest()
+    return hashlib.sha256(f"{jinja2.__version__} {sys.version} {len(source)} ".encode() + source + body).digest()
 
 
 def code_path() -> Path | None:
