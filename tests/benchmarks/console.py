@@ -321,7 +321,7 @@ async def fetching_consoles(console: Console, count: int) -> AsyncIterator[None]
 async def _fetch_when_notified(reader: asyncio.StreamReader, http: httpx2.AsyncClient, address: str) -> None:
     while frame := await reader.read(65_536):
         if b"event: change" in frame:
-            await http.get(address)
+            await http.get(address, headers={"x-live-update": "1"})
 
 
 async def until_on_screen(console: Console, count: int) -> None:

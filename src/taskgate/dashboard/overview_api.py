@@ -39,27 +39,25 @@ SHARED_S: Final = 1.0
 _DOWN: Final = frozenset({ServerState.DEGRADED, ServerState.RECONNECTING, ServerState.STOPPED})
 
 
-class OverviewData(NamedTuple):
-    """What the page draws and the JSON contains."""
-
-    period: TimeRange
-    series: Series
-    before: Summary
-    """The same length of time before the range."""
-    waited: Series
-    """Tasks that waited for approval, by how long they waited."""
-    servers: tuple[tuple[Total, Series], ...]
-    fields: dict[str, Any]
-
-
 class OverviewCounts(NamedTuple):
     """The numbers of history for one range, of those that a person may see."""
 
     series: Series
     before: Summary
+    """The same length of time before the range."""
     waited: Series
+    """Tasks that waited for approval, by how long they waited."""
     totals: tuple[Total, ...]
     servers: tuple[tuple[Total, Series], ...]
+
+
+class OverviewData(NamedTuple):
+    """What the page draws and the JSON contains."""
+
+    period: TimeRange
+    counts: OverviewCounts
+    """Shared by people who may see the same history."""
+    fields: dict[str, Any]
 
 
 class OverviewApi:
@@ -86,7 +84,8 @@ class OverviewApi:
     async def data(self, visit: Visit) -> OverviewData:
         who, reach = visit.who, reach_of(visit)
         period, now = chosen_range(visit.parameter("range")), self._records.now_ms()
-        series, earlier, waited, totals, drawn = await self._counts(reach, period, now)
+        counts = await self._counts(reach, period, now)
+        series = counts.series
         running = await self._records.tasks(who, TaskFilter(states=OPEN), only=visit.only, limit=OPEN_COUNTED)
         known = running.tasks or (await self._records.tasks(who, TaskFilter(), only=visit.only, limit=1)).tasks
         waiting = await self._waiting(who)
@@ -95,19 +94,19 @@ class OverviewApi:
             "range": period.name,
             "seconds": period.length_ms // 1000,
             "total": summary_json(series.total),
-            "before": summary_json(earlier),
+            "before": summary_json(counts.before),
             "waiting": waiting,
-            "waited": summary_json(waited.total),
+            "waited": summary_json(counts.waited.total),
             "open": [operator_row(task) for task in running.tasks[:OPEN_SHOWN]],
             "open_count": len(running.tasks),
             "more_open": running.after is not None,
             "running": sum(1 for task in running.tasks if task.state is TaskState.RUNNING),
             "servers_down": down,
-            "attention": await self._attention(visit, down, totals),
-            "servers": [{"name": total.name, **summary_json(total.summary)} for total in totals],
+            "attention": await self._attention(visit, down, counts.totals),
+            "servers": [{"name": total.name, **summary_json(total.summary)} for total in counts.totals],
             "has_calls": bool(known or series.total.calls),
         }
-        return OverviewData(period, series, earlier, waited, drawn, fields)
+        return OverviewData(period, counts, fields)
 
     async def _counts(self, reach: Reach, period: TimeRange, now: int) -> OverviewCounts:
         """The numbers of history. Many open pages fetch themselves after a change: those that come together share one read."""

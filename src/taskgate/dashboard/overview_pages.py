@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from dataclasses import field
+from typing import Any, Final, NamedTuple
+
+from markupsafe import Markup
 
 from taskgate.core.history.counts import Summary
 from taskgate.core.history.filters import HistoryFilter
@@ -15,7 +18,7 @@ from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.history_api import HistoryApi
 from taskgate.dashboard.history_rows import history_line
 from taskgate.dashboard.navigation import Page
-from taskgate.dashboard.overview_api import OverviewApi, OverviewData
+from taskgate.dashboard.overview_api import OverviewApi, OverviewCounts, OverviewData
 from taskgate.dashboard.ranges import range_links
 from taskgate.dashboard.routes import Route, Visit, page_route
 from taskgate.dashboard.task_pages import task_line
@@ -24,6 +27,12 @@ from taskgate.dashboard.web import Answer, redirect, with_query
 from taskgate.lazy_dataclass import dataclass
 
 FAILURES_SHOWN: Final = 8
+MAX_DRAWN: Final = 16
+
+
+class Drawn(NamedTuple):
+    charts: list[Markup]
+    servers: list[dict[str, Any]]
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +40,7 @@ class OverviewPages:
     _overview: OverviewApi
     _history: HistoryApi
     _frame: Frame
+    _latest: list[tuple[OverviewCounts, Drawn]] = field(default_factory=list)
 
     def routes(self) -> tuple[Route, ...]:
         topics = (Topic.TASKS, Topic.INBOX, Topic.SERVERS)
@@ -39,15 +49,15 @@ class OverviewPages:
                 "/overview",
                 Access.LOGIN,
                 self._show,
-                page=Page("overview", "Overview", "/api/v1/overview", topics, menu=1),
+                page=Page("overview", "Overview", "/api/v1/overview", topics, menu=1, shared=True),
             ),
             page_route("/now", Access.LOGIN, self._moved, "The earlier address of the overview."),
         )
 
     async def _show(self, visit: Visit) -> Answer:
         data = await self._overview.data(visit)
-        fields = data.fields
-        bad = HistoryFilter(outcomes=BAD_OUTCOMES, since_ms=data.series.since_ms)
+        fields, drawn = data.fields, self._drawn(data.counts)
+        bad = HistoryFilter(outcomes=BAD_OUTCOMES, since_ms=data.counts.series.since_ms)
         failures = (await self._history.page(visit, bad, FAILURES_SHOWN)).rows
         return await self._frame.page(
             visit,
@@ -56,23 +66,9 @@ class OverviewPages:
             ranges=range_links("/overview", data.period),
             headline=_headline(data, all_servers=visit.who.may(Permission.SEE)),
             attention=fields["attention"],
-            charts=[
-                outcome_chart(data.series, "Calls by outcome", {}),
-                latency_chart(data.series, "Latency"),
-                *([latency_chart(data.waited, "Time until approved or denied")] if data.waited.total.calls else []),
-            ],
-            servers=[
-                {
-                    "name": total.name,
-                    "calls": total.summary.calls,
-                    "bad": total.summary.bad,
-                    "p50_ms": total.summary.p50_ms,
-                    "p99_ms": total.summary.p99_ms,
-                    "drawn": call_sparkline(series),
-                }
-                for total, series in data.servers
-            ],
-            more_servers=max(0, len(fields["servers"]) - len(data.servers)),
+            charts=drawn.charts,
+            servers=drawn.servers,
+            more_servers=max(0, len(fields["servers"]) - len(drawn.servers)),
             running=[task_line(row) for row in fields["open"]],
             more_running=fields["open_count"] > len(fields["open"]),
             failures=[history_line(row) for row in failures],
@@ -81,13 +77,42 @@ class OverviewPages:
             api=with_query("/api/v1/overview", {"range": data.period.name}),
         )
 
+    def _drawn(self, counts: OverviewCounts) -> Drawn:
+        """The charts of these numbers, drawn once for all people who share them."""
+        known = next((drawn for each, drawn in self._latest if each is counts), None)
+        if known is None:
+            known = _draw(counts)
+            self._latest = [*self._latest[1 - MAX_DRAWN :], (counts, known)]
+        return known
+
     async def _moved(self, _visit: Visit) -> Answer:
         return redirect("/overview")
 
 
+def _draw(counts: OverviewCounts) -> Drawn:
+    waited = [latency_chart(counts.waited, "Time until approved or denied")] if counts.waited.total.calls else []
+    return Drawn(
+        [
+            outcome_chart(counts.series, "Calls by outcome", {}),
+            latency_chart(counts.series, "Latency"),
+            *waited,
+        ],
+        [
+            {
+                "name": total.name,
+                "calls": total.summary.calls,
+                "bad": total.summary.bad,
+                "p99_ms": total.summary.p99_ms,
+                "drawn": call_sparkline(series),
+            }
+            for total, series in counts.servers
+        ],
+    )
+
+
 def _headline(data: OverviewData, *, all_servers: bool) -> list[dict[str, Any]]:
     """The numbers on top: label, value, how it compares with the time before, and where it leads."""
-    now, before, seconds = data.series.total, data.before, data.fields["seconds"]
+    now, before, seconds = data.counts.series.total, data.counts.before, data.fields["seconds"]
     down, waiting = len(data.fields["servers_down"]), data.fields["waiting"]
     running = f"{data.fields['open_count']}{'+' if data.fields['more_open'] else ''}"
     servers = [_number("Servers down", str(down), "", "/servers", bad=down > 0)] if all_servers else []

@@ -35,6 +35,7 @@ from taskgate.dashboard.passphrase import Fits, Passphrase
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.reply_schemas import CHANGE_EVENTS
 from taskgate.dashboard.routes import Found, LoginCookie, Route, RouteTable, Visit, get, page_route
+from taskgate.dashboard.shared_pages import SharedPages
 from taskgate.dashboard.steering import Steering
 from taskgate.dashboard.web import (
     Answer,
@@ -86,6 +87,7 @@ class Dashboard:
         )
         self._passphrase = Passphrase(fits)
         self.live = LiveUpdates(services.events)
+        self._shared = SharedPages(lambda request: self.login.form_token(request.cookie(self.login.cookie_name)))
         self._steering = Steering(services, records, configuration)
         self.accounts = AccountPages(services.accounts, records, self.login, self._is_https)
         self.login_links = LoginLinks(self.login, authorizer, services.address.base)
@@ -224,7 +226,7 @@ class Dashboard:
         if route.kind is RouteKind.API:
             return await self.api.answer(found, visit)
         try:
-            return await route.handler(visit)
+            return await self._shared.answer(route, visit)
         except RequestProblem as refused:
             title = "Not found" if refused.status == 404 else "Request failed"
             return self._pages.frame.message(visit.request, person, refused.status, title, refused.text)

@@ -90,7 +90,7 @@ class TaskListPages:
                 "/tasks",
                 Access.LOGIN,
                 self._list,
-                page=Page("tasks", "Tasks", "/api/v1/history", (Topic.TASKS,), menu=2),
+                page=Page("tasks", "Tasks", "/api/v1/history", (Topic.TASKS,), menu=2, shared=True, cookies=(_COOKIE,)),
             ),
             form_route("/tasks/cancel", Access.LOGIN, self._cancel),
         )

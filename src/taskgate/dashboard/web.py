@@ -73,6 +73,8 @@ class WebRequest:
     locked: bool = False
     """Whether approving also requires the operator's passphrase."""
     raw_query: str = ""
+    form_token: str = ""
+    """The form token of a page that several sessions share; empty: that of the session cookie."""
 
     @property
     def is_json(self) -> bool:

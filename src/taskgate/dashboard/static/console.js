@@ -180,7 +180,9 @@
     if (wait) await new Promise((done) => setTimeout(done, wait));
     last = Date.now();
     try {
-      const reply = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
+      // After a change, consoles of the same person share one rendering; after an action of the user the page is rendered again.
+      const shared = now ? {} : { "x-live-update": "1" };
+      const reply = await fetch(location.href, { headers: { accept: "text/html", ...shared }, cache: "no-store" });
       const page = parse(await reply.text());
       if (unreachable) showStatus("");
       unreachable = false;
