@@ -78,13 +78,14 @@ class LineSplitter:
     def next_line(self, budget: TurnBudget) -> bytes | Oversize | None:
         """Return the next non-empty line, or None if there is none yet or the budget is spent."""
         left = most = budget.lines
+        size = 0
         line: bytes | Oversize | None = None
         while line is None and left > 0:
             if self._next == len(self._found):
                 if not self._pieces:
                     break
                 piece = self._pieces.popleft()
-                budget.spend_bytes(len(piece))
+                size += len(piece)
                 self._cut(piece)
                 continue
             left -= 1
@@ -92,9 +93,7 @@ class LineSplitter:
             self._next += 1
             if found:
                 line = self._whole(found)
-        budget.spend_lines(most - left)
-        if line is not None:
-            budget.spend_message()
+        budget.spend(size, lines=most - left, messages=line is not None)
         return line
 
     def _cut(self, piece: bytes) -> None:

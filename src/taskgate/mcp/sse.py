@@ -112,13 +112,14 @@ class SseParser:
     def next_event(self, budget: TurnBudget) -> SseEvent | None:
         """Return the next event, or None if there is none yet or the budget is spent. Raises SseOverflow."""
         left = allowed = budget.lines
+        size = 0
         event: SseEvent | None = None
         while event is None and left > 0:
             if self._next == len(self._found):
                 if not self._pieces:
                     break
                 piece = self._pieces.popleft()
-                budget.spend_bytes(len(piece))
+                size += len(piece)
                 self._cut(piece)
                 continue
             left -= 1
@@ -130,9 +131,7 @@ class SseParser:
                 event = self._end_block()
             else:
                 self._event = ""
-        budget.spend_lines(allowed - left)
-        if event is not None:
-            budget.spend_message()
+        budget.spend(size, lines=allowed - left, messages=event is not None)
         return event
 
     def _cut(self, piece: bytes) -> None:

@@ -30,7 +30,7 @@ def pieces_of(chunk: bytes) -> Iterator[bytes]:
 class TurnBudget:
     """The remaining allowance of one reader in this iteration. The reader stops when it is `spent`."""
 
-    __slots__ = ("bytes", "lines", "messages")
+    __slots__ = ("bytes", "lines", "messages", "spent")
 
     def __init__(self) -> None:
         self.renew()
@@ -40,16 +40,11 @@ class TurnBudget:
         self.bytes = TURN_BYTES
         self.lines = TURN_LINES
         self.messages = TURN_MESSAGES
+        self.spent = False
 
-    @property
-    def spent(self) -> bool:
-        return self.bytes <= 0 or self.lines <= 0 or self.messages <= 0
-
-    def spend_bytes(self, count: int) -> None:
-        self.bytes -= count
-
-    def spend_lines(self, count: int = 1) -> None:
-        self.lines -= count
-
-    def spend_message(self) -> None:
-        self.messages -= 1
+    def spend(self, size: int, lines: int, messages: int) -> None:
+        """Subtract what was read: bytes, lines or body chunks, and messages."""
+        self.bytes -= size
+        self.lines -= lines
+        self.messages -= messages
+        self.spent = self.bytes <= 0 or self.lines <= 0 or self.messages <= 0

@@ -97,6 +97,8 @@ class CallerConnection(HttpToolsProtocol):
         self._first: bytes | None = None
         """The request that another worker had read when it handed over this connection (see `handover`)."""
         self._budget = TurnBudget()
+        self._parsed_chunks = self._parsed_messages = 0
+        """Body chunks and heads in the data that is being parsed."""
         self._unparsed: deque[bytes] = deque()
         """Received data beyond the turn budget."""
         self._next_turn: asyncio.Handle | None = None
@@ -185,7 +187,6 @@ class CallerConnection(HttpToolsProtocol):
     def _parse(self, data: bytes) -> None:
         before = self._received
         size = self._read_bytes = len(data)
-        self._budget.spend_bytes(size)
         try:
             self.parser.feed_data(data)
             if self._waiting_since is not None:
@@ -201,6 +202,8 @@ class CallerConnection(HttpToolsProtocol):
                 self._refuse_head(error.__context__)
             else:
                 self.send_400_response("Invalid HTTP request received.")
+        self._budget.spend(size, self._parsed_chunks, self._parsed_messages)
+        self._parsed_chunks = self._parsed_messages = 0
 
     def _check_unfinished_head(self, size: int) -> None:
         """Limit an incomplete head, which the parser would buffer without a limit."""
@@ -253,7 +256,7 @@ class CallerConnection(HttpToolsProtocol):
         self.url += url
 
     def on_headers_complete(self) -> None:
-        self._budget.spend_message()
+        self._parsed_messages += 1
         limits = self.plan.value.limits
         fields = dict(self.headers)
         count = len(self.headers)
@@ -330,7 +333,7 @@ class CallerConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._received += len(body)
-        self._budget.spend_lines()
+        self._parsed_chunks += 1
         if self._post is not None:
             self._post.take(body)
         else:

@@ -79,6 +79,7 @@ class ReplyReader:
         "_body",
         "_body_bytes",
         "_budget",
+        "_chunks",
         "_framing_bytes",
         "_headers",
         "_interim",
@@ -107,6 +108,8 @@ class ReplyReader:
         self._sse: SseParser | None = None
         self._problem: Exception | None = None
         self._budget = TurnBudget()
+        self._chunks = 0
+        """Body chunks in the data that is being parsed."""
         self._unparsed: deque[bytes] = deque()
         """Received data beyond the turn budget."""
         self._parsed_to_end = False
@@ -147,6 +150,9 @@ class ReplyReader:
         """Parse data within the turn budget and keep the rest for `catch_up`. Raises ReplyProblem or a listener's exception."""
         if len(data) <= SLICE_BYTES and not self._unparsed:
             self._parse(data)
+            if self.complete and self._problem is None:
+                # The common case: the reply ends with this data, and none of its events is left.
+                return
         else:
             self.keep(data)
         self._read_within_budget()
@@ -181,8 +187,8 @@ class ReplyReader:
             raise self._problem
 
     def _parse(self, data: bytes) -> None:
-        self._framing_bytes += len(data)
-        self._budget.spend_bytes(len(data))
+        size = len(data)
+        self._framing_bytes += size
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -190,6 +196,8 @@ class ReplyReader:
             self.keep_alive = False
             if not (self.complete or self._parsed_to_end):
                 self._fail(Stage.MALFORMED, f"the reply is not HTTP: {error}")
+        self._budget.spend(size, self._chunks, 0)
+        self._chunks = 0
         if self._framing_bytes > _HEAD_BYTES and not (self.complete or self._parsed_to_end):
             self._fail(Stage.MALFORMED, f"the reply has a head or framing of more than {_HEAD_BYTES} bytes")
 
@@ -252,7 +260,7 @@ class ReplyReader:
 
     def on_body(self, chunk: bytes) -> None:
         self._framing_bytes = 0
-        self._budget.spend_lines()
+        self._chunks += 1
         if self.complete or self._parsed_to_end or self.stopped or self._problem is not None:
             return
         if self._sse is not None:
