@@ -9,14 +9,13 @@ import msgspec
 
 from taskgate.core.catalog.apps import APP_MIME, UI_EXTENSION
 from taskgate.core.questions.capabilities import with_inbox, with_models
-from taskgate.core.wire import Raw
 
 
 class ClientProfile(msgspec.Struct, frozen=True):
     """What a server gets about the caller: capabilities, client info, log level."""
 
     capabilities: Mapping[str, Any]
-    client_info: Raw | None = None
+    client_info: Mapping[str, Any] | None = None
     log_level: str | None = None
     inbox: bool = False
     """Questions that the caller cannot answer natively may wait in its inbox, so servers may ask them."""

@@ -102,11 +102,12 @@ class StatefulLink:
         await clock.sleep(0)
 
     async def _initialize(self, timeout_s: float) -> None:
+        client_info = self.profile.client_info
         params = wire.encode(
             {
                 "protocolVersion": NEWEST_STATEFUL,
                 "capabilities": self.profile.capabilities,
-                "clientInfo": self.profile.client_info or OUR_INFO,
+                "clientInfo": client_info if client_info is not None else OUR_INFO,
             }
         )
         number = next_number()

@@ -305,7 +305,8 @@ def description_in(message: Message) -> Mapping[str, Any] | None:
 def _stamp(members: Members, profile: ClientProfile) -> Members:
     """Add the envelope. A stateful caller without a log level receives all messages, as from a stateful server."""
     level = profile.log_level or ("debug" if profile.logs_unasked else None)
-    return add_envelope(members, wire.raw(profile.capabilities), profile.client_info, level)
+    info = wire.raw(profile.client_info) if profile.client_info is not None else None
+    return add_envelope(members, wire.raw(profile.capabilities), info, level)
 
 
 @lru_cache(maxsize=4096)

@@ -276,12 +276,9 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
             return self.session.profile
         if self.known_profile is None:
             assert self.envelope is not None
-            info = self.envelope.client_info
+            envelope = self.envelope
             self.known_profile = ClientProfile(
-                self.envelope.capabilities,
-                Raw(wire.encode(info)) if info is not None else None,
-                self.envelope.log_level,
-                self.inbox,
+                envelope.capabilities, envelope.client_info, envelope.log_level, self.inbox
             )
         return self.known_profile
 

@@ -24,7 +24,7 @@ from taskgate.core.identity.caller import Caller
 from taskgate.core.identity.conversation import SESSION, ConversationKey
 from taskgate.core.questions.question import Answer
 from taskgate.core.scoping.session_request import SessionRequest
-from taskgate.core.wire import Kind, Message, Raw
+from taskgate.core.wire import Kind, Message
 from taskgate.ports.client_profile import ClientProfile
 from taskgate.ports.link import LinkKey
 from taskgate.ports.outlet import CancelNote, Outlet, SessionOutlet
@@ -63,7 +63,7 @@ class Session:
         self.link_key = LinkKey(
             Generation.STATEFUL, caller.principal, session_id, place=caller.place, conversation=whole.stream
         )
-        self.profile = ClientProfile(opening.capabilities, Raw(wire.encode(opening.client_info)), logs_unasked=True)
+        self.profile = ClientProfile(opening.capabilities, opening.client_info, logs_unasked=True)
         self.in_flight: dict[bytes, asyncio.Task[Any]] = {}
         self.subscriptions: dict[str, str] = {}
         self.subscribing: set[str] = set()
