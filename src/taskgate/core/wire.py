@@ -47,6 +47,11 @@ class Kind(Enum):
     RESPONSE = "response"
 
 
+REQUEST: Final = Kind.REQUEST
+RESPONSE: Final = Kind.RESPONSE
+"""For code on the path of every call (see `generation.STATELESS`)."""
+
+
 class Message(msgspec.Struct):
     """One JSON-RPC message. `params` and `result` are decoded for decisions; the `raw_*` fields are relayed.
 
@@ -210,7 +215,7 @@ class MessageReader:
             message = _message(parse_strictly(body, self.max_depth, self.max_nodes), body)
         except CallerError:
             return None
-        return message if message.kind is Kind.RESPONSE else None
+        return message if message.kind is RESPONSE else None
 
     def read_batch(self, body: bytes) -> list[Message]:
         """Parse a JSON-RPC batch, which only the 2025-03-26 revision has."""
@@ -314,7 +319,7 @@ def _call(value: dict[str, Any], members: Members, message_id: bytes | None) -> 
         return Message(Kind.NOTIFICATION, None, method, params, members.get("params"))
     if message_id is None:
         raise InvalidMessage("the id must be a string or an integer")
-    return Message(Kind.REQUEST, message_id, method, params, members.get("params"))
+    return Message(REQUEST, message_id, method, params, members.get("params"))
 
 
 def _response(value: dict[str, Any], members: Members, message_id: bytes | None) -> Message:
@@ -325,7 +330,7 @@ def _response(value: dict[str, Any], members: Members, message_id: bytes | None)
     if "error" in value and not _is_error_object(value["error"]):
         raise InvalidMessage("an error is an object with a number as code and a string as message", message_id)
     return Message(
-        Kind.RESPONSE,
+        RESPONSE,
         message_id,
         result=value.get("result"),
         raw_result=members.get("result"),

@@ -14,7 +14,7 @@ from typing import Any, Final
 from taskgate import clock
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.events import EventKind
-from taskgate.core.generations.generation import Generation
+from taskgate.core.generations.generation import STATEFUL, Generation
 from taskgate.core.identity.addressees import has_conversation
 from taskgate.core.questions.question import Answer, Question
 from taskgate.core.wire import Raw
@@ -108,7 +108,7 @@ class Server:
             await self._opened(caller, profile)
         if not self._has_link_of_call(caller):
             return await self._opened(caller, profile)
-        key = own.take(self._key_in(caller, Generation.STATEFUL))
+        key = own.take(self._key_in(caller, STATEFUL))
         try:
             link = await self._opened(caller._replace(session=key.session), profile)
         finally:
@@ -130,7 +130,7 @@ class Server:
 
     def common_link(self, generation: Generation) -> Link | None:
         link = self._common
-        if link is None or not link.alive or self._generations.towards[generation] is Generation.STATEFUL:
+        if link is None or not link.alive or self._generations.towards[generation] is STATEFUL:
             return None
         return link
 
@@ -142,7 +142,7 @@ class Server:
 
     def _has_link_of_call(self, caller: LinkKey) -> bool:
         """Return whether each call of this caller has its own link: it has no conversation and is served statefully."""
-        is_stateful = self._generations.towards[caller.generation] is Generation.STATEFUL
+        is_stateful = self._generations.towards[caller.generation] is STATEFUL
         return is_stateful and not has_conversation(caller.conversation)
 
     def mark_long_lived(self, sent_as: SendLog) -> None:
@@ -155,14 +155,14 @@ class Server:
     def _key_for(self, caller: LinkKey) -> LinkKey:
         """Return the key of the link that serves this caller."""
         towards = self._generations.towards[caller.generation]
-        if self._per_caller and towards is caller.generation is Generation.STATEFUL and not caller.place:
+        if self._per_caller and towards is caller.generation is STATEFUL and not caller.place:
             return caller
         return self._key_in(caller, towards)
 
     def _key_in(self, caller: LinkKey, generation: Generation) -> LinkKey:
         placed = self._places_of_clients.canonical_key(caller) if caller.place else caller
         key = key_in(self.spec, placed, generation)
-        return self._own.key(placed, key) if self._own is not None and generation is Generation.STATEFUL else key
+        return self._own.key(placed, key) if self._own is not None and generation is STATEFUL else key
 
     def _listening_caller(self) -> LinkKey:
         alive = [key for key, link in self._links.items() if link.alive] if self._by_stdio else []

@@ -13,6 +13,7 @@ from taskgate.core.history.row import CallOutcome, HistoryRow
 
 SUM_MS: Final = 60_000
 """Equal rows within this time after the first one become one row."""
+_OK: Final = CallOutcome.OK
 MAX_KINDS: Final = 500
 """Different rows that are summed at the same time; others are summed by caller, and beyond that all together."""
 
@@ -34,7 +35,7 @@ class Sample:
 
 def always_kept(outcome: CallOutcome, duration_ms: float, *, asked: bool) -> bool:
     """Whether a plain call leaves a row without sampling: one that ended badly, took long or asked a question."""
-    return outcome is not CallOutcome.OK or asked or duration_ms >= SLOW_MS
+    return outcome is not _OK or asked or duration_ms >= SLOW_MS
 
 
 class _Alike(NamedTuple):

@@ -44,6 +44,9 @@ NotListed = Callable[[Request], Awaitable[bytes]]
 _DURABLE_PARAMS: Final = frozenset({"task", "requestState"})
 _DURABLE_META: Final = frozenset({TASK_META, KEY_META})
 """Params and `_meta` keys that need `durable_calls`. A call without any of them is forwarded directly."""
+_FACADE: Final = ScopeMode.FACADE
+_OK: Final = CallOutcome.OK
+_EXECUTED: Final = Executed.YES
 _ALREADY_ANSWERED: Final = b"{}"
 """Returned for a call that became a task: its caller got the reply at promotion, so this one is not sent."""
 
@@ -102,7 +105,7 @@ class ToolCalls:
             raise CallerError("invalid_params", '"arguments" must be an object.')
         view = self._views.current(self._plan.value, request.caller, request.narrowing)
         tool = view.tools.get(name) if view is not None else None
-        if not_listed is not None and (view is None or tool is None or view.scope.mode is ScopeMode.FACADE):
+        if not_listed is not None and (view is None or tool is None or view.scope.mode is _FACADE):
             return not_listed(request)
         if tool is None:
             return self._call_unlisted(request, name, arguments)
@@ -208,8 +211,8 @@ class ToolCalls:
         handle = upstream_task(request, tool, members) if "taskId" in members else None
         if handle is not None:
             return await self._tasks.adopt_upstream_task(request, self._durable.new_call(request, tool), handle)
-        outcome = CallOutcome.TOOL_ERROR if members.get("isError") is True else CallOutcome.OK
-        self._call_log.note(request, tool, outcome, Executed.YES, size=len(result))
+        outcome = CallOutcome.TOOL_ERROR if members.get("isError") is True else _OK
+        self._call_log.note(request, tool, outcome, _EXECUTED, size=len(result))
         return result
 
     async def _fail(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from taskgate.gateway.catalog.completions import MAX_NOTED_BYTES, Completions
 from taskgate.gateway.catalog.refs import ToolRef
@@ -12,6 +12,8 @@ from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.caller_keys import memory_key
 from taskgate.gateway.requests.request import Request
 from taskgate.lazy_dataclass import dataclass
+
+_UNCHECKED: Final = Validate.OFF
 
 
 @dataclass(slots=True, eq=False)
@@ -28,7 +30,7 @@ class ArgumentChecks:
 
     def validate_and_learn(self, request: Request, tool: ToolRef, arguments: Any) -> None:
         features = self._plan.value.features
-        if tool.entry is not None and features.validate is not Validate.OFF:
+        if tool.entry is not None and features.validate is not _UNCHECKED:
             self._validation.arguments(tool.entry, tool.wire, arguments, request.message.raw_params or b"")
         if arguments and features.learn and len(request.message.raw_params or b"") <= MAX_NOTED_BYTES:
             self._completions.note(memory_key(request), tool.server, tool.name, arguments)

@@ -39,6 +39,7 @@ ROWS_A_PIECE: Final = 20
 PIECES_A_ROUND: Final = 10
 PIECE_PAUSE_S: Final = 0.05
 """A round is written in pieces, because a task created at the same moment waits for everything written with it."""
+_OK: Final = CallOutcome.OK
 _NO_ARGUMENTS: Final = Raw(b"{}")
 _Kind = tuple[Caller, ToolRef, str, Executed]
 
@@ -96,7 +97,7 @@ class CallLog:
         error_type: str = "",
     ) -> None:
         """Note one plain call. On the hot path, so it only counts and appends. `size` is that of the result."""
-        outcome = "ok" if ended is CallOutcome.OK else "error"
+        outcome = "ok" if ended is _OK else "error"
         kind = (request.caller, tool, outcome, executed)
         params = request.message.raw_params or b""
         # Caller and tool are the same objects in every call, so they are found by identity.
@@ -105,7 +106,7 @@ class CallLog:
             used = self._usage.begin(request.caller, tool)
         amounts = used.amounts
         amounts[CALLS] += 1
-        amounts[ERRORS] += ended is not CallOutcome.OK
+        amounts[ERRORS] += ended is not _OK
         now, delivery = clock.monotonic(), request.delivery
         took = now - delivery.span.began if delivery.span is not None else 0.0
         amounts[SECONDS] += took

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, Executed, UpstreamError
-from taskgate.core.generations.generation import Generation
+from taskgate.core.generations.generation import STATEFUL, STATELESS
 from taskgate.core.generations.stateless import strip_result
 from taskgate.core.questions.capabilities import can_answer
 from taskgate.core.questions.question import ELICIT, Answer, Question, bare_params
@@ -98,7 +98,7 @@ class Relay:
             name=name,
             wants_progress=request.progress_token is not None,
             progress_token=request.progress_token,
-            keep_envelope=request.generation is Generation.STATELESS,
+            keep_envelope=request.generation is STATELESS,
             headers=headers,
             asker=request.asking_stream,
             side=request.delivery,
@@ -107,7 +107,7 @@ class Relay:
         )
 
     async def _carry(self, request: Request, upstream: Upstream, call: UpstreamCall) -> Result:
-        if request.generation is Generation.STATELESS and "requestState" in call.params:
+        if request.generation is STATELESS and "requestState" in call.params:
             return Result(await self._next_round(request, upstream, call))
         session = request.session
         found = (
@@ -115,7 +115,7 @@ class Relay:
         )
         link = found or await self._link_of(request, upstream)
         same = link.generation is request.generation
-        if not same and request.generation is Generation.STATELESS:
+        if not same and request.generation is STATELESS:
             return Result(await self._run_suspendable(request, upstream, call, link))
         reply = await self._recorded(request, call, link.server, link.request(call))
         if type(reply) is Result:
@@ -228,7 +228,7 @@ class Relay:
         call = call.with_params(params)
         try:
             link = await self._link_of(request, upstream)
-            if link.generation is Generation.STATEFUL:
+            if link.generation is STATEFUL:
                 return await self._run_suspendable(request, upstream, call, link)
             reply = await self._send(request, call, link)
         except CallFailed as failure:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from taskgate.core.identity.caller import Caller
 from taskgate.core.identity.conversation import ConversationKey
-from taskgate.core.meta import meta_of
+from taskgate.core.meta import META
 
 CLIENT_META: Final = "taskgate/client"
 """The `_meta` key with the label of a stateless client."""
@@ -15,8 +15,11 @@ CLIENT_META: Final = "taskgate/client"
 
 def client_label(params: Mapping[str, Any]) -> str:
     """The label of a stateless client, or an empty string."""
-    client = meta_of(params).get(CLIENT_META)
-    label = "".join(letter for letter in client[:200] if letter.isprintable()) if type(client) is str else ""
+    meta = params.get(META)
+    client = meta.get(CLIENT_META) if type(meta) is dict else None
+    if type(client) is not str:
+        return ""
+    label = "".join(letter for letter in client[:200] if letter.isprintable())
     return f"client:{label}" if label else ""
 
 

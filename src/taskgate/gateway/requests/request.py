@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.generations.generation import PROGRESS_TOKEN, Generation
+from taskgate.core.generations.generation import PROGRESS_TOKEN, STATEFUL, STATELESS, Generation
 from taskgate.core.generations.stateless import CAPABILITIES, CLIENT_INFO, Envelope
 from taskgate.core.identity.addressees import NO_CONVERSATION
 from taskgate.core.identity.caller import ANONYMOUS, Caller
@@ -92,7 +92,7 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             caller=caller,
             session=session,
             envelope=envelope,
-            generation=Generation.STATEFUL if session is not None else Generation.STATELESS,
+            generation=STATEFUL if session is not None else STATELESS,
             narrowing=session.narrowing if session is not None else narrowing,
             headers=headers,
             progress_token=Raw(wire.encode(token)) if type(token) in (str, int) else None,
@@ -121,14 +121,14 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             return self.caller.principal
         if self.session is not None:
             return self.session.key
-        return self._client_label() or self.own_key
+        return client_label(self.params) or self.own_key
 
     @property
     def conversation_key(self) -> ConversationKey:
         """The conversation that the request belongs to, which is notified of what the request causes."""
         if self.session is not None:
             return self.session.conversation
-        label = self._client_label() if self.caller.principal != ANONYMOUS else ""
+        label = client_label(self.params) if self.caller.principal != ANONYMOUS else ""
         return ConversationKey(self.caller_key, label)
 
     @property
@@ -141,9 +141,6 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             return self.conversation_key.stream
         # The common case, kept short because it is on the path of every call.
         return self.own_key if self.caller.principal == ANONYMOUS else self.caller.principal
-
-    def _client_label(self) -> str:
-        return client_label(self.params)
 
     def members(self) -> Members:
         """The params, each member as its exact bytes. The returned dict may be changed."""
@@ -184,7 +181,7 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         identity = bytes(meta.get(CAPABILITIES, Raw(b""))) + bytes(meta.get(CLIENT_INFO, Raw(b"")))
         identity_key = "caps-" + hashlib.sha256(identity).hexdigest()[:16]
         return LinkKey(
-            Generation.STATELESS,
+            STATELESS,
             self.caller.principal,
             identity_key,
             place=self.caller.place,

@@ -20,7 +20,7 @@ from taskgate.core.identity.caller import Caller
 from taskgate.core.meta import META
 from taskgate.core.scoping.session_request import NO_REQUEST
 from taskgate.core.sliced_reading import reads_quickly
-from taskgate.core.wire import InvalidMessage, Kind, Message, MessageReader
+from taskgate.core.wire import REQUEST, RESPONSE, InvalidMessage, Message, MessageReader
 from taskgate.gateway.requests.replies import CallerReply, stopped_before_reply
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
@@ -108,7 +108,7 @@ class PostHandler:
             message.params and META in message.params and has_envelope(message.params)
         ):
             return self._stateless(post, caller, message)
-        if message.kind is Kind.REQUEST and message.method == "initialize":
+        if message.kind is REQUEST and message.method == "initialize":
             return self._initialize(post, caller, message)
         return self._stateful(post, caller, message)
 
@@ -149,7 +149,7 @@ class PostHandler:
     # The stateless generation
 
     async def _stateless(self, post: Post, caller: Caller, message: Message) -> None:
-        if message.kind is not Kind.REQUEST:
+        if message.kind is not REQUEST:
             self._take_stateless(post, message)
             return
         if (
@@ -196,7 +196,7 @@ class PostHandler:
                 request.delivery.delivered(post.still_there)
 
     def _take_stateless(self, post: Post, message: Message) -> None:
-        if message.kind is Kind.RESPONSE:
+        if message.kind is RESPONSE:
             problem = CallerError("invalid_request", "This protocol revision has no responses from callers.")
             raise self._access.failed(problem, None, Generation.STATELESS)
         post.respond(202)
@@ -212,7 +212,7 @@ class PostHandler:
             if session is None:
                 return
             post.exclude_wait_since(began)
-        if message.kind is not Kind.REQUEST:
+        if message.kind is not REQUEST:
             await self._take(session, message)
             post.respond(202)
             return
@@ -295,7 +295,7 @@ class PostHandler:
         return answered
 
     async def _take(self, session: Session, message: Message) -> None:
-        if message.kind is Kind.RESPONSE:
+        if message.kind is RESPONSE:
             keep = session.answered(message)
             if keep is not None:
                 await keep()
@@ -322,9 +322,9 @@ class PostHandler:
             messages = await read_batch(self._reader, post.body)
         except TaskgateError as problem:
             raise self._access.failed(problem) from None
-        requests = [message for message in messages if message.kind is Kind.REQUEST]
+        requests = [message for message in messages if message.kind is REQUEST]
         for message in messages:
-            if message.kind is not Kind.REQUEST:
+            if message.kind is not REQUEST:
                 await self._take(session, message)
         if not requests:
             post.respond(202)

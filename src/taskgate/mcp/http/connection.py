@@ -13,7 +13,7 @@ import math
 import select
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import cast
+from typing import Final, cast
 
 from taskgate import clock
 from taskgate.mcp.failures import Executed, HttpFailure, Stage
@@ -35,6 +35,13 @@ class Phase(Enum):
     BUSY = auto()
     DRAINING = auto()
     CLOSED = auto()
+
+
+_IDLE: Final = Phase.IDLE
+_BUSY: Final = Phase.BUSY
+_DRAINING: Final = Phase.DRAINING
+_CLOSED: Final = Phase.CLOSED
+"""Constants, because on Python 3.11 looking up a member of an Enum costs as much as calling a function."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -73,7 +80,7 @@ class HttpConnection(asyncio.Protocol):
         on_free: Callable[[HttpConnection], None],
         on_lost: Callable[[HttpConnection], None],
     ) -> None:
-        self._phase = Phase.IDLE
+        self._phase = _IDLE
         self._loop = asyncio.get_running_loop()
         self._reader = reader
         self._poll = select.poll()
@@ -104,7 +111,7 @@ class HttpConnection(asyncio.Protocol):
 
         The socket is polled, because a busy event loop may not have processed these events yet.
         """
-        if self._phase is not Phase.IDLE or self._transport is None or self._transport.is_closing():
+        if self._phase is not _IDLE or self._transport is None or self._transport.is_closing():
             return False
         if clock.monotonic() >= self._due:
             return False
@@ -123,11 +130,12 @@ class HttpConnection(asyncio.Protocol):
         on_chunk: OnChunk | None = None,
     ) -> asyncio.Future[HttpReply]:
         """Write the request. The Future becomes the reply or an HttpFailure. The connection must be usable."""
-        transport = cast(asyncio.Transport, self._transport)
+        transport = self._transport
+        assert transport is not None
         self._future = future = self._loop.create_future()
         self._reader.start(on_head, on_event, on_chunk)
         self._idle_s, self._deadline = idle_s, due
-        self._phase = Phase.BUSY
+        self._phase = _BUSY
         transport.write(request)
         if transport.is_closing():
             # The write itself failed, so the kernel did not take all of it.
@@ -139,7 +147,7 @@ class HttpConnection(asyncio.Protocol):
         self._reader.apply_limits()
 
     def delivers_to(self, on_event: OnEvent) -> bool:
-        return self._phase is Phase.BUSY and self._reader.delivers_to(on_event)
+        return self._phase is _BUSY and self._reader.delivers_to(on_event)
 
     def abandon(self, future: asyncio.Future[HttpReply]) -> None:
         """Close the connection because the exchange was cancelled; that is how the peer notices."""
@@ -165,12 +173,12 @@ class HttpConnection(asyncio.Protocol):
         self._unsent = False
 
     def data_received(self, data: bytes) -> None:
-        if self._phase is Phase.DRAINING:
+        if self._phase is _DRAINING:
             self._drained += len(data)
             if self._drained > _DRAIN_BYTES:
                 self.abort()
                 return
-        elif self._phase is not Phase.BUSY:
+        elif self._phase is not _BUSY:
             self.abort()
             return
         if self._catching_up:
@@ -195,7 +203,7 @@ class HttpConnection(asyncio.Protocol):
             if reader.complete:
                 self._end_reply()
                 return
-            if self._phase is Phase.BUSY:
+            if self._phase is _BUSY:
                 self._continue()
             if reader.has_unread or self._backpressure is not None:
                 self._defer_reading()
@@ -216,7 +224,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _catch_up(self) -> None:
         self._catching_up = False
-        if self._phase in (Phase.BUSY, Phase.DRAINING):
+        if self._phase in (_BUSY, _DRAINING):
             self._read(None)
         if self._catching_up:
             return
@@ -235,7 +243,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         why = "the connection broke" if exc is None else f"the connection broke: {exc}"
         self._transport = None
-        if self._catching_up and self._phase is Phase.BUSY:
+        if self._catching_up and self._phase is _BUSY:
             self._lost_reason = why
         else:
             self._finish_lost(why)
@@ -250,7 +258,7 @@ class HttpConnection(asyncio.Protocol):
         self._on_lost(self)
 
     def _end_with_connection(self, why: str) -> None:
-        if self._phase is Phase.BUSY and self._eof_received and self._reader.ends_with_connection():
+        if self._phase is _BUSY and self._eof_received and self._reader.ends_with_connection():
             self._end_reply()
         else:
             self._fail(self._broken_stage(), why)
@@ -262,19 +270,19 @@ class HttpConnection(asyncio.Protocol):
             self._backpressure = self._reader.take_backpressure()
         if self._reader.stopped:
             self._set_reply()
-            self._phase = Phase.DRAINING
+            self._phase = _DRAINING
             self._drained = 0
             self._arm_timer(clock.monotonic() + _DRAIN_S)
         elif self._idle_s is not None:
             self._arm_timer(min(self._deadline, clock.monotonic() + self._idle_s))
 
     def _end_reply(self) -> None:
-        if self._phase is Phase.BUSY:
+        if self._phase is _BUSY:
             self._set_reply()
         if not self._reader.keep_alive or self._unsent or self._transport is None:
             self.abort()
             return
-        self._phase = Phase.IDLE
+        self._phase = _IDLE
         head = self._reader.head
         hint = head.headers.get(b"keep-alive") if head is not None else None
         self._arm_timer(clock.monotonic() + (self._keep_s if hint is None else self._keep_alive_s(hint)))
@@ -291,7 +299,7 @@ class HttpConnection(asyncio.Protocol):
             )
 
     def _fail(self, stage: Stage, message: str) -> None:
-        if self._phase is Phase.CLOSED:
+        if self._phase is _CLOSED:
             return
         status = self._reader.head.status if self._reader.head is not None else None
         executed = Executed.NO if self._unsent else Executed.MAYBE
@@ -299,7 +307,7 @@ class HttpConnection(asyncio.Protocol):
         self._fail_with(HttpFailure(stage, message, executed, status=status, partial=partial))
 
     def _fail_with(self, error: Exception) -> None:
-        self._phase = Phase.CLOSED
+        self._phase = _CLOSED
         future, self._future = self._future, None
         if future is not None and not future.done():
             future.set_exception(error)
