@@ -28,6 +28,7 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -141,12 +142,18 @@ def take_over(order: dict[str, Any], descriptors: list[int]) -> list[str]:
     place(descriptors, order["targets"])
     open_standard_streams()
     show_command_line(order["command"])
+    renew()
+    os.execve = exec_by_fork  # type: ignore[assignment]
+    command: list[str] = order["command"]
+    return command
+
+
+def renew() -> None:
+    """Make what each process must have for itself."""
     for module, name, maker, arguments in RENEWED:
         if module in sys.modules:
             made = getattr(importlib.import_module(maker[0]), maker[1])
             setattr(sys.modules[module], name, made(*arguments))
-    command: list[str] = order["command"]
-    return command
 
 
 def run(command: list[str]) -> None:
@@ -169,16 +176,65 @@ def run(command: list[str]) -> None:
     exec(code, main.__dict__)
 
 
+def exec_by_fork(path: str, command: list[str], environment: Mapping[str, str]) -> NoReturn:
+    """`os.execve` of a forked program: another program of this interpreter keeps the imports. As after a real one the arguments,
+    environment, streams and handlers of signals are new, and descriptors that are not inheritable are closed."""
+    module, file = command[1:3] == ["-m", "taskgate"], len(command) > 1 and command[1].endswith(".py")
+    if path != sys.executable or not (module or file) or said_to_python(environment) != said_to_python(os.environ):
+        really_exec(path, command, environment)
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    atexit._clear()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if not os.get_inheritable(int(name)):
+                os.close(int(name))
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[:] = SEARCHED
+    open_standard_streams()
+    show_command_line(command)
+    renew()
+    run_to_end(command)
+
+
+really_exec = os.execve
+SEARCHED: list[str] = []
+
+
+def run_to_end(command: list[str]) -> NoReturn:
+    """Run the program and end the process as its interpreter would."""
+    try:
+        run(command)
+    except SystemExit as ending:
+        if ending.code is None or (type(ending.code) is int and 0 <= ending.code < 256):
+            end(ending.code or 0)
+        print(ending.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    else:
+        end(0)
+    end(1)
+
+
 def refuse(channel: socket.socket, why: str) -> NoReturn:
     channel.sendall(json.dumps({"refused": why}).encode() + b"\n")
     raise SystemExit(0)
 
 
 def prepare(channel: socket.socket, modules: list[str]) -> int:
-    """Import everything, and make sure that a fork takes nothing along that it should not."""
+    """Import everything, and make sure that a fork takes nothing along that it should not. `MODULE:FUNCTION` is also called."""
     try:
         for name in modules:
-            importlib.import_module(name)
+            module, _, function = name.partition(":")
+            imported = importlib.import_module(module)
+            if function:
+                getattr(imported, function)()
         number = thread_number_address()
     except Exception as error:
         refuse(channel, f"{type(error).__name__}: {error}")
@@ -316,6 +372,7 @@ def end(code: int) -> NoReturn:
 if __name__ == "__main__":
     # This folder is not where programs look for their modules.
     del sys.path[0]
+    SEARCHED[:] = sys.path
     becoming = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2].split(","), sys.argv[3])
     if becoming is not None:
         try:

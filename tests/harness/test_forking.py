@@ -94,6 +94,43 @@ def test_a_forked_program_has_the_environment_of_a_started_one(
     assert started["parent"] == os.getpid()
 
 
+BECOMES_ANOTHER = """
+    import atexit, os, signal, sys
+    atexit.register(lambda: print("of the program before"))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
+        signal.signal(number, lambda *_: None)
+    sys.path.insert(0, "/of/the/program/before")
+    kept, closed = os.pipe()
+    os.set_inheritable(kept, True)
+    os.chdir("/")
+    environment = {name: value for name, value in os.environ.items() if name != "ONLY_BEFORE"}
+    os.execve(sys.executable, [sys.executable, *sys.argv[1:]], {**environment, "ONLY_HERE": "1"})
+"""
+
+
+def test_a_program_that_it_becomes_finds_what_it_finds_after_a_real_exec(
+    program: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """As the bridge becomes a gateway."""
+    then = program(DESCRIBES_ITSELF).rename(tmp_path / "then.py")
+    command: list[str | Path] = [sys.executable, program(BECOMES_ANOTHER), then, "--word", "two words", "ü", ""]
+    how = {"env": {**os.environ, "ONLY_BEFORE": "1"}}
+    with fresh_interpreters():
+        started = described(command, **how)
+    with forked():
+        assert described(command, **how) == started
+    assert "ONLY_HERE" in started["environment"]
+    assert "ONLY_BEFORE" not in started["environment"]
+
+
+def test_a_program_that_it_becomes_has_the_imports(program: Callable[[str], Path], tmp_path: Path) -> None:
+    imports = "import json, sys; print(json.dumps({'imported': 'taskgate.lifecycle.lifecycle' in sys.modules}))"
+    then = program(imports).rename(tmp_path / "then.py")
+    command: list[str | Path] = [sys.executable, program(BECOMES_ANOTHER), then]
+    with forked():
+        assert described(command) == {"imported": True}
+
+
 ENDS_WITH_WORK_LEFT = """
     import atexit, logging.handlers, sys, threading, time
     atexit.register(lambda: print("said goodbye"))
