@@ -221,9 +221,9 @@ async def pages(store: str, amounts: Amounts, folder: Path) -> None:
     print("missed by:", ", ".join(missed) or "none")
 
 
-async def open_stream(gateway: Gateway) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def open_stream(gateway: Gateway, view: str = "") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     token = (gateway.state / "operator-token").read_text().strip()
-    head = f"GET /api/v1/events HTTP/1.1\r\nhost: 127.0.0.1:{gateway.port}\r\nauthorization: Bearer {token}\r\n\r\n"
+    head = f"GET /api/v1/events?view={view} HTTP/1.1\r\nhost: 127.0.0.1:{gateway.port}\r\nauthorization: Bearer {token}\r\n\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     writer.write(head.encode())
     answer = await reader.readuntil(b"\r\n\r\n")
@@ -302,15 +302,22 @@ async def on_screen(console: Console) -> None:
 
 @asynccontextmanager
 async def fetching_consoles(console: Console, count: int) -> AsyncIterator[None]:
-    """Consoles that fetch their page again when they are notified, as the script of a page does."""
+    """Consoles that fetch their page again when they are notified, as the script of a page does.
+
+    They write and read bytes themselves: the browsers that they stand for run on other machines, and an HTTP library would need
+    more of this machine's CPU time than the gateway.
+    """
     async with AsyncExitStack() as stack:
         reading = []
         for _ in range(count):
-            http = await stack.enter_async_context(httpx2.AsyncClient(verify=NO_TLS, timeout=60))
-            await log_in(console.gateway, http)
-            reader, writer = await open_stream(console.gateway)
+            async with httpx2.AsyncClient(verify=NO_TLS, timeout=60) as http:
+                await log_in(console.gateway, http)
+                cookie = "; ".join(f"{each.name}={each.value}" for each in http.cookies.jar)
+            reader, writer = await open_stream(console.gateway, "/overview")
+            fetching = await asyncio.open_connection("127.0.0.1", console.gateway.port, limit=1_000_000)
             stack.callback(writer.close)
-            reading.append(asyncio.create_task(_fetch_when_notified(reader, http, console.base + "/overview")))
+            stack.callback(fetching[1].close)
+            reading.append(asyncio.create_task(_fetch_when_notified(reader, fetching, cookie, console.gateway.port)))
         try:
             yield
         finally:
@@ -318,10 +325,19 @@ async def fetching_consoles(console: Console, count: int) -> AsyncIterator[None]
                 task.cancel()
 
 
-async def _fetch_when_notified(reader: asyncio.StreamReader, http: httpx2.AsyncClient, address: str) -> None:
+async def _fetch_when_notified(
+    reader: asyncio.StreamReader, fetching: tuple[asyncio.StreamReader, asyncio.StreamWriter], cookie: str, port: int
+) -> None:
+    replies, requests = fetching
+    head = f"GET /overview HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncookie: {cookie}\r\nx-live-update: 1\r\n\r\n"
     while frame := await reader.read(65_536):
         if b"event: change" in frame:
-            await http.get(address, headers={"x-live-update": "1"})
+            requests.write(head.encode())
+            answer = await replies.readuntil(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", answer)
+            assert length is not None, answer
+            assert b" 200 " in answer.split(b"\r\n")[0], answer
+            await replies.readexactly(int(length[1]))
 
 
 async def until_on_screen(console: Console, count: int) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from typing import Any
+from urllib.parse import quote
 
+import pytest
 from tests.seam import Call, Gateway, Upstream, seam, the_loop
 
 from taskgate.dashboard.topics import Topic
@@ -161,27 +163,47 @@ async def test_a_stream_ends_with_the_role_behind_it() -> None:
 
 @seam
 async def test_the_first_change_is_sent_at_once_and_a_burst_is_throttled() -> None:
-    """One open page hears of everything within 150 ms; fifty ask for no more pages together than a few would."""
-    for pages, most in ((1, 110), (50, 5)):
+    """One open page, and fifty that share a rendering, get frames every 150 ms; fifty others get them less often."""
+    for pages, view, distance in (
+        (1, "", 0.052),
+        (50, "", 2.6),
+        (50, "/overview?range=day", 0.15),
+        (50, "/inbox", 2.6),
+    ):
         async with Gateway(TOKENS, {}) as gate:
-            streams = [gate.http("GET", "/api/v1/events", headers=bearer("ann")) for _ in range(pages)]
+            address = f"/api/v1/events?view={quote(view, safe='')}"
+            streams = [gate.http("GET", address, headers=bearer("ann")) for _ in range(pages)]
             for stream in streams:
                 await stream.head()
             await gate.advance(60)
             live = gate.life.dashboard.live
             live.changed(Topic.TASKS)
-            await gate.advance(0.06)
+            await gate.advance(0.03)
             assert all(len(frames(stream.reply.body)) == 1 for stream in streams)
             for _ in range(1_000):
                 live.changed(Topic.TASKS)
                 await gate.advance(0.01)
-            told = {len(frames(stream.reply.body)) for stream in streams}
-            assert len(told) == 1
-            assert pages * max(told) <= 20 * 10 * 1.1 + 2 * pages
-            assert max(told) <= 1 + most * 2
+            counts = {len(frames(stream.reply.body)) for stream in streams}
+            assert len(counts) == 1
+            expected = 10 / distance
+            assert expected * 0.7 - 1 <= max(counts) <= expected * 1.1 + 2, (pages, view)
             live.changed(Topic.INBOX)
-            await gate.advance(0.05 * pages + 0.06)
+            await gate.advance(distance + 0.03)
             assert all("inbox" in frames(stream.reply.body)[-1][1] for stream in streams)
+            for stream in streams:
+                await stream.hang_up()
+            await gate.advance(1)
+            assert live.open_streams == 0
+            assert not live._views
+
+
+@seam
+async def test_two_people_with_the_same_page_count_as_two_renderings() -> None:
+    async with Gateway(TOKENS, {}) as gate:
+        live = gate.life.dashboard.live
+        for name in ("ann", "ann", "agent"):
+            await gate.http("GET", "/api/v1/events?view=/overview", headers=bearer(name)).head()
+        assert live._distance_s() == pytest.approx(2 * 0.05 + 3 * 0.002)
 
 
 @seam

@@ -5,14 +5,16 @@ Frames are numbered within one run of the gateway. A client that reconnects with
 immediately receives a frame with all topics.
 
 Changes are collected for a short time and sent together, so a burst costs each open page one frame. The first change after a quiet
-period is sent immediately; during continuous changes the interval between frames grows with the number of open pages, so that all
-pages together cause a bounded number of requests per second. An idle stream costs one timer every 15 seconds.
+period is sent immediately; during continuous changes the interval between frames grows with the number of pages that have to be
+rendered, so that all open pages together cause a bounded load. Pages that share one rendering (`shared_pages`) count as one. An
+idle stream costs one timer every 15 seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import Final
 
@@ -36,9 +38,11 @@ from taskgate.gateway.events import (
     TemporaryScopesChanged,
 )
 
-GATHER_S: Final = 0.05
+GATHER_S: Final = 0.02
 DISTANCE_S: Final = 0.05
-"""Minimum time between frames for each open page: all pages together cause at most 20 requests per second."""
+"""Minimum time between frames for each rendering: all open pages together cause at most 20 of them per second."""
+SHARED_DISTANCE_S: Final = 0.002
+"""The same for each open page, also if it shares its rendering."""
 PING_S: Final = 15.0
 MAX_STREAMS: Final = 1_000
 ALL_PRINCIPALS: Final = ""
@@ -55,6 +59,7 @@ class LiveUpdates:
         self._last_sent = -1e9
         self._waiting: set[asyncio.Future[None]] = set()
         self._open = 0
+        self._views: Counter[tuple[str, str]] = Counter()
         self._closing = False
         events.subscribe(TaskChanged, lambda event: self.changed(Topic.TASKS, event.task.principal))
         events.subscribe(TaskExpired, lambda event: self.changed(Topic.TASKS, event.task.principal))
@@ -88,8 +93,13 @@ class LiveUpdates:
             return
         self._changed.add((topic, principal))
         if self._timer is None:
-            wait = max(GATHER_S, self._last_sent + DISTANCE_S * self._open - clock.monotonic())
+            wait = max(GATHER_S, self._last_sent + self._distance_s() - clock.monotonic())
             self._timer = asyncio.get_running_loop().call_later(wait, self._flush)
+
+    def _distance_s(self) -> float:
+        """The time between frames during continuous changes. Pages without a view are rendered one by one."""
+        alone = self._open - self._views.total()
+        return DISTANCE_S * (alone + len(self._views)) + SHARED_DISTANCE_S * self._open
 
     def _flush(self) -> None:
         self._timer = None
@@ -109,13 +119,22 @@ class LiveUpdates:
         self._closing = True
         self._wake()
 
-    def stream(self, last_id: str | None, who: Approver) -> EventAnswer:
-        """The frames of one open page: topics of changes that this person may see. The stream counts as open from now on."""
-        self._open += 1
-        return EventAnswer(self._frames(last_id, who), self._over)
+    def stream(self, last_id: str | None, who: Approver, view: str = "") -> EventAnswer:
+        """The frames of one open page: topics of changes that this person may see. The stream counts as open from now on.
 
-    def _over(self) -> None:
+        `view` is the address of a page whose rendering consoles of a person share; empty for others.
+        """
+        self._open += 1
+        key = (who.id, view)
+        if view:
+            self._views[key] += 1
+        return EventAnswer(self._frames(last_id, who), lambda: self._over(key))
+
+    def _over(self, key: tuple[str, str]) -> None:
         self._open -= 1
+        if key in self._views:
+            self._views[key] -= 1
+            self._views += Counter()  # removes keys without streams
 
     async def _frames(self, last_id: str | None, who: Approver) -> AsyncGenerator[bytes]:
         seen = self._number

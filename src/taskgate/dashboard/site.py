@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from taskgate.dashboard.pages import Pages
 
 STATIC: Final = "/static/"
+MAX_VIEW: Final = 2_000
 _METHODS: Final = ("GET", "POST")
 
 
@@ -96,7 +97,10 @@ class Dashboard:
             Access.LOGIN,
             self._events,
             "Topics of changes, for open pages.",
-            query={"after": "version of the open page; a change since then is sent immediately"},
+            query={
+                "after": "version of the open page; a change since then is sent immediately",
+                "view": "address of the open page; frames come more often if consoles of one person share it",
+            },
             stream=True,
             answer=CHANGE_EVENTS,
         )
@@ -271,7 +275,13 @@ class Dashboard:
         last_id = visit.request.headers.get(b"last-event-id", b"").decode("latin-1") or visit.parameter("after")
         if self.live.is_full:
             return problem(503, "Too many open console pages. Close some, then try again.")
-        return self.live.stream(last_id, visit.who)
+        return self.live.stream(last_id, visit.who, self._shared_view(visit.parameter("view") or ""))
+
+    def _shared_view(self, address: str) -> str:
+        """The address, if consoles of one person share the rendering of its page; else empty."""
+        found = self._pages.table.find("GET", address.partition("?")[0]) if address else None
+        page = found.route.page if found is not None else None
+        return address if page is not None and page.shared and len(address) <= MAX_VIEW else ""
 
     def _entry_routes(self) -> tuple[Route, ...]:
         return (

@@ -229,7 +229,8 @@
     if (stopped || source) return;
     if (!window.EventSource) return startPolling();
     // Sends the version of this page, so that the stream immediately reports changes made since it was rendered.
-    source = new EventSource(`/api/v1/events?after=${encodeURIComponent(body.dataset.version || "")}`);
+    const view = encodeURIComponent(location.pathname + location.search);
+    source = new EventSource(`/api/v1/events?after=${encodeURIComponent(body.dataset.version || "")}&view=${view}`);
     source.addEventListener("open", () => {
       if (failures) reload(true);
       failures = 0;
