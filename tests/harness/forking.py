@@ -70,8 +70,8 @@ TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
         "taskgate.client",
         "taskgate.client.streamable_http",
         "taskgate.config.clients.takeover",
-        # A gateway compiles the templates of its pages for the first page, which takes half a second.
-        "taskgate.dashboard.frame:_compile_templates",
+        # A gateway reads or compiles the templates of its pages for the first page.
+        "taskgate.dashboard.compiled_templates:environment",
         "tomlkit",
         "urllib.request",
         *_POSTGRES,
