@@ -102,8 +102,8 @@ async def test_a_token_for_another_resource_cannot_decide_list_or_call() -> None
 async def test_a_token_for_one_scope_may_call_there_through_the_api_as_well() -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {"bank": bank()}) as gate:
         token = bearer(issuer.token(aud=f"{URL}/mcp/deploy"))
-        said = {"tool": "bank__read", "scope": "deploy"}
-        assert (await gate.http("POST", "/api/v1/tools/call", said, token).done()).json()["result"]
+        body = {"tool": "bank__read", "scope": "deploy"}
+        assert (await gate.http("POST", "/api/v1/tools/call", body, token).done()).json()["result"]
         for scope in ({}, {"scope": "default"}):
             refused = await gate.http("POST", "/api/v1/tools/call", {"tool": "bank__read", **scope}, token).done()
             assert (refused.status, refused.json()["reason"]) == (401, "other_audience")

@@ -64,8 +64,8 @@ async def test_the_api_refuses_what_mcp_refuses() -> None:
             at_mcp = {**headers, "accept": "application/json, text/event-stream", "content-type": "application/json"}
             path = f"/mcp/{scope}" if scope else "/mcp"
             assert (await gate.http("POST", path, INITIALIZE, at_mcp).done()).status == status, (name, scope)
-            said = {"tool": "notes__read", **({"scope": scope} if scope else {})}
-            called = await gate.http("POST", "/api/v1/tools/call", said, headers).done()
+            body = {"tool": "notes__read", **({"scope": scope} if scope else {})}
+            called = await gate.http("POST", "/api/v1/tools/call", body, headers).done()
             assert (called.status, called.json().get("reason")) == (status, reason), (name, scope)
             if status == 200:
                 assert called.json()["result"]["content"][0]["text"] == "a note"
@@ -135,8 +135,8 @@ async def test_an_operator_of_another_tenant_cannot_use_a_shared_scope() -> None
             headers = bearer(f"{name}-token")
             at_mcp = {**headers, "accept": "application/json, text/event-stream", "content-type": "application/json"}
             assert (await gate.http("POST", f"/mcp/{made['scope']}", INITIALIZE, at_mcp).done()).status == status, name
-            said = {"tool": "none", "scope": made["scope"]}
-            assert (await gate.http("POST", "/api/v1/tools/call", said, headers).done()).status == status, name
+            body = {"tool": "none", "scope": made["scope"]}
+            assert (await gate.http("POST", "/api/v1/tools/call", body, headers).done()).status == status, name
 
 
 @seam

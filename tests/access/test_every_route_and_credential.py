@@ -184,8 +184,8 @@ def was_refused(reply: Reply, route: DeclaredRoute) -> bool:
         )
     if route.kind is RouteKind.MCP:
         return reply.status in (401, 403) or (reply.status == 404 and b"There is nothing at this address" in reply.body)
-    said = reply.json() if reply.headers.get("content-type") == "application/json" else {}
-    return type(said) is dict and said.get("reason") in set(AccessRefusal)
+    data = reply.json() if reply.headers.get("content-type") == "application/json" else {}
+    return type(data) is dict and data.get("reason") in set(AccessRefusal)
 
 
 def may(kind: Kind, route: DeclaredRoute, scope: str) -> bool:

@@ -266,8 +266,8 @@ async def test_call_through_the_console_survives_expiry_but_not_revocation(way: 
         if "expired" in ending:
             await gate.advance(EXPIRES_S - 70)
         if way == "API":
-            said = {"tool": "shop__wait", "arguments": {}}
-            calling = gate.http("POST", "/api/v1/tools/call", said, bearer(bench.secret))
+            body = {"tool": "shop__wait", "arguments": {}}
+            calling = gate.http("POST", "/api/v1/tools/call", body, bearer(bench.secret))
         else:
             person = await Person(gate).log_in(bench.secret)
             guard = gate.life.dashboard.login.form_token(person.cookie.partition("=")[2])

@@ -94,8 +94,8 @@ class Odd:
 
     async def tool_sample(self, n: int) -> str:
         block = {"type": "text", "text": "Say something."}
-        said = await self.ask("sampling/createMessage", messages=[{"role": "user", "content": block}], maxTokens=9)
-        return json.dumps(said)
+        reply = await self.ask("sampling/createMessage", messages=[{"role": "user", "content": block}], maxTokens=9)
+        return json.dumps(reply)
 
     async def tool_flood(self, n: int) -> str:
         for i in range(n):

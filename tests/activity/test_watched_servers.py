@@ -121,8 +121,8 @@ async def test_sampling_is_answered_by_a_tool_or_refused(caller: Caller) -> None
     assert wrong["isError"] is True
     answer = {"request_id": asked["request_id"], "content": "Hello.", "model": "m", "stop_reason": "endTurn"}
     assert (await call_json(caller, "respond_to_sampling", **answer))["success"] is True
-    said = await call_json(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
-    assert (said["content"], said["model"]) == ({"type": "text", "text": "Hello."}, "m")
+    data = await call_json(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
+    assert (data["content"], data["model"]) == ({"type": "text", "text": "Hello."}, "m")
     again = await run(caller, "sample", timeout_ms=300)
     (asked,) = again["pending_client_action"]["sampling_requests"]
     assert (await call_json(caller, "cancel_sampling_request", request_id=asked["request_id"], reason="no"))["success"]

@@ -249,8 +249,8 @@ async def idle(folder: Path) -> None:
                 before = processor_seconds(gateway.pid)
                 await asyncio.sleep(IDLE_S)
                 share = (processor_seconds(gateway.pid) - before) / IDLE_S * 100
-            said = f": {MAX_SHARE}% {verdict(share, MAX_SHARE)}" if count else " (control)"
-            print(f"{count:4} idle consoles: {share:.2f}% of a core{said}")
+            expected_text = f": {MAX_SHARE}% {verdict(share, MAX_SHARE)}" if count else " (control)"
+            print(f"{count:4} idle consoles: {share:.2f}% of a core{expected_text}")
 
 
 async def relay(folder: Path) -> None:

@@ -134,8 +134,8 @@ def wakeups(gateways: list[Gateway]) -> int:
     for gateway in gateways:
         for thread in Path(f"/proc/{gateway.pid}/task").iterdir():
             with contextlib.suppress(FileNotFoundError):
-                said = (thread / "status").read_text()
-                total += int(said.split("\nvoluntary_ctxt_switches:")[1].split()[0])
+                text = (thread / "status").read_text()
+                total += int(text.split("\nvoluntary_ctxt_switches:")[1].split()[0])
     return total
 
 

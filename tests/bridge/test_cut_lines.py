@@ -181,7 +181,7 @@ def test_crash_at_every_byte_loses_and_repeats_nothing(
             os.write(stage.types, b"".join(BURST))
             stage.until_answered(len(REQUESTS))
             stage.turn()
-            heard = {message["id"]: message for message in stage.heard}
+            received = {message["id"]: message for message in stage.heard}
             assert Counter(message["id"] for message in stage.heard) == Counter(REQUESTS), count
             complete = complete_within(count)
             assert first.executed == complete, count
@@ -189,7 +189,7 @@ def test_crash_at_every_byte_loses_and_repeats_nothing(
             repeated = [each for each in lost if each in REPEATED]
             # Never both: what the first gateway had completely is not sent to the second one, unless it is harmless.
             assert second.executed == repeated + [each for each in REQUESTS if each not in complete], count
-            for request_id, message in heard.items():
+            for request_id, message in received.items():
                 if request_id in lost and request_id not in REPEATED:
                     expected = None if request_id == 5 else "maybe"
                     assert message["error"]["data"].get("executed") == expected, (count, request_id)

@@ -104,21 +104,21 @@ async def test_every_request_of_burst_is_answered_when_gateway_is_killed_in_it(t
                     await present(client.process.stdin).drain()
 
         writing = asyncio.create_task(write())
-        heard: dict[int, dict[str, Any]] = {}
+        received: dict[int, dict[str, Any]] = {}
         async with asyncio.timeout(WAIT_S * 2):
-            while len(heard) < count:
+            while len(received) < count:
                 line = await client.process.stdout.readline()
                 assert line, "the bridge ended"
                 message = json.loads(line)
-                assert message["id"] not in heard, "answered twice"
-                heard[message["id"]] = message
-                if len(heard) in (count // 10, count // 2):
+                assert message["id"] not in received, "answered twice"
+                received[message["id"]] = message
+                if len(received) in (count // 10, count // 2):
                     end(made.gateway()["pid"], signal.SIGKILL)
         await writing
         assert await mirrored(client, "after", 2) == 2
         executed = Counter(json.loads(line) for line in record.read_text().splitlines())
         assert set(executed.values()) == {1}, "executed twice"
-        for number, message in heard.items():
+        for number, message in received.items():
             data = message.get("error", {}).get("data")
             if data is None:
                 assert number % 3 or number in executed
@@ -210,8 +210,8 @@ async def test_newer_bridge_replaces_older_gateway_without_other_clients(tmp_pat
         assert b'"serves": true' in await hello(first, "99.0.0")
         await client.hang_up()
         async with asyncio.timeout(WAIT_S):
-            while b'"replaced": true' not in (said := await hello(first, "99.0.0")):
-                assert b'"serves": true' in said
+            while b'"replaced": true' not in (text := await hello(first, "99.0.0")):
+                assert b'"serves": true' in text
         await gone(first["pid"])
         assert await mirrored(await made.client(), 1, "new") == "new"
         second = made.gateway()

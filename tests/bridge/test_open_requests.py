@@ -124,8 +124,8 @@ def test_session_setup_is_replayed_without_responses_to_client() -> None:
     pending.sent(line(2, "resources/subscribe", uri="a:2"))
     pending.sent(line(3, "resources/unsubscribe", uri="a:1"))
     again, _ = pending.lost()
-    replayed = [json.loads(said) for said in pending.replay("own", [])]
-    assert [said["method"] for said in replayed] == ["initialize", "notifications/initialized", "resources/subscribe"]
+    replayed = [json.loads(data) for data in pending.replay("own", [])]
+    assert [data["method"] for data in replayed] == ["initialize", "notifications/initialized", "resources/subscribe"]
     assert replayed[2]["params"] == {"uri": "a:2"}
     assert [sent.method for sent in again] == ["resources/subscribe", "resources/subscribe", "resources/unsubscribe"]
     own = replayed[0]["id"]
@@ -147,10 +147,10 @@ def test_bridge_errors_have_gateway_format(stateless: bool) -> None:
     meta = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}} if stateless else {}
     sent = unsent(line("a", "tools/call", **meta))
     assert sent is not None
-    said = json.loads(failure(sent, "outcome_unknown", "gone", "maybe"))
-    assert said["id"] == "a"
-    assert said["error"]["code"] == (-32603 if stateless else -32000)
-    assert (said["error"]["data"]["error_type"], said["error"]["data"]["executed"]) == ("outcome_unknown", "maybe")
+    data = json.loads(failure(sent, "outcome_unknown", "gone", "maybe"))
+    assert data["id"] == "a"
+    assert data["error"]["code"] == (-32603 if stateless else -32000)
+    assert (data["error"]["data"]["error_type"], data["error"]["data"]["executed"]) == ("outcome_unknown", "maybe")
 
 
 @given(st.lists(st.binary(max_size=20).filter(lambda piece: b"\n" not in piece), max_size=8), st.integers(1, 7))
@@ -170,11 +170,11 @@ def test_line_over_limit_does_not_affect_others() -> None:
 
 def test_line_over_limit_is_reported_once() -> None:
     splitter = Splitter(5)
-    told = 0
+    reported = 0
     for piece in (b"1234", b"5678", b"9", b"abc", b"d\n", b"1234567", b"\nok\n"):
         splitter.feed(piece)
-        told += splitter.dropped_one()
-    assert told == 2
+        reported += splitter.dropped_one()
+    assert reported == 2
 
 
 def test_bridge_accepts_only_its_own_options() -> None:

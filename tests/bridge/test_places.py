@@ -30,8 +30,8 @@ def accounts(loaded: LoadedConfig) -> ServerAccounts:
 
 async def where(client: Client, server: str = "w") -> dict[str, Any]:
     client.call("where", f"{server}__where")
-    told: dict[str, Any] = json.loads((await client.result("where"))["content"][0]["text"])
-    return told
+    data: dict[str, Any] = json.loads((await client.result("where"))["content"][0]["text"])
+    return data
 
 
 async def test_clients_in_equivalent_places_share_a_process(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ def answer(method: str) -> dict[str, object] | None:
     if method == "tools/list":
         return {"tools": [{"name": "where", "inputSchema": {"type": "object"}}]}
     if method == "tools/call":
-        told = {"folder": os.getcwd(), "who": os.environ.get("WHO", ""), "pid": os.getpid(), "home": os.environ["HOME"]}
-        return {"content": [{"type": "text", "text": json.dumps(told)}]}
+        body = {"folder": os.getcwd(), "who": os.environ.get("WHO", ""), "pid": os.getpid(), "home": os.environ["HOME"]}
+        return {"content": [{"type": "text", "text": json.dumps(body)}]}
     return {} if method == "ping" else None
 
 

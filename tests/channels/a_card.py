@@ -45,8 +45,8 @@ class Ear:
         self.answer = answer or VoteReply("Recorded.")
         self.said: asyncio.Queue[VoteRequest] = asyncio.Queue()
 
-    async def __call__(self, said: VoteRequest) -> VoteReply:
-        self.said.put_nowait(said)
+    async def __call__(self, text: VoteRequest) -> VoteReply:
+        self.said.put_nowait(text)
         return self.answer
 
     async def next(self) -> VoteRequest:

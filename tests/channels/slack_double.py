@@ -68,10 +68,10 @@ class SlackDouble:
     ) -> tuple[int, dict[str, str], dict[str, Any]]:
         scripted = self.script.get(method) or []
         if scripted:
-            said = scripted.pop(0)
-            if isinstance(said, int):
-                return 429, {"Retry-After": str(said)}, {"ok": False, "error": "ratelimited"}
-            return 200, {}, {"ok": False, "error": said}
+            text = scripted.pop(0)
+            if isinstance(text, int):
+                return 429, {"Retry-After": str(text)}, {"ok": False, "error": "ratelimited"}
+            return 200, {}, {"ok": False, "error": text}
         expected = APP_TOKEN if method == "apps.connections.open" else BOT_TOKEN
         if authorization != f"Bearer {expected}":
             return 200, {}, {"ok": False, "error": "invalid_auth"}

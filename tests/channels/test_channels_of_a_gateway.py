@@ -149,13 +149,13 @@ async def test_a_signed_callback_decides_and_after_a_restart_only_the_outcome_is
         assert asked["type"] == "approval.requested"
         await receipts_kept(stage, 1)
         await stage.gateway.restart()
-        said = {
+        payload = {
             "approval_id": asked["approval"]["id"],
             "verdict": "approve",
             "approver": "ann",
             "arguments_digest": asked["approval"]["arguments_digest"],
         }
-        body = json.dumps(said).encode()
+        body = json.dumps(payload).encode()
         async with httpx2.AsyncClient(timeout=120) as http:
             forged = signed_headers(key_of("another secret"), "m0", int(time.time()), body)
             assert (await http.post(asked["callback_url"], content=body, headers=forged)).status_code == 401

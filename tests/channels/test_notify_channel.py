@@ -71,14 +71,14 @@ async def test_an_unresponsive_address_times_out() -> None:
         return web.Response()
 
     async with listener(stall) as url:
-        told = await NotifyChannel([url], deadline_s=0.2).announce(a_card())
+        reported = await NotifyChannel([url], deadline_s=0.2).announce(a_card())
         release.set()
-    assert told == NotDelivered("the notification timed out", lasting=False)
+    assert reported == NotDelivered("the notification timed out", lasting=False)
 
 
 async def test_a_notification_without_an_address_is_a_permanent_error() -> None:
-    told = await NotifyChannel([]).announce(a_card())
-    assert isinstance(told, NotDelivered)
+    reported = await NotifyChannel([]).announce(a_card())
+    assert isinstance(reported, NotDelivered)
 
 
 def test_an_unknown_address_is_an_error_that_does_not_show_it() -> None:

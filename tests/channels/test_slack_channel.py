@@ -257,11 +257,11 @@ async def test_an_error_on_one_card_does_not_end_polling(double: SlackDouble, ma
     class FailsOnce(Ear):
         failed = False
 
-        async def __call__(self, said: VoteRequest) -> VoteReply:
+        async def __call__(self, text: VoteRequest) -> VoteReply:
             if not self.failed:
                 self.failed = True
                 raise RuntimeError("the store is away")
-            return await super().__call__(said)
+            return await super().__call__(text)
 
     ear = FailsOnce()
     double.script["reactions.get"] = ["internal_error"]

@@ -135,14 +135,14 @@ async def test_an_update_is_sent_even_after_the_deadline(client: httpx2.AsyncCli
 
 
 def callback(**changes: Any) -> bytes:
-    said = {
+    body = {
         "approval_id": "ap_1",
         "verdict": "deny",
         "approver": "ann",
         "arguments_digest": "sha256:abc",
         "reason": "no",
     }
-    return json.dumps({**said, **changes}).encode()
+    return json.dumps({**body, **changes}).encode()
 
 
 TWO_VERDICTS = callback()[:-1] + b', "verdict": "approve"}'

@@ -190,8 +190,8 @@ class Answers:
         if any("content" not in answer for answer in given.values()):
             self._ledger.note("not answered", call=params["arguments"]["call"], given=given)
         result = await self._books.run("once_ask", params["arguments"])
-        said = ", ".join(f"{key} {given[key].get('content', {}).get('value')}" for key in sorted(given))
-        return {**result, "content": [*result["content"], {"type": "text", "text": said}]}
+        expected_text = ", ".join(f"{key} {given[key].get('content', {}).get('value')}" for key in sorted(given))
+        return {**result, "content": [*result["content"], {"type": "text", "text": expected_text}]}
 
     async def _task(self, method: str, params: dict[str, Any], stateless: bool, session: str) -> dict[str, Any] | None:
         task_id = params.get("taskId", "")

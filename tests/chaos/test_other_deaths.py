@@ -80,8 +80,8 @@ async def tormented(folder: Path, what: Happening, *, times: int, callers: int, 
         await asyncio.wait_for(busy, 120)
         await load.settle(120)
         settled = [promise for promise in load.promises if promise.task_id is not None]
-        told = sum(1 for promise in settled if promise.unknown)
-        print(f"{what.__name__} {times} times, {len(settled)} acknowledged tasks, {told} unknown")
+        reported = sum(1 for promise in settled if promise.unknown)
+        print(f"{what.__name__} {times} times, {len(settled)} acknowledged tasks, {reported} unknown")
         assert len(settled) > times
         found = complaints(load.promises, stage.ledger.executions(), [] if what is reloaded else at)
         # Who restores a backup loses what it does not hold; nothing that may run once may run twice for it.

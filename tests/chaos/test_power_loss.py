@@ -216,8 +216,8 @@ def test_a_write_refused_after_a_failed_sync_is_absent_after_a_crash(tmp_path: P
     done = subprocess.run(
         [*inject, sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
-    told = [line.split() for line in done.stdout.splitlines()]
-    accepted, refused = ({name for word, name in told if word == kind} for kind in ("accepted", "refused"))
+    received = [line.split() for line in done.stdout.splitlines()]
+    accepted, refused = ({name for word, name in received if word == kind} for kind in ("accepted", "refused"))
     assert refused, done.stderr
     assert accepted
     assert asyncio.run(kept_in(path)) == accepted

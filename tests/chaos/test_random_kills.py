@@ -40,8 +40,8 @@ async def torment(
         await stage.gateway.reborn(fate)
         await load.settle(max_wait_s)
         settled = [promise for promise in load.promises if promise.task_id is not None]
-        told = sum(1 for promise in settled if promise.unknown)
-        print(f"{kills} kills, {len(load.promises)} calls, {len(settled)} acknowledged tasks, {told} unknown")
+        reported = sum(1 for promise in settled if promise.unknown)
+        print(f"{kills} kills, {len(load.promises)} calls, {len(settled)} acknowledged tasks, {reported} unknown")
         assert len(settled) > kills
         return complaints(load.promises, stage.ledger.executions(), died)
 

@@ -37,9 +37,9 @@ class FirstSteps:
     async def run(self, *words: str) -> str:
         async with asyncio.timeout(PATIENCE_S):
             process = await self.start(*words)
-            said, noted = await process.communicate()
+            output, noted = await process.communicate()
         assert process.returncode == ExitCode.OK, noted.decode()
-        return said.decode()
+        return output.decode()
 
     @asynccontextmanager
     async def gateway(self) -> AsyncIterator[str]:
@@ -47,13 +47,13 @@ class FirstSteps:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 assert process.stdout is not None
-                said = ""
-                while "taskgate approvals login" not in said:
-                    said += (await process.stdout.readline()).decode()
-            address = re.search(r"serving at (http://[^/]+)/mcp", said)
-            assert address is not None, said
+                expected_text = ""
+                while "taskgate approvals login" not in expected_text:
+                    expected_text += (await process.stdout.readline()).decode()
+            address = re.search(r"serving at (http://[^/]+)/mcp", expected_text)
+            assert address is not None, expected_text
             self._variables["TASKGATE_URL"] = address[1]
-            yield said
+            yield expected_text
         finally:
             process.terminate()
             await process.communicate()
@@ -61,8 +61,8 @@ class FirstSteps:
 
 async def test_the_quickstart_commands_work(tmp_path: Path) -> None:
     person = FirstSteps(tmp_path)
-    async with person.gateway() as said:
-        assert '{"mcpServers": {"taskgate": {"type": "http", "url": "http://127.0.0.1:' in said
+    async with person.gateway() as output:
+        assert '{"mcpServers": {"taskgate": {"type": "http", "url": "http://127.0.0.1:' in output
         await a_task_is_one_at_once(person)
         await a_dangerous_call_waits_for_the_same_person(person)
 

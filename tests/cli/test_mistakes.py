@@ -42,40 +42,40 @@ async def told(folder: Path, *words: str, state: str | None = None) -> tuple[int
 async def test_a_store_that_is_no_database(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "bad.db").write_bytes(b"this is not a database" * 100)
     config = configuration(tmp_path, store={"url": "sqlite:///./bad.db"})
-    code, said = await told(tmp_path, *words, "-c", config)
+    code, output = await told(tmp_path, *words, "-c", config)
     assert code == 2
-    assert "bad.db cannot be opened" in said
+    assert "bad.db cannot be opened" in output
 
 
 async def test_a_database_that_is_not_supported(tmp_path: Path) -> None:
     config = configuration(tmp_path, store={"url": "postgresql://x@y/z"})
     for words in (("check",), ("serve",)):
-        code, said = await told(tmp_path, *words, "-c", config)
+        code, output = await told(tmp_path, *words, "-c", config)
         assert code == 2
-        assert "PostgreSQL" in said
+        assert "PostgreSQL" in output
 
 
 @pytest.mark.parametrize("words", [["check"], ["serve", "--port", "0"], ["stdio"], ["stdio", "--alone"]])
 async def test_a_state_folder_that_cannot_be_one(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "file").write_text("")
-    code, said = await told(tmp_path, *words, "-c", configuration(tmp_path), state=str(tmp_path / "file"))
+    code, options = await told(tmp_path, *words, "-c", configuration(tmp_path), state=str(tmp_path / "file"))
     assert code in (2, 3)
-    assert "TASKGATE_STATE_DIR" in said
+    assert "TASKGATE_STATE_DIR" in options
 
 
 async def test_a_port_out_of_range(tmp_path: Path) -> None:
-    code, said = await told(tmp_path, "serve", "-c", configuration(tmp_path), "--port", "80000")
+    code, options = await told(tmp_path, "serve", "-c", configuration(tmp_path), "--port", "80000")
     assert code == 2
-    assert "65535" in said
+    assert "65535" in options
 
 
 async def test_check_builds_the_channels_too(tmp_path: Path) -> None:
     config = configuration(
         tmp_path, approval={"default": {"channels": ["inbox", {"type": "notify", "urls": ["nothing-known://x"]}]}}
     )
-    code, _, said = await command("check", "-c", config, env={"TASKGATE_STATE_DIR": str(tmp_path / "state")})
+    code, _, output = await command("check", "-c", config, env={"TASKGATE_STATE_DIR": str(tmp_path / "state")})
     assert code == 2
-    assert "approval.default.channels" in said
+    assert "approval.default.channels" in output
 
 
 async def test_check_warns_about_missing_program(tmp_path: Path) -> None:
@@ -85,10 +85,10 @@ async def test_check_warns_about_missing_program(tmp_path: Path) -> None:
         "off": {"command": "nor-this"},
     }
     config = configuration(tmp_path, servers={**servers, "off": {**servers["off"], "enabled": False}})
-    code, out, said = await command("check", "-c", config, env={"TASKGATE_STATE_DIR": str(tmp_path / "state")})
+    code, out, output = await command("check", "-c", config, env={"TASKGATE_STATE_DIR": str(tmp_path / "state")})
     assert (code, "Configuration valid" in out) == (0, True)
-    told = [line for line in said.splitlines() if "cannot start" in line]
-    assert told == [
+    received = [line for line in output.splitlines() if "cannot start" in line]
+    assert received == [
         "warning: servers.lost: the command 'no-such-program' was not found or is not executable; "
         "this server cannot start on this machine"
     ]
@@ -97,9 +97,9 @@ async def test_check_warns_about_missing_program(tmp_path: Path) -> None:
 async def test_check_fails_without_servers(tmp_path: Path) -> None:
     config = configuration(tmp_path, servers={})
     env = {"TASKGATE_STATE_DIR": str(tmp_path / "state")}
-    code, out, said = await command("check", "-c", config, env=env)
+    code, out, output = await command("check", "-c", config, env=env)
     assert (code, out) == (2, "")
-    assert "taskgate import" in said
+    assert "taskgate import" in output
     code, out, _ = await command("doctor", "-c", config, env=env)
     assert code == 9
     assert "no server is configured" in out
@@ -170,8 +170,8 @@ async def test_check_warns_of_rules_that_never_apply(tmp_path: Path) -> None:
         {"match": "read_*", "action": "forward"},
     ]
     config = configuration(tmp_path, governance={"rules": rules})
-    code, _, said = await command("check", "-c", config, env={"TASKGATE_STATE_DIR": str(tmp_path / "state")})
-    warned = [line for line in said.splitlines() if "never applies" in line]
+    code, _, output = await command("check", "-c", config, env={"TASKGATE_STATE_DIR": str(tmp_path / "state")})
+    warned = [line for line in output.splitlines() if "never applies" in line]
     assert (code, len(warned)) == (0, 1)
     assert "governance.rules[1]" in warned[0]
     assert "rules[0]" in warned[0]
@@ -184,8 +184,8 @@ async def test_rule_for_scripts_covers_only_rules_for_scripts(tmp_path: Path) ->
         {"match": "delete_file", "from": "script", "action": "deny"},
     ]
     config = configuration(tmp_path, governance={"rules": rules})
-    code, _, said = await command("check", "-c", config, env={"TASKGATE_STATE_DIR": str(tmp_path / "state")})
-    warned = [line for line in said.splitlines() if "never applies" in line]
+    code, _, output = await command("check", "-c", config, env={"TASKGATE_STATE_DIR": str(tmp_path / "state")})
+    warned = [line for line in output.splitlines() if "never applies" in line]
     assert (code, len(warned)) == (0, 1)
     assert "governance.rules[2]" in warned[0]
 
@@ -239,9 +239,9 @@ async def test_doctor_names_the_login_that_a_server_requires(tmp_path: Path) -> 
 async def test_a_second_gateway_on_a_store_is_refused(tmp_path: Path) -> None:
     servers = {"demo": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}}
     async with running_gateway({"schema": 1, "servers": servers}, tmp_path) as first:
-        code, said = await told(tmp_path, "serve", "-c", str(first.config), "--port", "0", state=str(first.state))
+        code, output = await told(tmp_path, "serve", "-c", str(first.config), "--port", "0", state=str(first.state))
     assert code == 2
-    assert str(first.pid) in said
+    assert str(first.pid) in output
 
 
 def test_an_old_python_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

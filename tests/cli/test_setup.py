@@ -41,10 +41,10 @@ def answered(home: Path, answers: str, *words: str) -> str:
     )  # fmt: skip
     os.close(theirs)
     os.write(ours, answers.encode())
-    said, _ = process.communicate(timeout=PATIENCE_S)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     os.close(ours)
-    assert process.returncode == 0, said
-    return said
+    assert process.returncode == 0, output
+    return output
 
 
 def with_cursor(home: Path) -> Path:
@@ -77,8 +77,8 @@ def test_servers_of_clients_are_found_and_printed_as_json(tmp_path: Path) -> Non
 
 def test_setup_with_three_answers_writes_rules_and_installs_the_gateway(tmp_path: Path) -> None:
     settings = with_cursor(tmp_path)
-    said = answered(tmp_path, "y\ny\ny\n", "init")
-    assert [f"{number}." in said for number in (1, 2, 3)] == [True] * 3
+    output = answered(tmp_path, "y\ny\ny\n", "init")
+    assert [f"{number}." in output for number in (1, 2, 3)] == [True] * 3
     root = load_text((tmp_path / "taskgate.yaml").read_text(), environment={}).root
     assert list(root.servers) == ["notes"]
     assert {rule.action for rule in root.governance.rules} == {"approve"}

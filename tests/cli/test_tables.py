@@ -64,8 +64,8 @@ def test_a_failure_states_its_reason_once(capsys: pytest.CaptureFixture[str]) ->
     unknown = {"error_type": "outcome_unknown"}
     printing.failure(ServerError(-32000, "Outcome unknown. It may have run.", unknown), as_json=False, executed=None)
     printing.failure(ServerError(-32000, "It may have run.", unknown), as_json=False, executed=None)
-    said = ["Outcome unknown. It may have run. (-32000)", "Outcome unknown: It may have run. (-32000)"]
-    assert capsys.readouterr().err.splitlines() == said
+    text = ["Outcome unknown. It may have run. (-32000)", "Outcome unknown: It may have run. (-32000)"]
+    assert capsys.readouterr().err.splitlines() == text
 
 
 def test_the_first_column_of_a_row_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,20 +99,20 @@ async def test_log_messages_arrive_after_the_level_is_set(behaviour_peer: Any, o
 
 async def test_updates_of_a_resource_and_of_a_list_are_delivered(behaviour_peer: Any, opened: Any) -> None:
     async with opened(behaviour_peer) as session:
-        told: asyncio.Queue[str] = asyncio.Queue()
+        received: asyncio.Queue[str] = asyncio.Queue()
         acknowledged = asyncio.Event()
-        session.on("notifications/resources/updated", lambda params: told.put_nowait(params["uri"]))
-        session.on("notifications/tools/list_changed", lambda params: told.put_nowait("tools"))
+        session.on("notifications/resources/updated", lambda params: received.put_nowait(params["uri"]))
+        session.on("notifications/tools/list_changed", lambda params: received.put_nowait("tools"))
         session.on("notifications/subscriptions/acknowledged", lambda params: acknowledged.set())
         await session.watch_lists()
         await session.subscribe("memo://watched")
         if session.generation is Generation.STATELESS:
             await asyncio.wait_for(acknowledged.wait(), PATIENCE)
         await session.call_tool("update")
-        assert await asyncio.wait_for(told.get(), PATIENCE) == "memo://watched"
+        assert await asyncio.wait_for(received.get(), PATIENCE) == "memo://watched"
         await session.call_tool("mutate")
         async with asyncio.timeout(PATIENCE):
-            while await told.get() != "tools":
+            while await received.get() != "tools":
                 pass
 
 

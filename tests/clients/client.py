@@ -31,13 +31,13 @@ class Reply:
     questions: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, said: dict[str, Any]) -> Reply:
+    def read(cls, received: dict[str, Any]) -> Reply:
         return cls(
-            said.get("value"),
-            said.get("text", ""),
-            said.get("error"),
-            said.get("cancelled", False),
-            tuple(said.get("questions", ())),
+            received.get("value"),
+            received.get("text", ""),
+            received.get("error"),
+            received.get("cancelled", False),
+            tuple(received.get("questions", ())),
         )
 
 
@@ -82,10 +82,10 @@ class RunningClient:
     async def listen(self) -> None:
         assert self.process.stdout is not None
         async for line in self.process.stdout:
-            said = json.loads(line) if line.startswith(b"{") else {}
-            waiting = self.awaited.get(said.get("id", 0))
+            data = json.loads(line) if line.startswith(b"{") else {}
+            waiting = self.awaited.get(data.get("id", 0))
             if waiting is not None and not waiting.done():
-                waiting.set_result(Reply.read(said))
+                waiting.set_result(Reply.read(data))
         for waiting in self.awaited.values():
             if not waiting.done():
                 waiting.set_result(Reply(error=f"the client ended: {self.log.read_text()[-600:]}"))

@@ -157,8 +157,8 @@ async def given_up(play: Play, url: str, key: str) -> None:
         await client.call("release", key=f"{key}-other")
         other = await another.reply_to(second)
         assert "reported" in other.text, f"the other call was disturbed: {other.error or other.text[:300]}"
-        heard = "cancelled" in play.stage.happened(key)
-        assert heard == play.client.tells_when_it_gives_up, f"the server noted {play.stage.happened(key)}"
+        received = "cancelled" in play.stage.happened(key)
+        assert received == play.client.tells_when_it_gives_up, f"the server noted {play.stage.happened(key)}"
     assert play.stage.happened(f"{key}-other") == ["began", "finished"]
 
 

@@ -202,7 +202,7 @@ def test_two_underscores_alone_are_no_mistake() -> None:
 
 
 @pytest.mark.parametrize(
-    "headers, told",
+    "headers, received",
     [
         ({"X-A": "one\r\nX-B: two"}, "the value of X-A contains a line break"),
         ({"X-A": "one\ntwo"}, "the value of X-A contains a line break"),
@@ -213,9 +213,9 @@ def test_two_underscores_alone_are_no_mistake() -> None:
         ({"X-A": "世界"}, "characters outside Latin-1"),
     ],
 )
-def test_a_header_that_would_break_the_request_is_an_error(headers: dict[str, str], told: str) -> None:
+def test_a_header_that_would_break_the_request_is_an_error(headers: dict[str, str], received: str) -> None:
     root = {"servers": {"a": {"url": "http://127.0.0.1:1/mcp", "headers": headers}}}
-    with pytest.raises(ConfigError, match=told) as caught:
+    with pytest.raises(ConfigError, match=received) as caught:
         load_text(json.dumps(root), environment={})
     assert "two" not in str(caught.value)
     fine = {

@@ -69,8 +69,8 @@ def test_an_entry_is_read_from_a_real_file_keyring(folder: Path) -> None:
     file.write_text("allowed_hosts: ['${keyring:vault/ann}', x]\n")
     ask = "import sys; from taskgate.config import load; print(load(sys.argv[1]).root.allowed_hosts[0])"
     env["PYTHONPATH"] = os.pathsep.join((*filter(None, (env.get("PYTHONPATH"),)), str(packages)))
-    said = subprocess.run([sys.executable, "-c", ask, file], env=env, check=True, timeout=120, capture_output=True)
-    assert said.stdout.decode().strip() == "s3cret-in-a-real-keyring"
+    done = subprocess.run([sys.executable, "-c", ask, file], env=env, check=True, timeout=120, capture_output=True)
+    assert done.stdout.decode().strip() == "s3cret-in-a-real-keyring"
     file.write_text("allowed_hosts: ['${keyring:vault/eve}']\n")
     refused = subprocess.run([sys.executable, "-c", ask, file], env=env, check=False, timeout=120, capture_output=True)
     assert b"is not in the keyring" in refused.stderr
@@ -123,16 +123,16 @@ def test_an_entry_is_read_from_the_keyring(folder: Path, keyring: Path) -> None:
 
 
 def test_a_command_is_split_and_run_without_a_shell_in_the_folder(folder: Path) -> None:
-    told = script(
+    command = script(
         folder, "import os, sys; print(os.getcwd(), *sys.argv[1:], sep='|'); print('hunter2', file=sys.stderr)"
     )
-    (found,) = hosts(folder, told.replace("script.py", "script.py 'a b' $HOME ; c"), ALLOWED)
+    (found,) = hosts(folder, command.replace("script.py", "script.py 'a b' $HOME ; c"), ALLOWED)
     assert found == f"{folder}|a b|$HOME|;|c"
 
 
 def test_a_command_is_run_once_for_each_reading(folder: Path) -> None:
-    told = script(folder, "open('ran', 'a').write('x'); print('s3')")
-    assert read(folder, f"allowed_hosts: ['{told}', '{told}']\n{ALLOWED}").root.allowed_hosts == ("s3", "s3")
+    command = script(folder, "open('ran', 'a').write('x'); print('s3')")
+    assert read(folder, f"allowed_hosts: ['{command}', '{command}']\n{ALLOWED}").root.allowed_hosts == ("s3", "s3")
     assert (folder / "ran").read_text() == "x"
 
 
@@ -197,10 +197,10 @@ def test_a_failing_reference_inside_a_server_skips_that_server_only(failing: Pat
 
 
 def test_commands_are_not_run_unless_allowed(folder: Path) -> None:
-    told = script(folder, "open('ran', 'w')")
+    command = script(folder, "open('ran', 'w')")
     for more in ("", "secrets: {allow_command: false}\n"):
         with pytest.raises(ConfigError, match=r"is not allowed; write secrets: \{allow_command: true\}"):
-            hosts(folder, told, more)
+            hosts(folder, command, more)
     assert not (folder / "ran").exists()
 
 
@@ -223,9 +223,9 @@ def test_a_blocked_keyring_times_out_and_is_retried_after_it_returns(
     for _ in range(2):
         with pytest.raises(ConfigError) as caught:
             read(folder, "allowed_hosts: ['${keyring:waiting/ann}', '${keyring:a/b/ann}', '${keyring:waiting/bob}']\n")
-        said = [problem.message for problem in caught.value.problems]
-        assert len(said) == 3
-        assert all("is in a keyring that did not respond within 0.1 s" in one for one in said)
+        text = [problem.message for problem in caught.value.problems]
+        assert len(text) == 3
+        assert all("is in a keyring that did not respond within 0.1 s" in one for one in text)
         assert "unlock the keyring" in caught.value.problems[0].hint
     module = sys.modules["keyring"]
     assert module.asked == ["waiting"]

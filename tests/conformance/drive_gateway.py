@@ -44,9 +44,9 @@ def sample(schema: Any) -> Wire:
     }
 
 
-async def use_everything(gateway: Any, told: Mapping[str, str]) -> None:
+async def use_everything(gateway: Any, environment: Mapping[str, str]) -> None:
     tools = await gateway.list_tools()
-    wanted = json.loads(told.get("MCP_CONFORMANCE_CONTEXT") or "{}").get("toolCalls")
+    wanted = json.loads(environment.get("MCP_CONFORMANCE_CONTEXT") or "{}").get("toolCalls")
     for call in wanted or [{"name": tool["name"], "arguments": arguments_for(tool, tools)} for tool in tools]:
         await gateway.request("tools/call", **call)
     for resource in (await gateway.request("resources/list")).last.get("result", {}).get("resources", []):
@@ -63,8 +63,8 @@ def arguments_for(tool: Wire, tools: list[Wire]) -> Wire:
     return sample(schema)
 
 
-async def main(url: str, told: Mapping[str, str]) -> None:
-    stateless = told.get("MCP_CONFORMANCE_PROTOCOL_VERSION") == STATELESS
+async def main(url: str, environment: Mapping[str, str]) -> None:
+    stateless = environment.get("MCP_CONFORMANCE_PROTOCOL_VERSION") == STATELESS
     config = {
         "schema": 1,
         "servers": {"suite": {"url": url}},
@@ -75,7 +75,7 @@ async def main(url: str, told: Mapping[str, str]) -> None:
         running_gateway(config) as gateway,
         caller(gateway.url, stateless=stateless, capabilities=CAPABILITIES, answer=answer) as one,
     ):
-        await use_everything(one, told)
+        await use_everything(one, environment)
         # What the suite wanted to see has happened; a server that never finishes a call must not hold us up.
         await gateway.kill()
 

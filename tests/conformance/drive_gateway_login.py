@@ -81,14 +81,14 @@ async def use_every_tool(one: Any) -> None:
         print(str(reply.last)[:500], file=sys.stderr)
 
 
-async def main(url: str, told: Mapping[str, str]) -> None:
-    context = json.loads(told.get("MCP_CONFORMANCE_CONTEXT") or "{}")
-    stateless = told.get("MCP_CONFORMANCE_PROTOCOL_VERSION") == STATELESS
+async def main(url: str, environment: Mapping[str, str]) -> None:
+    context = json.loads(environment.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    stateless = environment.get("MCP_CONFORMANCE_PROTOCOL_VERSION") == STATELESS
     known = {name: context[name] for name in ("client_id", "client_secret") if name in context}
-    if "cimd" in told.get("MCP_CONFORMANCE_SCENARIO", ""):
+    if "cimd" in environment.get("MCP_CONFORMANCE_SCENARIO", ""):
         known["client_id"] = CLIENT_DOCUMENT
     auth: dict[str, Any] = {"type": "authorization_code", "per_user": True}
-    if "client-credentials" in told.get("MCP_CONFORMANCE_SCENARIO", ""):
+    if "client-credentials" in environment.get("MCP_CONFORMANCE_SCENARIO", ""):
         auth = {"type": "client_credentials"}
     config = {
         "servers": {"suite": {"url": url, "auth": {**auth, **known}}},

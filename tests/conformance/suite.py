@@ -85,7 +85,7 @@ def scenarios(verdicts: Verdicts) -> dict[str, bool]:
     found: dict[str, set[str]] = {}
     for name, verdict in verdicts.items():
         found.setdefault(name.split(":")[0], set()).add(verdict.status)
-    return {name: bool({"SUCCESS", "SKIPPED"} & said) and "FAILURE" not in said for name, said in found.items()}
+    return {name: bool({"SUCCESS", "SKIPPED"} & text) and "FAILURE" not in text for name, text in found.items()}
 
 
 def tasks_passed(verdicts: Verdicts) -> list[str]:
@@ -97,7 +97,5 @@ def count(verdicts: Verdicts) -> str:
     checks = sum(verdict.status == "SUCCESS" for verdict in verdicts.values())
     ours = {name: passed for name, passed in scenarios(verdicts).items() if not name.startswith("tasks-")}
     tasks = [name for name in scenarios(verdicts) if name.startswith("tasks-")]
-    told = f", tasks {len(tasks_passed(verdicts))} of {len(tasks)}" if tasks else ""
-    return (
-        f"{sum(ours.values())} of {len(ours)} scenarios{told}, {checks} checks passed, {len(failures(verdicts))} failed"
-    )
+    reported = f", tasks {len(tasks_passed(verdicts))} of {len(tasks)}" if tasks else ""
+    return f"{sum(ours.values())} of {len(ours)} scenarios{reported}, {checks} checks passed, {len(failures(verdicts))} failed"

@@ -73,10 +73,10 @@ class Barriers:
         return found
 
     async def _contrast(self) -> list[str]:
-        said = await self._browser.run(CONTRAST % json.dumps(sorted(self._judged)))
-        if not said["violations"]:
-            self._judged.update(said["judged"])
-        return _told(said["violations"])
+        text = await self._browser.run(CONTRAST % json.dumps(sorted(self._judged)))
+        if not text["violations"]:
+            self._judged.update(text["judged"])
+        return _told(text["violations"])
 
 
 def _told(violations: list[dict[str, Any]]) -> list[str]:

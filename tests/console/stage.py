@@ -101,8 +101,8 @@ class Console:
     async def empty_inbox(self) -> None:
         """Deny what still waits for people. The reviewer does: nobody decides on their own call, the operator's included."""
         for held in await self.api("GET", "/api/v1/approvals"):
-            said = await self.api("POST", f"/api/v1/approvals/{held['id']}/deny", {}, "reviewer-token")
-            assert said["state"] == "denied", said
+            reply = await self.api("POST", f"/api/v1/approvals/{held['id']}/deny", {}, "reviewer-token")
+            assert reply["state"] == "denied", reply
         assert await self.api("GET", "/api/v1/approvals") == []
 
     @asynccontextmanager

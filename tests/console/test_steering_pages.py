@@ -50,9 +50,9 @@ async def test_a_server_is_reconnected_drained_and_enabled_from_its_page(console
     browser = console.browser
     await browser.open(console.base + "/servers")
     await browser.click("a[href='/servers/archive']")
-    for action, said in (("reconnect", "reconnected"), ("drain", "drained"), ("enable", "enabled")):
+    for action, text in (("reconnect", "reconnected"), ("drain", "drained"), ("enable", "enabled")):
         await browser.click(f"form[action='/servers/archive/{action}'] button")
-        assert f"archive is {said}." in await browser.text("main .note")
+        assert f"archive is {text}." in await browser.text("main .note")
 
 
 async def test_palette_opens_a_page_by_keyboard(console: Console) -> None:
@@ -204,15 +204,15 @@ async def test_the_gateway_on_standard_streams_has_the_same_console(console: Con
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "TASKGATE_STATE_DIR": str(tmp_path / "state")},
     )
-    said, heard = present(program.stdin), present(program.stdout)
+    received, messages = present(program.stdin), present(program.stdout)
     assert program.stderr is not None
 
     def say(**message: Any) -> None:
-        said.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        received.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     async def answer(number: int) -> dict[str, Any]:
         while True:
-            message: dict[str, Any] = json.loads(await heard.readline())
+            message: dict[str, Any] = json.loads(await messages.readline())
             if message.get("id") == number and "method" not in message:
                 return message
 
@@ -238,5 +238,5 @@ async def test_the_gateway_on_standard_streams_has_the_same_console(console: Con
             await browser.open("about:blank")
             assert "Deleted old.log" in json.dumps(await answer(2))
     finally:
-        said.close()
+        received.close()
         await program.communicate()

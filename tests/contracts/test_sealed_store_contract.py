@@ -117,8 +117,8 @@ async def check_said(store: Store, task_id: str) -> None:
     task = await store.get(task_id)
     assert task is not None
     assert task.status_message == f"about {MARKER}"
-    told = [event.data.get("message") for event in (await store.events_after("carol", 0)).events]
-    assert f"about {MARKER}" in told
+    received = [event.data.get("message") for event in (await store.events_after("carol", 0)).events]
+    assert f"about {MARKER}" in received
     (call,) = (await store.recorded_calls(0)).calls
     assert (call.principal, call.arguments) == ("acme/ann", SAID.decode())
 

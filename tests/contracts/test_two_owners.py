@@ -365,14 +365,14 @@ async def test_lists_are_announced_when_they_differ_or_their_server_announced_th
 
     async def told_to_b(write: Callable[[], None]) -> frozenset[str]:
         """What B hears of lists up to a change that certainly is announced."""
-        heard: set[str] = set()
+        received: set[str] = set()
         write()
         number = next(numbers)
         a.keep_catalog(KeptCatalog(f"end{number}", "f1", 1, b"[]"))
         async with asyncio.timeout(DEADLINE_S):
-            while f"end{number}" not in heard:
-                heard |= await b.wakeups.wait(LISTS, 1.0) or set()
-        return frozenset(name for name in heard if not name.startswith("end"))
+            while f"end{number}" not in received:
+                received |= await b.wakeups.wait(LISTS, 1.0) or set()
+        return frozenset(name for name in received if not name.startswith("end"))
 
     numbers = itertools.count(1)
     assert await told_to_b(lambda: a.keep_catalog(catalog)) == {"books"}

@@ -102,10 +102,10 @@ def test_the_beginning_of_a_chain_names_the_ends_of_the_others() -> None:
     assert heads_named(AuditEntry(0, "call")) == ()
 
 
-@pytest.mark.parametrize("said", [None, [["gw_1"]], [["gw_1", "three", "x"]]])
-def test_an_invalid_first_row_is_an_error(said: Any) -> None:
+@pytest.mark.parametrize("text", [None, [["gw_1"]], [["gw_1", "three", "x"]]])
+def test_an_invalid_first_row_is_an_error(text: Any) -> None:
     with pytest.raises(ValueError, match="which other chains"):
-        heads_named(AuditEntry(0, CHAIN_BEGAN, arguments=said))
+        heads_named(AuditEntry(0, CHAIN_BEGAN, arguments=text))
 
 
 def test_a_chain_must_contain_the_rows_that_other_chains_name() -> None:

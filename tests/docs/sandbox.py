@@ -133,9 +133,9 @@ class Sandbox:
         assert done.returncode == expected, (
             f"{block}: {command.text}\nexit code {done.returncode}\n{done.stdout}{done.stderr}"
         )
-        said = (done.stdout + done.stderr).splitlines()
+        output = (done.stdout + done.stderr).splitlines()
         for line in command.shown:
-            fitting = next((each for each in said if _plain(line) in _plain(each)), None)
+            fitting = next((each for each in output if _plain(line) in _plain(each)), None)
             assert fitting is not None, f"{block}: {command.text}\ndoes not print: {line}\n{done.stdout}{done.stderr}"
             self.ids |= dict(zip(_ids_in(line), _ids_in(fitting), strict=False))
 
@@ -155,13 +155,13 @@ class Sandbox:
         watchdog = threading.Timer(HANG_S, program.kill)
         watchdog.start()
         assert program.stdout is not None
-        said = []
+        output = []
         for line in program.stdout:
-            said.append(line)
+            output.append(line)
             if f":{port}" in line:
                 break
         watchdog.cancel()
-        assert f":{port}" in "".join(said), f"{block}: {command.text}\n{''.join(said)}"
+        assert f":{port}" in "".join(output), f"{block}: {command.text}\n{''.join(output)}"
         threading.Thread(target=program.stdout.read, daemon=True).start()
         self.address = f"127.0.0.1:{port}"
         self.token = (self.folder / ".home" / "state" / "operator-token").read_text().strip()

@@ -90,8 +90,8 @@ class ChildStage:
                 caller = await gate.caller(
                     "2025", capabilities={"elicitation": {"form": {}}}, answers={"elicitation/create": ANSWER}
                 )
-                told = await self._told(caller, number, case)
-                wrong += [f"{self.way}: {case.name}: {what}" for what in self._judge(number, case, told)]
+                reported = await self._told(caller, number, case)
+                wrong += [f"{self.way}: {case.name}: {what}" for what in self._judge(number, case, reported)]
                 await caller.close()
                 await gate.advance(BETWEEN_S)
         return wrong
@@ -120,21 +120,21 @@ class ChildStage:
     def _count(self, word: str, number: int) -> int:
         return self._ledger.read_text().splitlines().count(f"{word} {number}")
 
-    def _judge(self, number: int, case: Case, told: Wire) -> Iterator[str]:
+    def _judge(self, number: int, case: Case, reported: Wire) -> Iterator[str]:
         ran, sent, asked = (self._count(word, number) for word in ("ran", "sent", "asked"))
-        executed = executed_in(told)
+        executed = executed_in(reported)
         if not sent:
-            yield f"never reached the child ({told})"
+            yield f"never reached the child ({reported})"
         if executed == "no":
-            yield f"told `no`, and it was sent {sent} times and ran {ran} times ({told})"
+            yield f"told `no`, and it was sent {sent} times and ran {ran} times ({reported})"
         if executed == "yes" and not ran:
-            yield f"told `yes`, and it did not run ({told})"
+            yield f"told `yes`, and it did not run ({reported})"
         if case.tool == "once" and (ran > 1 or sent > 1):
             yield f"sent {sent} times and ran {ran} times"
         if asked > 1:
             yield f"asked {asked} times"
-        if case.is_answer and "answered" not in json.dumps(told):
-            yield f"lost the answer ({told})"
+        if case.is_answer and "answered" not in json.dumps(reported):
+            yield f"lost the answer ({reported})"
         if case.is_answer and sent > 1:
             yield f"sent {sent} times, although it was answered"
 

@@ -85,13 +85,13 @@ LINE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level":
 async def misbehave(message: Wire, how: str) -> None:
     """`silence` says nothing at all."""
     answer = answer_of(message, "answered")
-    said = json.dumps(answer)
+    text = json.dumps(answer)
     words: dict[str, str] = {
-        "half a line, then exit": said[: len(said) // 2],
-        "whole answer without a newline, then exit": said,
-        "answer, then exit": said + "\n",
-        "answer behind many lines, then exit": (json.dumps(LINE) + "\n") * 300 + said + "\n",
-        "garbage, then the answer": "Traceback: this is no JSON {\n\x00\xff\n[1,2\n" + said + "\n",
+        "half a line, then exit": text[: len(text) // 2],
+        "whole answer without a newline, then exit": text,
+        "answer, then exit": text + "\n",
+        "answer behind many lines, then exit": (json.dumps(LINE) + "\n") * 300 + text + "\n",
+        "garbage, then the answer": "Traceback: this is no JSON {\n\x00\xff\n[1,2\n" + text + "\n",
         "an error": json.dumps({**LINE_OF_ERROR, "id": message["id"]}) + "\n",
         "an answer that cannot be read": f'{{"jsonrpc":"2.0","id":{message["id"]},"result":{{"a":1,"a":2}}}}\n',
         "an answer that is too large": json.dumps(answer_of(message, "x" * 300_000)) + "\n",

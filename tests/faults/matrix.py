@@ -154,7 +154,7 @@ async def misbehave(call: Call, fault: Fault) -> None:
 
 def _body(how: str, answer: Wire) -> tuple[bytes, str]:
     error = {"error": {"code": -32603, "message": "broken"}}
-    said: dict[str, Any] = {
+    payload: dict[str, Any] = {
         "nothing": b"",
         "text": b"no JSON here",
         "error without id": {"jsonrpc": "2.0", "id": None, **error},
@@ -162,7 +162,7 @@ def _body(how: str, answer: Wire) -> tuple[bytes, str]:
         "error with our id": {**answer, **error},
         "result with our id": {**answer, "result": {"content": [{"type": "text", "text": "answered"}]}},
     }
-    body = said[how]
+    body = payload[how]
     return (body, "text/plain") if isinstance(body, bytes) else (json.dumps(body).encode(), "application/json")
 
 
@@ -201,9 +201,9 @@ class Stage:
         caller = await gate.caller(
             "2025", capabilities={"elicitation": {"form": {}}}, answers={"elicitation/create": ANSWER}
         )
-        told = await self._told(caller, number, case)
+        reported = await self._told(caller, number, case)
         await caller.close()
-        return [f"{self.way}: {case.name}: {what}" for what in self._judge(number, case, told)]
+        return [f"{self.way}: {case.name}: {what}" for what in self._judge(number, case, reported)]
 
     async def _told(self, caller: Any, number: int, case: Case) -> Wire:
         more: Wire = {}
@@ -228,28 +228,28 @@ class Stage:
                 return str(block["text"].split("continues as task ")[1].split()[0].rstrip(".,;"))
         return None
 
-    def _judge(self, number: int, case: Case, told: Wire) -> Iterator[str]:
+    def _judge(self, number: int, case: Case, reported: Wire) -> Iterator[str]:
         ran, sent = self.books.ran[number], self.books.sent[number]
-        executed = executed_in(told)
+        executed = executed_in(reported)
         if executed == "no" and (ran or case.round_number > 1):
-            yield f"told `no`, and it ran {ran} times ({told})"
+            yield f"told `no`, and it ran {ran} times ({reported})"
         if executed == "yes" and not ran:
-            yield f"told `yes`, and it did not run ({told})"
+            yield f"told `yes`, and it did not run ({reported})"
         if case.tool == "once" and ran > 1:
             yield f"ran {ran} times"
         if self.books.asked[number] > 1:
             yield f"asked {self.books.asked[number]} times"
-        recovered = executed == "answer" and f"ran {number}" in json.dumps(told)
-        if case.fault.is_answer and not _is_the_answer(told, case.fault):
-            yield f"lost the answer ({told})"
+        recovered = executed == "answer" and f"ran {number}" in json.dumps(reported)
+        if case.fault.is_answer and not _is_the_answer(reported, case.fault):
+            yield f"lost the answer ({reported})"
         if case.fault.proves_no_run and case.round_number == 1 and executed == "maybe":
-            yield f"told `maybe`, and the answer proves that it did not run ({told})"
+            yield f"told `maybe`, and the answer proves that it did not run ({reported})"
         if sent > _most_sends(case):
             yield f"sent {sent} times"
         if case.sends == 1 and case.fault.status == 429 and not recovered:
-            yield f"not sent again after the cause was cured ({told})"
+            yield f"not sent again after the cause was cured ({reported})"
         if case.sends == 1 and case.tool == "read" and not recovered and self._repeats(case):
-            yield f"a call that may be repeated was not ({told})"
+            yield f"a call that may be repeated was not ({reported})"
 
     def _repeats(self, case: Case) -> bool:
         """Whether a durable call that may be repeated has to be: it is not over, and all that was sent is on the disk."""
@@ -260,17 +260,17 @@ class Stage:
         return not waits
 
 
-def executed_in(told: Wire) -> str:
+def executed_in(reported: Wire) -> str:
     """`answer` for what the server itself said, else the word in our own error."""
-    if "error" in told:
-        return str((told["error"].get("data") or {}).get("executed", "answer"))
-    error = (told["result"].get("_meta") or {}).get("taskgate/error")
+    if "error" in reported:
+        return str((reported["error"].get("data") or {}).get("executed", "answer"))
+    error = (reported["result"].get("_meta") or {}).get("taskgate/error")
     return str(error["executed"]) if error else "answer"
 
 
-def _is_the_answer(told: Wire, fault: Fault) -> bool:
-    said = json.dumps(told)
-    return '"answered"' in said if fault.how == "result with our id" else '"broken"' in said
+def _is_the_answer(reported: Wire, fault: Fault) -> bool:
+    text = json.dumps(reported)
+    return '"answered"' in text if fault.how == "result with our id" else '"broken"' in text
 
 
 def _most_sends(case: Case) -> int:

@@ -88,6 +88,6 @@ async def test_a_queued_task_is_not_sent_to_a_quarantined_tool() -> None:
         await gate.advance(5)
         assert "far__t" not in {tool["name"] for tool in await caller.tools()}
         assert "done" in json.dumps((await caller.begin("tasks/result", {"taskId": first}).done(100)).last)
-        told = (await caller.begin("tasks/result", {"taskId": waiting}).done(100)).last
-        assert told["error"]["data"]["executed"] == "no"
+        reply = (await caller.begin("tasks/result", {"taskId": waiting}).done(100)).last
+        assert reply["error"]["data"]["executed"] == "no"
         assert server.count("t") == 0

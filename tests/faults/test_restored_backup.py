@@ -69,9 +69,9 @@ async def test_a_restored_backup_runs_nothing_twice_that_may_run_once(tmp_path: 
                 path.unlink()
         await gate.start()
         again = await gate.caller("2025")
-        told = await ended(again, once)
-        assert executed_in(told) == "maybe"
-        assert "restored backup" in told["error"]["message"]
+        reply = await ended(again, once)
+        assert executed_in(reply) == "maybe"
+        assert "restored backup" in reply["error"]["message"]
         assert executed_in(await ended(again, asked)) == "maybe"
         assert "done" in json.dumps(await ended(again, read))
         assert server.count("once") == 1

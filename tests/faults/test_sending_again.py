@@ -79,10 +79,10 @@ async def test_a_call_in_a_lost_session_is_sent_in_a_new_one(server_type: type[U
         await caller.call("far__t")
         server.forget_sessions()
         if way == "plain":
-            told = (await caller.call("far__t")).last
+            reply = (await caller.call("far__t")).last
         else:
-            told = await result_of(caller, await as_task(caller, "far__t"))
-        assert "done" in json.dumps(told)
+            reply = await result_of(caller, await as_task(caller, "far__t"))
+        assert "done" in json.dumps(reply)
         assert server.count("t") == 2
 
 
@@ -120,8 +120,8 @@ async def test_retry_after_is_honoured_once(generation: str) -> None:
     server.tool("t", busy)
     async with Gateway({}, {"far": server}) as gate:
         caller = await gate.caller("2025")
-        told = await result_of(caller, await as_task(caller, "far__t"))
-        assert "done" in json.dumps(told)
+        reply = await result_of(caller, await as_task(caller, "far__t"))
+        assert "done" in json.dumps(reply)
         assert times[1] - times[0] == pytest.approx(7, abs=0.5)
         assert "done" in (await caller.call("far__t")).text
 
@@ -227,8 +227,8 @@ async def test_idempotency_key_does_not_keep_an_unsent_failure() -> None:
         caller = await gate.caller("2025")
         await caller.call("far__t")
         await server.stop()
-        told = (await caller.call("far__t", {}, **key)).last
-        assert executed_in(told) == "no"
+        reply = (await caller.call("far__t", {}, **key)).last
+        assert executed_in(reply) == "no"
         await server.start()
         await gate.advance(60)
         again = await caller.call("far__t", {}, **key)
@@ -250,8 +250,8 @@ async def test_failed_handshake_reports_not_executed() -> None:
         await first.call("far__t")
         server.on("initialize", never)
         second = await gate.caller("2025")
-        told = (await second.call("far__t")).last
-        assert executed_in(told) == "no"
+        reply = (await second.call("far__t")).last
+        assert executed_in(reply) == "no"
         assert server.count("t") == 1
 
 
@@ -269,11 +269,11 @@ async def test_input_required_without_questions_fails_at_once(way: str) -> None:
     async with Gateway({}, {"far": server}) as gate:
         caller = await gate.caller("2025", capabilities=ASKABLE)
         if way == "task":
-            told = await result_of(caller, await as_task(caller, "far__t"))
+            reply = await result_of(caller, await as_task(caller, "far__t"))
         else:
             more = {"_meta": {"taskgate/idempotencyKey": "k"}} if way == "keyed" else {}
-            told = (await caller.call("far__t", {}, **more)).last
-        assert executed_in(told) == "maybe"
+            reply = (await caller.call("far__t", {}, **more)).last
+        assert executed_in(reply) == "maybe"
         assert runs == [1]
 
 
@@ -355,11 +355,11 @@ async def test_too_large_result_reports_executed_and_is_not_retried(stream: bool
     async with Gateway(config, {"far": server}) as gate:
         caller = await gate.caller("2025")
         if way == "plain":
-            told = (await caller.call("far__t")).last
+            reply = (await caller.call("far__t")).last
         else:
-            told = await result_of(caller, await as_task(caller, "far__t"))
-        assert executed_in(told) == "yes"
-        assert "less" in json.dumps(told)
+            reply = await result_of(caller, await as_task(caller, "far__t"))
+        assert executed_in(reply) == "yes"
+        assert "less" in json.dumps(reply)
         assert server.count("t") == 1
 
 
@@ -381,10 +381,10 @@ async def test_a_drain_refuses_queued_calls_as_not_executed_and_keeps_queued_tas
         plain = [caller.begin_call("far__t", {"seconds": 60}) for _ in range(2)]
         await gate.advance(1)
         gate.send_signal(signal.SIGTERM)
-        told = [await call.done() for call in plain]
+        received = [await call.done() for call in plain]
         assert gate._serving is not None
         await gate._serving
-        words = sorted(executed_in(reply.last) for reply in told)
+        words = sorted(executed_in(reply.last) for reply in received)
         assert words == ["maybe", "no"]
         assert server.count("t") == 2
         await gate.start()

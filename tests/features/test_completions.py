@@ -117,7 +117,7 @@ GOOD = {"name": "city", "value": "P"}
 
 
 @pytest.mark.parametrize(
-    ("params", "kind", "said", "legacy"),
+    ("params", "kind", "received", "legacy"),
     [
         ({}, "invalid_params", 'completion/complete needs "ref" and "argument", both objects.', None),
         (
@@ -155,10 +155,10 @@ GOOD = {"name": "city", "value": "P"}
     ],
 )
 async def test_a_bad_reference_is_refused_exactly(
-    gateway: Gateway, params: dict[str, Any], kind: str, said: str, legacy: int | None
+    gateway: Gateway, params: dict[str, Any], kind: str, received: str, legacy: int | None
 ) -> None:
     async with session(gateway) as caller:
         problem = await refused(caller.ask("completion/complete", params))
-        assert (problem.code, problem.kind, problem.said) == (-32602, kind, said)
+        assert (problem.code, problem.kind, problem.said) == (-32602, kind, received)
         assert problem.error["data"].get("legacy_code") == legacy
         assert problem.error["data"]["executed"] == "no"

@@ -27,9 +27,9 @@ async def gateway() -> AsyncIterator[Gateway]:
 async def test_flood_of_progress_is_paced_and_ends_with_the_last_update(gateway: Gateway) -> None:
     async with session(gateway) as caller:
         await caller.call("flood", {"steps": 300}, _meta={"progressToken": "mine"})
-        heard = caller.heard_of(PROGRESS)
-        numbers = [update["progress"] for update in heard]
-        assert {update["progressToken"] for update in heard} == {"mine"}
+        received = caller.heard_of(PROGRESS)
+        numbers = [update["progress"] for update in received]
+        assert {update["progressToken"] for update in received} == {"mine"}
         assert numbers == sorted(set(numbers)), "progress was repeated or reordered"
         assert numbers[-1] == 300, "the last update was dropped"
         assert 20 <= len(numbers) <= 40
@@ -145,7 +145,7 @@ async def test_requests_cancel_is_idempotent(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "kind", "said"),
+    ("params", "kind", "received"),
     [
         ({}, "invalid_params", 'requests/cancel needs "requestId", a string or a whole number.'),
         (
@@ -157,19 +157,19 @@ async def test_requests_cancel_is_idempotent(gateway: Gateway) -> None:
     ],
 )
 async def test_requests_that_cannot_be_cancelled_are_reported(
-    gateway: Gateway, params: dict[str, Any], kind: str, said: str
+    gateway: Gateway, params: dict[str, Any], kind: str, received: str
 ) -> None:
     async with session(gateway) as caller:
         problem = await refused(caller.ask("requests/cancel", params, 907))
-        assert (problem.code, problem.kind, problem.said) == (-32602, kind, said)
+        assert (problem.code, problem.kind, problem.said) == (-32602, kind, received)
 
 
 async def test_a_foreign_request_cannot_be_cancelled(gateway: Gateway) -> None:
     async with session(gateway) as caller, session(gateway) as other:
         call = await in_flight(caller, "wait", 909)
         problem = await refused(other.ask("requests/cancel", {"requestId": 909}))
-        said = "No request with this id is being answered: it has ended, or there was none."
-        assert (problem.code, problem.kind, problem.said) == (-32602, "unknown_request", said)
+        expected_text = "No request with this id is being answered: it has ended, or there was none."
+        assert (problem.code, problem.kind, problem.said) == (-32602, "unknown_request", expected_text)
         assert await cancelled_upstream(caller) == []
         assert not call.done()
         call.cancel()
@@ -187,8 +187,8 @@ async def test_a_foreign_task_cannot_be_cancelled() -> None:
     ):
         made = await caller.call("wait", {}, task={})
         problem = await refused(other.ask("tasks/cancel", {"taskId": made["task"]["taskId"]}))
-        said = "There is no such task, or it is no longer kept."
-        assert (problem.code, problem.kind, problem.said) == (-32602, "unknown_task", said)
+        expected_text = "There is no such task, or it is no longer kept."
+        assert (problem.code, problem.kind, problem.said) == (-32602, "unknown_task", expected_text)
         assert (await caller.ask("tasks/get", {"taskId": made["task"]["taskId"]}))["status"] == "working"
         await caller.ask("tasks/cancel", {"taskId": made["task"]["taskId"]})
 

@@ -125,7 +125,7 @@ async def test_older_shapes_are_read_and_context_never_reaches_the_model(gateway
 
 
 @pytest.mark.parametrize(
-    ("params", "code", "kind", "said", "legacy"),
+    ("params", "code", "kind", "received", "legacy"),
     [
         (
             {"modelPreferences": {"costPriority": 1.5}},
@@ -200,11 +200,11 @@ async def test_older_shapes_are_read_and_context_never_reaches_the_model(gateway
     ],
 )
 async def test_every_failure_of_a_model_has_its_error(
-    gateway: Gateway, params: dict[str, Any], code: int, kind: str, said: str, legacy: int | None
+    gateway: Gateway, params: dict[str, Any], code: int, kind: str, received: str, legacy: int | None
 ) -> None:
     async with session(gateway) as caller:
         error = (await sampled(caller, **params))["error"]
-        assert (error["code"], error["data"]["error_type"], error["message"]) == (code, kind, said)
+        assert (error["code"], error["data"]["error_type"], error["message"]) == (code, kind, received)
         assert error["data"].get("legacy_code") == legacy
         assert KEY not in json.dumps(error)
 
@@ -212,8 +212,8 @@ async def test_every_failure_of_a_model_has_its_error(
 async def test_a_model_that_times_out_has_its_error(vendors: str) -> None:
     async with gateway_with(with_models(vendors, timeout="2s")) as own, session(own) as caller:
         error = (await sampled(caller, modelPreferences={"hints": [{"name": "slow"}]}))["error"]
-        said = (error["code"], error["data"]["error_type"], error["message"], error["data"]["legacy_code"])
-        assert said == (-32603, "sampling_timeout", "The model did not answer in time.", -32047)
+        text = (error["code"], error["data"]["error_type"], error["message"], error["data"]["legacy_code"])
+        assert text == (-32603, "sampling_timeout", "The model did not answer in time.", -32047)
 
 
 async def test_a_wrong_key_is_reported_without_the_key(vendors: str) -> None:
@@ -346,8 +346,8 @@ async def review(http: httpx2.AsyncClient, gateway: Gateway, action: str) -> str
             if rows:
                 break
             await asyncio.sleep(0.02)
-    said = {"action": action, "content": {}} if action == "accept" else {"action": action}
-    answer = await http.post(f"{gateway.base}/api/questions/{rows[0]['request_id']}", json=said)
+    body = {"action": action, "content": {}} if action == "accept" else {"action": action}
+    answer = await http.post(f"{gateway.base}/api/questions/{rows[0]['request_id']}", json=body)
     assert answer.status_code == 200, answer.text
     return str(rows[0]["params"]["message"])
 

@@ -29,5 +29,5 @@ async def test_changed_roots_are_announced_to_the_servers_of_the_session() -> No
     async with running_gateway(config()) as running, session(running, {"roots": {"listChanged": True}}) as caller:
         await caller.call("echo", {})
         await caller.notify("notifications/roots/list_changed")
-        told = [message["method"] for message in await caller.call_json("seen")]
-        assert "notifications/roots/list_changed" in told
+        data = [message["method"] for message in await caller.call_json("seen")]
+        assert "notifications/roots/list_changed" in data

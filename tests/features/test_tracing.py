@@ -97,7 +97,7 @@ async def test_a_call_is_two_spans_in_the_callers_trace_and_two_durations() -> N
         settings = config(telemetry={"otel": {"enabled": True, "endpoint": endpoint, "baggage": ["who"]}})
         async with running_gateway(settings) as running:
             async with session(running) as caller:
-                told = await caller.call_json(
+                data = await caller.call_json(
                     "echo", {"x": 1}, _meta={"traceparent": PARENT, "baggage": "who=ann,key=x"}
                 )
             async with stateless(running, headers={"traceparent": PARENT}) as modern:
@@ -114,8 +114,8 @@ async def test_a_call_is_two_spans_in_the_callers_trace_and_two_durations() -> N
     assert (
         served["attributes"]["gen_ai.operation.name"] == called["attributes"]["gen_ai.operation.name"] == "execute_tool"
     )
-    assert told["_meta"]["traceparent"] == f"00-{TRACE}-{called['spanId']}-01"
-    assert told["_meta"]["baggage"] == "who=ann"
+    assert data["_meta"]["traceparent"] == f"00-{TRACE}-{called['spanId']}-01"
+    assert data["_meta"]["baggage"] == "who=ann"
     failed = spans["tools/call no such tool", 2]
     assert failed["traceId"] == TRACE
     assert failed["status"]["code"] == 2
@@ -207,9 +207,9 @@ async def test_the_trace_context_is_forwarded_in_headers(server: str) -> None:
                 meta = {"traceparent": PARENT, "tracestate": "vendor=1"}
                 result = await caller.call(f"{server}__headers", {}, _meta=meta)
         (called,) = [span for span in collector.spans() if (span["name"], span["kind"]) == ("tools/call headers", 3)]
-    heard = result["structuredContent"]["value"]
-    assert heard["traceparent"] == f"00-{TRACE}-{called['spanId']}-01" == result["seen"]["_meta"]["traceparent"]
-    assert heard["tracestate"] == "vendor=1"
+    content = result["structuredContent"]["value"]
+    assert content["traceparent"] == f"00-{TRACE}-{called['spanId']}-01" == result["seen"]["_meta"]["traceparent"]
+    assert content["tracestate"] == "vendor=1"
 
 
 async def test_without_tracing_no_header_is_added() -> None:
@@ -263,8 +263,8 @@ async def test_a_run_after_a_restart_stays_in_the_callers_trace() -> None:
 
 async def test_without_tracing_the_context_passes_unchanged() -> None:
     async with running_gateway(config()) as running, session(running) as caller:
-        told = await caller.call_json("echo", {}, _meta={"traceparent": PARENT})
-        assert told["_meta"] == {"traceparent": PARENT}
+        data = await caller.call_json("echo", {}, _meta={"traceparent": PARENT})
+        assert data["_meta"] == {"traceparent": PARENT}
 
 
 @pytest.mark.real_processes

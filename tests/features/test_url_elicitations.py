@@ -85,24 +85,24 @@ BAD = [
 
 @pytest.mark.parametrize(("url", "why"), BAD)
 async def test_an_unsafe_url_is_never_shown(gateway: Gateway, url: str, why: str) -> None:
-    said = f"The server sent a URL that cannot be used: {why}."
+    expected_text = f"The server sent a URL that cannot be used: {why}."
     async with session(gateway, URL) as caller:
         error = (await caller.call_json("open_url", {"url": url}))["error"]
-        assert (error["code"], error["data"]["error_type"], error["message"]) == (-32602, "unsafe_url", said)
+        assert (error["code"], error["data"]["error_type"], error["message"]) == (-32602, "unsafe_url", expected_text)
         assert caller.asked == []
 
 
 @pytest.mark.parametrize(("url", "why"), BAD[:6])
 async def test_an_unsafe_url_in_an_error_or_result_is_never_shown(gateway: Gateway, url: str, why: str) -> None:
-    said = f"The server sent a URL that cannot be used: {why}."
+    expected_text = f"The server sent a URL that cannot be used: {why}."
     async with session(gateway, URL) as caller:
         result = await caller.call("needs_url", {"url": url})
-        assert (result["isError"], result["content"][0]["text"]) == (True, said)
+        assert (result["isError"], result["content"][0]["text"]) == (True, expected_text)
     async with stateless(gateway, URL) as modern:
         for tool in ("needs_url", "open_url"):
             result = await modern.call(tool, {"url": url})
             assert "inputRequests" not in result
-            assert said in json.dumps(result)
+            assert expected_text in json.dumps(result)
 
 
 async def test_a_url_elicitation_error_passes_to_a_stateful_caller(gateway: Gateway) -> None:
@@ -148,8 +148,8 @@ async def test_an_unanswered_form_expires_as_configured() -> None:
     async with running_gateway(config(limits={"question_timeout": "1s"})) as running:
         async with session(running, form, listen=True) as caller:
             caller.answers["elicitation/create"] = never
-            said = "The question was not answered in time."
-            assert [error["message"] for error in await caller.call_json("ask_forms", {"count": 1})] == [said]
+            expected_text = "The question was not answered in time."
+            assert [error["message"] for error in await caller.call_json("ask_forms", {"count": 1})] == [expected_text]
             assert said_in(await run(caller, "ask_forms", {"count": 1})) == [None]
             assert len(caller.asked) == 2
 
@@ -177,13 +177,13 @@ async def test_a_valid_url_in_a_task_reaches_the_caller(gateway: Gateway) -> Non
 
 @pytest.mark.parametrize(("url", "why"), BAD[:8])
 async def test_an_unsafe_url_in_a_task_is_never_shown(gateway: Gateway, url: str, why: str) -> None:
-    said = f"The server sent a URL that cannot be used: {why}."
+    expected_text = f"The server sent a URL that cannot be used: {why}."
     async with session(gateway, URL, listen=True) as caller:
         error = said_in(await run(caller, "open_url", {"url": url}))["error"]
-        assert (error["code"], error["data"]["error_type"], error["message"]) == (-32602, "unsafe_url", said)
+        assert (error["code"], error["data"]["error_type"], error["message"]) == (-32602, "unsafe_url", expected_text)
         assert caller.asked == []
         problem = await refused(run(caller, "needs_url", {"url": url}))
-        assert (problem.kind, problem.said) == ("unsafe_url", said)
+        assert (problem.kind, problem.said) == ("unsafe_url", expected_text)
         assert url not in json.dumps(problem.error)
 
 
@@ -413,27 +413,27 @@ async def test_an_elicitation_list_becomes_pages_and_the_answers_reach_the_serve
         assert "odd" in page
         sent = {"form_token": form_token(page), "value": "/srv"}
         assert (await http.post(f"{made['url']}/answer", data=sent)).status_code == 200
-        told = [{"type": "url", "name": "folder", "value": "/srv"}]
+        received = [{"type": "url", "name": "folder", "value": "/srv"}]
         async with asyncio.timeout(PATIENCE_S):
             while not [m for m in await caller.call_json("seen") if m.get("method") == OVER]:
                 await asyncio.sleep(0.02)
         (over,) = [m["params"] for m in await caller.call_json("seen") if m.get("method") == OVER]
-        assert (over["elicitationId"], over["elicitations"]) == (made["elicitationId"], told)
+        assert (over["elicitationId"], over["elicitations"]) == (made["elicitationId"], received)
 
 
 @pytest.mark.parametrize(
-    ("listed", "said"),
+    ("listed", "received"),
     [
         ([], '"elicitations" must be an array of 1 to 10 objects.'),
         ([{"type": "form", "name": "x"}], 'Each elicitation needs "type": "url", "name" and "description".'),
     ],
 )
 async def test_an_invalid_elicitation_list_is_refused_with_a_reason(
-    gateway: Gateway, listed: list[Any], said: str
+    gateway: Gateway, listed: list[Any], received: str
 ) -> None:
     async with session(gateway, URL, token=TOKENS["cleo"]) as caller:
         error = (await caller.call_json("list_form", {"list": listed}))["error"]
-        assert (error["code"], error["message"]) == (-32602, said)
+        assert (error["code"], error["message"]) == (-32602, received)
 
 
 async def test_elicitation_lists_are_refused_without_vendor_methods() -> None:
@@ -443,8 +443,8 @@ async def test_elicitation_lists_are_refused_without_vendor_methods() -> None:
             (await caller.call_json("list_form", {"list": listed}))["error"],
             said_in(await run(caller, "list_form", {"list": listed}))["error"],
         ):
-            said = "elicitation/create with a list of elicitations is not answered here."
-            assert (error["code"], error["message"]) == (-32602, said)
+            expected_text = "elicitation/create with a list of elicitations is not answered here."
+            assert (error["code"], error["message"]) == (-32602, expected_text)
         assert caller.asked == []
 
 

@@ -108,9 +108,9 @@ async def test_output_with_an_unusable_schema_passes_with_a_warning_in_the_log(s
     """The tool has run: what it gave is not withheld because its server describes it badly."""
     async with session(strict) as caller:
         assert (await caller.call("unmeasured", {"how": "bad"}))["structuredContent"] == {"length": "three"}
-    told = [line for line in strict.log.splitlines() if "Tool unmeasured: output is not validated" in line]
-    assert len(told) == 1
-    assert "The tool's schema cannot be used: it would take too long to apply." in told[0]
+    received = [line for line in strict.log.splitlines() if "Tool unmeasured: output is not validated" in line]
+    assert len(received) == 1
+    assert "The tool's schema cannot be used: it would take too long to apply." in received[0]
     command = [sys.executable, "-m", "taskgate", "doctor", "-c", str(strict.config), "--json"]
     _code, out, err = await run_to_end(command, env={"TASKGATE_STATE_DIR": str(strict.state)})
     notes = {row["about"]: row for row in map(json.loads, out.splitlines())}

@@ -47,7 +47,7 @@ async def test_a_task_is_made_of_a_tool_call(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "params", "code", "kind", "said"),
+    ("method", "params", "code", "kind", "received"),
     [
         (
             "tasks/create",
@@ -82,11 +82,11 @@ async def test_a_task_is_made_of_a_tool_call(gateway: Gateway) -> None:
     ],
 )
 async def test_bad_input_is_refused_with_the_older_number_where_there_is_one(
-    gateway: Gateway, method: str, params: dict[str, Any], code: int, kind: str, said: str
+    gateway: Gateway, method: str, params: dict[str, Any], code: int, kind: str, received: str
 ) -> None:
     async with session(gateway, {"tasks": {}}) as caller:
         problem = await refused(caller.ask(method, params))
-        assert (problem.code, problem.kind, problem.said) == (code, kind, said)
+        assert (problem.code, problem.kind, problem.said) == (code, kind, received)
 
 
 @pytest.mark.real_processes

@@ -74,10 +74,10 @@ async def test_an_anonymous_call_cannot_be_approved_with_a_token_that_can_call(t
         for decider, status in (("ann-token", 403), ("bob-token", 200)):
             waiting = asyncio.create_task((await stage.stateful()).call("s__delete_it", {"path": decider}))
             (row,) = await stage.open_approvals()
-            said = await stage.approve(row["id"], token=decider)
-            assert said.status_code == status
+            reply = await stage.approve(row["id"], token=decider)
+            assert reply.status_code == status
             if status == 403:
-                assert said.json()["error"] == "own_call"
+                assert reply.json()["error"] == "own_call"
                 # The operator's own token is somebody else's.
                 assert (await stage.approve(row["id"])).status_code == 200
             assert "result" in await asyncio.wait_for(waiting, 30)
@@ -88,12 +88,12 @@ async def test_an_anonymous_call_cannot_be_approved_with_a_token_that_can_call(t
 async def test_a_gateway_beyond_loopback_without_identity_does_not_start(tmp_path: Path, word: str) -> None:
     file = tmp_path / "taskgate.yaml"
     file.write_text(json.dumps({**CONFIG, "listen": {"host": "0.0.0.0", "port": 0}}))
-    code, _, said = await command(word, "-c", str(file), env={"TASKGATE_STATE_DIR": str(tmp_path)})
+    code, _, output = await command(word, "-c", str(file), env={"TASKGATE_STATE_DIR": str(tmp_path)})
     assert code == 2
-    assert said.count("\n") == 1
-    assert "0.0.0.0 is reachable from other machines" in said
-    assert "`taskgate tokens new NAME`" in said
-    assert "`auth: none`" in said
+    assert output.count("\n") == 1
+    assert "0.0.0.0 is reachable from other machines" in output
+    assert "`taskgate tokens new NAME`" in output
+    assert "`auth: none`" in output
 
 
 async def test_auth_none_starts_with_a_warning(tmp_path: Path) -> None:

@@ -48,14 +48,14 @@ async def test_late_lists_are_announced_to_callers_that_were_answered_without_th
     config = {"schema": 1, "servers": {"late": {"command": sys.executable, "args": [str(program)]}}}
     async with running_gateway(config) as gateway, RawClient(gateway.url) as caller:
         assert (await caller.request("prompts/list")).result["prompts"] == []
-        heard: list[str] = []
+        received: list[str] = []
         headers = {**caller.headers, "accept": "text/event-stream"}
         async with asyncio.timeout(30), caller.http.stream("GET", gateway.url, headers=headers) as stream:
             there.touch()
             async for line in stream.aiter_lines():
                 if line.startswith("data:") and line[5:].strip():
-                    heard.append(json.loads(line[5:])["method"])
-                if {f"notifications/{kind}/list_changed" for kind in LISTS} <= set(heard):
+                    received.append(json.loads(line[5:])["method"])
+                if {f"notifications/{kind}/list_changed" for kind in LISTS} <= set(received):
                     break
         assert [prompt["name"] for prompt in (await caller.request("prompts/list")).result["prompts"]] == [
             "late__greet"

@@ -226,9 +226,9 @@ async def test_settings_of_the_gateway_do_not_restart_a_server_and_a_truncated_f
             {"questions": "refuse"},
             {"budgets": {"max_concurrency": 3}},
         ):
-            said = gateway.log.count("configuration reloaded")
+            text = gateway.log.count("configuration reloaded")
             await gateway.reload({"schema": 1, "servers": {"files": {**server, **harmless}}})
-            await eventually(lambda said=said: _said_times(gateway, "configuration reloaded", said + 1))  # type: ignore[misc]
+            await eventually(lambda text=text: _said_times(gateway, "configuration reloaded", text + 1))  # type: ignore[misc]
             await caller.request("tools/list")
             assert _children(gateway.pid, "taskgate.demo.files") == before, harmless
         await gateway.reload("")

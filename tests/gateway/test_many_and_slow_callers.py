@@ -65,9 +65,9 @@ async def test_a_reader_that_stops_is_dropped_and_a_slow_one_gets_the_whole_resp
                 with contextlib.suppress(ConnectionResetError):
                     while len(seen) < whole and (part := await asyncio.wait_for(loop.sock_recv(line, 1 << 20), 120)):
                         seen += part
-                        said, found, _ = seen.partition(b"\r\n\r\n")
+                        text, found, _ = seen.partition(b"\r\n\r\n")
                         if found and whole == math.inf:
-                            whole = len(said) + 4 + int(said.lower().partition(b"content-length: ")[2].split()[0])
+                            whole = len(text) + 4 + int(text.lower().partition(b"content-length: ")[2].split()[0])
                         pauses -= 1
                         await asyncio.sleep(pause_s if pauses >= 0 else 0)
             return len(seen) / whole
@@ -177,13 +177,13 @@ async def test_an_unread_session_stream_is_dropped_without_effect_on_others(tmp_
             await caller.call("far__plain", {})
         unread, slow_writer = await _listens(gateway, slow.headers, 64 * 1024)
         transport_of(slow_writer).pause_reading()
-        heard, prompt_writer = await _listens(gateway, prompt.headers, 4 * 1024 * 1024)
+        messages, prompt_writer = await _listens(gateway, prompt.headers, 4 * 1024 * 1024)
         for writer in (slow_writer, prompt_writer):
             stack.callback(writer.close)
         before = resident_mb(gateway.pid)
         for _ in range(rounds):
             await prompt.call("far__flood", {"count": notes, "bytes": size})
-            await _hears(heard, notes)
+            await _hears(messages, notes)
         assert resident_mb(gateway.pid) - before < 24
         transport_of(slow_writer).resume_reading()
         async with asyncio.timeout(ANSWER_S):

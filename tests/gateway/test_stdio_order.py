@@ -12,9 +12,9 @@ from tests.gateway.test_stdio_drain import Talk, talking
 
 async def test_the_id_of_a_task_arrives_before_its_notifications(tmp_path: Path) -> None:
     async with talking(tmp_path, stateless=False, drain="2s") as talk:
-        heard = [message for number in range(5) for message in await _made(talk, 100 + number)]
+        received = [message for number in range(5) for message in await _made(talk, 100 + number)]
         known: set[str] = set()
-        for message in heard:
+        for message in received:
             if message.get("method") == "notifications/tasks/status":
                 assert message["params"]["taskId"] in known
             elif "result" in message and "task" in message["result"]:
@@ -26,9 +26,9 @@ async def _made(talk: Talk, number: int) -> list[dict[str, Any]]:
     """Everything that is said until a task is known and over."""
     arguments = {"value": number}
     talk.say(number, "tools/call", {"name": "a__mirror", "arguments": arguments, "task": {"ttl": 60000}})
-    heard: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
     assert talk.process.stdout is not None
     async with asyncio.timeout(60):
-        while not any("completed" in json.dumps(message) for message in heard):
-            heard.append(json.loads(await talk.process.stdout.readline()))
-    return heard
+        while not any("completed" in json.dumps(message) for message in received):
+            received.append(json.loads(await talk.process.stdout.readline()))
+    return received

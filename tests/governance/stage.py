@@ -63,8 +63,8 @@ class Stage:
         """What reached the upstream, in order."""
         if not self.notes.exists():
             return []
-        said = [json.loads(line) for line in self.notes.read_text().splitlines()]
-        return [each["params"] for each in said if each["method"] == method]
+        data = [json.loads(line) for line in self.notes.read_text().splitlines()]
+        return [each["params"] for each in data if each["method"] == method]
 
     def describe(self, tools: list[dict[str, Any]]) -> None:
         self.tools.write_text(json.dumps(tools))
@@ -95,11 +95,11 @@ class Stage:
 
         return await eventually(enough)
 
-    async def approve(self, approval_id: str, *, token: str | None = None, **said: Any) -> httpx2.Response:
-        return await self.api("POST", f"/api/approvals/{approval_id}/approve", said, token=token)
+    async def approve(self, approval_id: str, *, token: str | None = None, **text: Any) -> httpx2.Response:
+        return await self.api("POST", f"/api/approvals/{approval_id}/approve", text, token=token)
 
-    async def deny(self, approval_id: str, *, token: str | None = None, **said: Any) -> httpx2.Response:
-        return await self.api("POST", f"/api/approvals/{approval_id}/deny", said, token=token)
+    async def deny(self, approval_id: str, *, token: str | None = None, **text: Any) -> httpx2.Response:
+        return await self.api("POST", f"/api/approvals/{approval_id}/deny", text, token=token)
 
     async def stateful(self, capabilities: Mapping[str, Any] | None = None, token: str | None = None) -> Stateful:
         caller = Stateful(self.http, self.gateway.url, dict(_bearer(token)))

@@ -64,8 +64,8 @@ async def test_approvals_are_listed_and_decided_on_the_command_line(tmp_path: Pa
 async def the_audit_log_is_whole_until_somebody_touches_it(stage: Stage) -> None:
     where = ["-c", str(stage.gateway.config)]
     code, out, _ = await run("audit", "verify", *where, "--json", stage=stage)
-    said = json.loads(out)
-    assert (code, said["whole"]) == (0, True)
+    data = json.loads(out)
+    assert (code, data["whole"]) == (0, True)
     code, out, _ = await run("audit", "export", *where, stage=stage)
     exported = stage.gateway.folder / "audit.jsonl"
     exported.write_text(out)
@@ -119,8 +119,8 @@ async def test_tool_is_tried_by_the_name_that_clients_see(tmp_path: Path) -> Non
     rules = [{"match": "delete_*", "action": "approve"}]
     config.write_text(json.dumps({"schema": 1, "servers": {"files": server}, "governance": {"rules": rules}}))
     code, out, _ = await run("policy", "test", "files__delete_file", '{"path": "a"}', "-c", str(config), "--json")
-    said = json.loads(out)
-    assert (code, said["action"], said["server"], said["name"]) == (0, "approve", "files", "delete_file")
+    data = json.loads(out)
+    assert (code, data["action"], data["server"], data["name"]) == (0, "approve", "files", "delete_file")
     code, out, err = await run("policy", "test", "files__delete_fiel", "-c", str(config))
     assert (code, out) == (8, "")
     assert "files__delete_file" in err

@@ -235,8 +235,8 @@ async def test_status_notifications_are_sent_if_advertised(with_tasks: Stage) ->
     async with session(with_tasks.gateway, {"tasks": {}}, listen=True) as caller:
         made = await caller.call("s__may", {}, task={"ttl": 60000})
         task_id = made["task"]["taskId"]
-        told = await caller.hears("notifications/tasks/status", lambda params: params["status"] == "completed")
-        assert told["taskId"] == task_id
+        reply = await caller.hears("notifications/tasks/status", lambda params: params["status"] == "completed")
+        assert reply["taskId"] == task_id
 
 
 async def test_task_lists_contain_own_tasks_with_the_name_of_their_tool(without_tasks: Stage) -> None:

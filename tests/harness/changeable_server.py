@@ -45,7 +45,7 @@ class ChangeableServer:
         return f"http://127.0.0.1:{self.port}/mcp"
 
     def count(self, method: str) -> int:
-        return sum(1 for heard, _ in self.heard if heard == method)
+        return sum(1 for received, _ in self.heard if received == method)
 
     async def until_heard(self, method: str, times: int) -> None:
         async with asyncio.timeout(120):

@@ -57,8 +57,8 @@ class Again:
             while self.alive:
                 await asyncio.sleep(0.01)
             return 1, "", self.wrote()
-        said = json.loads(answer)
-        return said["code"], said["out"], said["err"]
+        data = json.loads(answer)
+        return data["code"], data["out"], data["err"]
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         async with asyncio.timeout(START_DEADLINE):

@@ -33,9 +33,9 @@ def _database(worker: str) -> str:
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f'DROP DATABASE IF EXISTS "{name}"')
         connection.execute(f'CREATE DATABASE "{name}"')
-    said = psycopg.conninfo.conninfo_to_dict(server)
-    said["dbname"] = name
-    place = "&".join(f"{key}={quote(str(value), safe='')}" for key, value in said.items() if key != "dbname")
+    options = psycopg.conninfo.conninfo_to_dict(server)
+    options["dbname"] = name
+    place = "&".join(f"{key}={quote(str(value), safe='')}" for key, value in options.items() if key != "dbname")
     return f"postgresql:///{name}?{place}"
 
 
@@ -96,8 +96,8 @@ class OwnServer:
         from psycopg.conninfo import conninfo_to_dict
 
         self.sql(f'CREATE DATABASE "{name}" {more}')
-        said = {**conninfo_to_dict(self.uri), **changes}
-        query = "&".join(f"{key}={quote(str(value), safe='')}" for key, value in said.items() if key != "dbname")
+        body = {**conninfo_to_dict(self.uri), **changes}
+        query = "&".join(f"{key}={quote(str(value), safe='')}" for key, value in body.items() if key != "dbname")
         return f"postgresql:///{name}?{query}"
 
     def restart(self, mode: str) -> None:

@@ -80,13 +80,15 @@ def described(command: list[Any], **how: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("said", [{}, {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}], ids=["plain", "told"])
+@pytest.mark.parametrize(
+    "received", [{}, {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}], ids=["plain", "told"]
+)
 def test_a_forked_program_has_the_environment_of_a_started_one(
-    program: Callable[[str], Path], tmp_path: Path, said: dict[str, str]
+    program: Callable[[str], Path], tmp_path: Path, received: dict[str, str]
 ) -> None:
     command: list[str | Path] = [sys.executable, program(DESCRIBES_ITSELF), "--word", "two words", "ü", ""]
     env = {name: value for name, value in os.environ.items() if name not in forking.FOLLOWED}
-    how = {"cwd": tmp_path, "env": {**env, "ONLY_HERE": "1", **said}, "start_new_session": True}
+    how = {"cwd": tmp_path, "env": {**env, "ONLY_HERE": "1", **received}, "start_new_session": True}
     with fresh_interpreters():
         started = described(command, **how)
     with forked():
@@ -201,8 +203,8 @@ def test_a_forked_program_inherits_only_its_own_descriptors(program: Callable[[s
     with forked():
         subprocess.run(command, pass_fds=[writing], check=True, timeout=240)
     os.close(writing)
-    with open(reading, "rb") as said:
-        assert said.read() == b"here"
+    with open(reading, "rb") as text:
+        assert text.read() == b"here"
 
 
 @pytest.mark.parametrize(
@@ -230,9 +232,9 @@ async def test_the_exit_status_of_a_forked_program_is_that_of_a_started_one(
 
 async def test_a_module_runs_as_with_m() -> None:
     with forked():
-        code, said, wrong = await run_to_end([sys.executable, "-m", "taskgate", "--version"])
+        code, output, wrong = await run_to_end([sys.executable, "-m", "taskgate", "--version"])
     with fresh_interpreters():
-        assert (code, said, wrong) == await run_to_end([sys.executable, "-m", "taskgate", "--version"])
+        assert (code, output, wrong) == await run_to_end([sys.executable, "-m", "taskgate", "--version"])
 
 
 def test_a_forked_program_leads_its_process_group(program: Callable[[str], Path]) -> None:
@@ -293,11 +295,11 @@ def _wait_until_gone(pid: int) -> None:
 def test_per_process_state_is_new_in_a_forked_program(program: Callable[[str], Path]) -> None:
     file = program("from taskgate.gateway.requests import request; print(request._STARTED)")
     with forked(2):
-        said = {
+        body = {
             subprocess.run([sys.executable, file], capture_output=True, check=True, timeout=240).stdout
             for _ in range(2)
         }
-    assert len(said) == 2
+    assert len(body) == 2
 
 
 @pytest.mark.parametrize(
@@ -366,8 +368,8 @@ def launched(program: Callable[[str], Path], tmp_path: Path) -> Iterator[tuple[s
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env, cwd=tmp_path) as process:
         assert process.stdout is not None
-        pid, _, said = process.stdout.readline().partition(" ")
-        assert said == f"['two words'] yes {tmp_path}\n"
+        pid, _, output = process.stdout.readline().partition(" ")
+        assert output == f"['two words'] yes {tmp_path}\n"
         assert int(pid) != process.pid
         yield process, int(pid)
         process.kill()
@@ -397,15 +399,15 @@ def test_the_signal_that_killed_a_launched_program_is_reported(launched: tuple[A
     assert process.wait(240) == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("said", [{}, {"PYTHONHASHSEED": "1"}], ids=["no template", "for another interpreter"])
+@pytest.mark.parametrize("received", [{}, {"PYTHONHASHSEED": "1"}], ids=["no template", "for another interpreter"])
 def test_programs_that_cannot_be_launched_are_started(
-    program: Callable[[str], Path], tmp_path: Path, said: dict[str, str]
+    program: Callable[[str], Path], tmp_path: Path, received: dict[str, str]
 ) -> None:
     words = FORKING.launched(Path(sys.executable))
-    if not said:
+    if not received:
         words[-1] = str(tmp_path / "nobody")
     command: list[str | Path] = [*words, sys.executable, program("import os; print(os.getpid())")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **said}) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **received}) as process:
         assert process.communicate(timeout=240)[0] == f"{process.pid}\n"
 
 

@@ -51,8 +51,8 @@ async def run_with_workers(folder: Path, count: int) -> None:
         folder,
     ]
     place: list[str | Path] = ["env", "-C", folder, f"PYTHONPATH={ROOT}:{ROOT / 'src'}"]
-    code, said, wrong = await run_to_end([*place, *command], within=240)
-    assert code == 0, said + wrong
+    code, output, wrong = await run_to_end([*place, *command], within=240)
+    assert code == 0, output + wrong
 
 
 async def test_a_shared_gateway_is_started_once_and_the_last_worker_begins_at_the_end(tmp_path: Path) -> None:

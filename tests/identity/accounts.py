@@ -69,8 +69,8 @@ class LoginIssuer:
         self.good[f"access-{login}-{number}"] = login
         self.refresh[f"refresh-{login}-{number}"] = login
         self.scopes[f"access-{login}-{number}"] = scope
-        said = {"access_token": f"access-{login}-{number}", "refresh_token": f"refresh-{login}-{number}"}
-        return 200, json.dumps({**said, "token_type": "Bearer", "expires_in": self.life_s, "scope": scope}).encode()
+        payload = {"access_token": f"access-{login}-{number}", "refresh_token": f"refresh-{login}-{number}"}
+        return 200, json.dumps({**payload, "token_type": "Bearer", "expires_in": self.life_s, "scope": scope}).encode()
 
     def end_tokens(self) -> None:
         """No access token is good any more; refresh tokens are."""

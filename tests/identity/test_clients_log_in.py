@@ -35,18 +35,18 @@ async def inspected(gate: Gateway, folder: Path, provider: RealProvider | None, 
     program = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
     assert program.stdout is not None
     assert program.stderr is not None
-    told = ""
+    reported = ""
     try:
         async with asyncio.timeout(DEADLINE_S):
             reading = asyncio.create_task(program.stdout.read())
             while line := (await program.stderr.readline()).decode():
-                told += line
+                reported += line
                 page = re.search(r"https?://127\.0\.0\.1:\d+/auth\?\S+", line)
                 if page is not None and provider is not None:
                     landed = await provider.log_in(page[0], "ann")
                     async with httpx2.AsyncClient(trust_env=False, timeout=DEADLINE_S) as browser:
                         assert (await browser.get(landed)).status_code == 200
-            return (await reading).decode() or told
+            return (await reading).decode() or reported
     finally:
         if program.returncode is None:
             program.kill()

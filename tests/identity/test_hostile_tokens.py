@@ -49,8 +49,8 @@ def swapped(issuer: Issuer) -> bytes:
 
 def by_public_key(issuer: Issuer) -> str:
     """The classic confusion: the public key as the secret of an HMAC."""
-    said = b".".join((encoded({"alg": "HS256", "kid": "rsa-1"}), encoded(issuer.claims())))
-    return (said + b"." + encoded(hmac.digest(PUBLIC_PEM, said, "sha256"))).decode()
+    text = b".".join((encoded({"alg": "HS256", "kid": "rsa-1"}), encoded(issuer.claims())))
+    return (text + b"." + encoded(hmac.digest(PUBLIC_PEM, text, "sha256"))).decode()
 
 
 def own_key(issuer: Issuer, header: str) -> str:

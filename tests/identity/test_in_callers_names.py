@@ -53,10 +53,10 @@ async def test_an_own_assertion_names_caller_and_server_and_expires_soon() -> No
                 assert claims["aud"].endswith("/mcp")
                 assert claims["exp"] - claims["iat"] <= 60
                 await gate.advance(65)
-            for said in notes.shown:
-                claims = json.loads(jws.deserialize_compact(said, key, algorithms=["EdDSA"]).payload)
+            for line in notes.shown:
+                claims = json.loads(jws.deserialize_compact(line, key, algorithms=["EdDSA"]).payload)
                 assert claims["exp"] > the_loop().time() or claims["sub"] in ("ann", "bob", "taskgate")
-            assert not any("token-of-" in said for said in notes.shown), "a caller's own token goes nowhere"
+            assert not any("token-of-" in line for line in notes.shown), "a caller's own token goes nowhere"
 
 
 @seam
@@ -70,8 +70,8 @@ async def test_token_exchange_uses_an_assertion_and_never_the_callers_token() ->
             form = {name: values[0] for name, values in parse_qs(body.decode()).items()}
             forms.append(form)
             claims = json.loads(jws.deserialize_compact(form["subject_token"], keys[0], algorithms=["EdDSA"]).payload)
-            said = {"access_token": f"exchanged-for-{claims['sub']}", "token_type": "Bearer", "expires_in": 100}
-            return 200, json.dumps({**said, "issued_token_type": "urn:x"}).encode()
+            payload = {"access_token": f"exchanged-for-{claims['sub']}", "token_type": "Bearer", "expires_in": 100}
+            return 200, json.dumps({**payload, "issued_token_type": "urn:x"}).encode()
 
         keys: list[Any] = []
         served.pages["/token"] = exchange

@@ -153,8 +153,8 @@ LIES: dict[str, Any] = {
 @seam
 async def test_metadata_with_foreign_addresses_is_refused(what: str) -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
-        said = json.dumps(LIES[what](issuer)).encode()
-        issuer.pages["/.well-known/openid-configuration"] = lambda _: (200, said)
+        text = json.dumps(LIES[what](issuer)).encode()
+        issuer.pages["/.well-known/openid-configuration"] = lambda _: (200, text)
         verifier = a_verifier(issuer, client)
         with pytest.raises(IssuerUnavailable):
             await verifier.verify(issuer.token().encode())

@@ -76,14 +76,14 @@ async def test_tokens_and_secrets_are_in_no_file_log_page_metric_or_error() -> N
             }
             assert len(issuer.forms) >= 4, "the run had logins and renewals in it"
             assert b"notes" in log.encode() + b"".join(written(gate).values()), "what was searched is not empty"
-            for where, said in {"log": log.encode(), **written(gate)}.items():
-                assert [secret for secret in secrets if secret.encode() in said] == [], where
+            for where, text in {"log": log.encode(), **written(gate)}.items():
+                assert [secret for secret in secrets if secret.encode() in text] == [], where
             for reply in replies:
                 shown = reply.body + json.dumps(reply.headers).encode()
                 assert [secret for secret in secrets if secret.encode() in shown] == [], reply.body[:300]
             await gate.stop()
-            for where, said in written(gate).items():
-                assert [secret for secret in secrets if secret.encode() in said] == [], where
+            for where, text in written(gate).items():
+                assert [secret for secret in secrets if secret.encode() in text] == [], where
 
 
 GIVEN = {
@@ -219,8 +219,8 @@ def test_no_secret_of_any_kind_is_found_anywhere(
         ["audit", "export"],
         ["scopes", "explain"],
     ):
-        said = CliRunner().invoke(build_app(), [*words, "-c", str(file)])
-        kept.append((said.output + said.stderr + repr(said.exception)).encode())
+        reply = CliRunner().invoke(build_app(), [*words, "-c", str(file)])
+        kept.append((reply.output + reply.stderr + repr(reply.exception)).encode())
     logged = capfd.readouterr()
     kept.append((logged.err + logged.out).encode())
     assert b"server not listed" in kept[-1], "the log was searched"

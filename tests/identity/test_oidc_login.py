@@ -57,9 +57,14 @@ class Provider:
 
         if base64.urlsafe_b64encode(challenge).decode().rstrip("=") != self.asked["code_challenge"]:
             return 400, b'{"error":"invalid_grant"}'
-        said = {"aud": "console", "nonce": self.asked["nonce"], "groups": self.groups, "auth_time": int(clock.wall())}
+        payload = {
+            "aud": "console",
+            "nonce": self.asked["nonce"],
+            "groups": self.groups,
+            "auth_time": int(clock.wall()),
+        }
         more = {"key": self.key} if self.key is not None else {}
-        return 200, json.dumps({"id_token": self.issuer.token(**more, **{**said, **self.claims})}).encode()
+        return 200, json.dumps({"id_token": self.issuer.token(**more, **{**payload, **self.claims})}).encode()
 
 
 def config(issuer: Issuer) -> dict[str, Any]:

@@ -13,15 +13,15 @@ def token(name: str, *roles: str) -> dict[str, Any]:
     return {"id": name, "sha256": hashlib.sha256(f"{name}-token".encode()).hexdigest(), "roles": list(roles)}
 
 
-async def api(gate: Gateway, who: str, method: str, path: str, said: Any = None) -> Any:
+async def api(gate: Gateway, who: str, method: str, path: str, text: Any = None) -> Any:
     headers = {"authorization": f"Bearer {who}", "content-type": "application/json"}
-    return await gate.http(method, path, said, headers).done()
+    return await gate.http(method, path, text, headers).done()
 
 
 async def opens(gate: Gateway, bearer: str) -> bool:
     headers = {"authorization": f"Bearer {bearer}", "accept": "application/json, text/event-stream"}
-    said = {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
-    reply = await gate.http("POST", "/mcp", said, {**headers, "content-type": "application/json"}).done()
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
+    reply = await gate.http("POST", "/mcp", body, {**headers, "content-type": "application/json"}).done()
     return reply.status not in (401, 403)
 
 

@@ -34,8 +34,8 @@ def upstream() -> Upstream:
 
 async def status(gate: Gateway, method: str, path: str, role: str) -> int:
     headers = {"authorization": f"Bearer {role}-token", "content-type": "application/json"}
-    said: dict[str, Any] | None = {} if method == "POST" else None
-    return (await gate.http(method, path, said, headers).done()).status
+    body: dict[str, Any] | None = {} if method == "POST" else None
+    return (await gate.http(method, path, body, headers).done()).status
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -86,9 +86,9 @@ async def test_one_person_with_two_tokens_is_one_vote_and_no_second_person() -> 
         calling = caller.begin_call("s__pay")
         await gate.advance(1)
 
-        async def api(who: str, method: str, path: str, said: dict[str, Any] | None = None) -> Any:
+        async def api(who: str, method: str, path: str, received: dict[str, Any] | None = None) -> Any:
             headers = {"authorization": f"Bearer {who}-token", "content-type": "application/json"}
-            return await gate.http(method, path, said, headers).done()
+            return await gate.http(method, path, received, headers).done()
 
         (row,) = (await api("viewer", "GET", "/api/approvals")).json()
         approve = f"/api/approvals/{row['id']}/approve"

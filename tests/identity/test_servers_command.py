@@ -117,11 +117,11 @@ async def test_a_login_is_stored_encrypted_and_deleted(tmp_path: Path) -> None:
         auth = {"type": "authorization_code", "client_id": "gate", "scope": "read"}
         config = {"servers": {"notes": {"url": f"{authority.url}/mcp", "auth": auth}, "files": {"command": "true"}}}
         (tmp_path / "taskgate.yaml").write_text(json.dumps(config))
-        code, said = await run(tmp_path, "login", "files")
-        assert (code, "authorization_code" in said) == (2, True)
-        code, said = await run(tmp_path, "login", "notes", "--json")
-        assert code == 0, said
-        line = json.loads(said[said.index("{") : said.rindex("}") + 1])
+        code, output = await run(tmp_path, "login", "files")
+        assert (code, "authorization_code" in output) == (2, True)
+        code, output = await run(tmp_path, "login", "notes", "--json")
+        assert code == 0, output
+        line = json.loads(output[output.index("{") : output.rindex("}") + 1])
         assert line == {"server": "notes", "issuer": authority.url, "renews": True}
         assert authority.exchanged["grant_type"] == ["authorization_code"]
         assert authority.exchanged["resource"] == [f"{authority.url}/mcp"]
@@ -132,6 +132,6 @@ async def test_a_login_is_stored_encrypted_and_deleted(tmp_path: Path) -> None:
         assert kept is not None
         assert (kept.access_token, kept.refresh_token, kept.client_id) == ("a-1", "r-1", "gate")
         assert b"a-1" not in (state / "server-logins").read_bytes()
-        assert "a-1" not in said
+        assert "a-1" not in output
         assert (await run(tmp_path, "logout", "notes"))[0] == 0
         assert logins.load("notes") is None

@@ -143,9 +143,11 @@ class GuardedServer:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                said = {name.lower(): value for name, _, value in (line.partition(": ") for line in head.split("\r\n"))}
-                body = await reader.readexactly(int(said.get("content-length", 0)))
-                status, answer = self.answer(said.get("authorization", ""), head.split(" ")[0], body)
+                payload = {
+                    name.lower(): value for name, _, value in (line.partition(": ") for line in head.split("\r\n"))
+                }
+                body = await reader.readexactly(int(payload.get("content-length", 0)))
+                status, answer = self.answer(payload.get("authorization", ""), head.split(" ")[0], body)
                 lines = f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {len(answer)}\r\n"
                 writer.write(f"{lines}www-authenticate: Bearer\r\n\r\n".encode() + answer)
                 await writer.drain()
@@ -211,8 +213,8 @@ async def test_an_account_that_is_disconnected_at_one_gateway_is_used_by_none(tm
         assert [await read_a_note(gateway) for gateway in (a, b)] == ["a note"] * 2
         token = (a.state / "operator-token").read_text().strip()
         async with httpx2.AsyncClient(trust_env=False, headers={"authorization": f"Bearer {token}"}) as operator:
-            said = await operator.delete(f"{a.base}/api/v1/servers/notes/accounts")
-        assert said.json() == {"disconnected": True}
+            reply = await operator.delete(f"{a.base}/api/v1/servers/notes/accounts")
+        assert reply.json() == {"disconnected": True}
         assert kept.load("notes") is None
         assert "log" in await read_a_note(a)
         assert behind.ran == 2
@@ -235,8 +237,8 @@ async def test_fifty_callers_at_two_gateway_programs_cause_one_refresh(tmp_path:
             assert [await read_a_note(gateway) for gateway in (a, b)] == ["a note"] * 2
             assert tokens.forms == []
             behind.accepts = {"token-1"}
-            said = await asyncio.gather(*(read_a_note(gateway) for gateway in (a, b) for _ in range(25)))
-            assert said == ["a note"] * 50
+            replies = await asyncio.gather(*(read_a_note(gateway) for gateway in (a, b) for _ in range(25)))
+            assert replies == ["a note"] * 50
             assert behind.refused >= 2, "both had to find out"
             assert behind.ran == 52, "what was refused was not run, and what ran was not sent again"
             assert [form["refresh_token"] for form in tokens.forms] == [["refresh-0"]]

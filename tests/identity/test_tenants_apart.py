@@ -116,8 +116,8 @@ async def seeded(gate: Gateway, issuer: LoginIssuer) -> Seeded:
     await gate.advance(3)
     asked = (await as_boss(gate, MARK, "GET", "/api/v1/approvals")).json()
     pay = next(row["id"] for row in asked if row["name"] == "pay")
-    said = {"reason": f"{MARK}-reason", "grant": {"minutes": 60}}
-    given = await as_boss(gate, MARK, "POST", f"/api/v1/approvals/{pay}/approve", said)
+    body = {"reason": f"{MARK}-reason", "grant": {"minutes": 60}}
+    given = await as_boss(gate, MARK, "POST", f"/api/v1/approvals/{pay}/approve", body)
     assert given.status == 200, given.body
     wish = {"config": {"mcp.enabled": "true", "mcp.tags": MARK}, "label": MARK}
     scope = (await as_boss(gate, MARK, "POST", "/api/v1/scopes", wish)).json()["scope"]
@@ -333,12 +333,12 @@ async def test_live_updates_concern_the_own_tenant_only() -> None:
             (row,) = (await as_boss(gate, MARK, "GET", "/api/v1/approvals")).json()
             await as_boss(gate, MARK, "POST", f"/api/v1/approvals/{row['id']}/deny", {})
             await gate.advance(1)
-            heard = {
+            received = {
                 tenant: {topic for _, topics in frames(stream.reply.body) for topic in topics}
                 for tenant, stream in streams.items()
             }
-            assert heard[MARK] >= {"tasks", "inbox"}
-            assert not heard[OTHER] & {"tasks", "inbox"}
+            assert received[MARK] >= {"tasks", "inbox"}
+            assert not received[OTHER] & {"tasks", "inbox"}
 
 
 def argument(parameter: Parameter, value: str) -> Any:
@@ -401,8 +401,8 @@ async def faults_of_method(gate: Gateway, caller: Any, method: str, value: str, 
         if params == alike and is_known(plain, f"{method} {params}"):
             continue
         texts = []
-        for said in (params, alike):
-            asked = caller.begin(method, said)
+        for message in (params, alike):
+            asked = caller.begin(method, message)
             await gate.advance(0.02)
             texts.append(asked.reply.body.decode())
             await asked.hang_up()

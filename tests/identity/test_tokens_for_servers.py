@@ -43,8 +43,8 @@ class TokenIssuer:
         if self.refuses:
             return 400, b'{"error": "invalid_grant"}'
         self.given += 1
-        said = {"access_token": f"token-{self.given}", "token_type": "Bearer", "expires_in": self.life_s}
-        return 200, json.dumps({**said, "refresh_token": f"refresh-{self.given}"}).encode()
+        payload = {"access_token": f"token-{self.given}", "token_type": "Bearer", "expires_in": self.life_s}
+        return 200, json.dumps({**payload, "refresh_token": f"refresh-{self.given}"}).encode()
 
 
 def guarded(accepts: set[str], generation: str = "2025") -> Upstream:

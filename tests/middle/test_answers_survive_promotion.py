@@ -215,10 +215,10 @@ def test_an_acknowledged_approval_by_the_caller_is_stored(monkeypatch: pytest.Mo
             waiting = caller.begin("tasks/result", {"taskId": task_id})
             await until(lambda: len(caller.asked) == 1)
             word = {"action": "accept", "content": {"decision": "approve"}}
-            said = caller.post({"jsonrpc": "2.0", "id": caller.asked[0]["id"], "result": word})
+            reply = caller.post({"jsonrpc": "2.0", "id": caller.asked[0]["id"], "result": word})
             await gate.advance(0.9)
-            assert not said.is_done
-            assert (await said.done()).status == 202
+            assert not reply.is_done
+            assert (await reply.done()).status == 202
             assert (await gate.operator("GET", "/api/approvals")).json() == []
             await waiting.hang_up()
 

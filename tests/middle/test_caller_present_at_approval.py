@@ -88,10 +88,10 @@ async def decided(gate: Gateway) -> tuple[bool, bool, str]:
     """What the card says before the yes, what the approver is told, and the state of the task right after it."""
     (row,) = (await gate.operator("GET", "/api/v1/approvals")).json()
     card = (await gate.operator("GET", f"/api/v1/approvals/{row['id']}")).json()
-    told = (await gate.operator("POST", f"/api/v1/approvals/{row['id']}/approve", {})).json()
+    reply = (await gate.operator("POST", f"/api/v1/approvals/{row['id']}/approve", {})).json()
     await gate.advance(1)
     (task,) = (await gate.operator("GET", "/api/v1/tasks?state=all")).json()["tasks"]
-    return card["starts_on_approval"], told["starts"], task["state"]
+    return card["starts_on_approval"], reply["starts"], task["state"]
 
 
 NOW, LATER = (True, True, "completed"), (False, False, "approved")

@@ -85,12 +85,12 @@ async def test_a_page_gets_changes_at_once_and_a_caller_only_its_own() -> None:
         caller = await gate.caller("2025", token="agent-token-0123456789abcdef", capabilities=TASKS)
         await caller.call("bank__pay", {}, task={"ttl": 60000})
         await gate.advance(0.15)
-        heard = {
+        received = {
             name: {t for _, topics in frames(stream.reply.body) for t in topics} for name, stream in streams.items()
         }
-        assert "tasks" in heard["agent"]
-        assert "tasks" in heard["ann"]
-        assert "tasks" not in heard["other"]
+        assert "tasks" in received["agent"]
+        assert "tasks" in received["ann"]
+        assert "tasks" not in received["other"]
         await gate.advance(16)
         assert b":ping" in streams["other"].reply.body
 
@@ -216,5 +216,5 @@ async def test_idle_pages_get_only_a_keepalive_every_fifteen_seconds() -> None:
         await gate.advance(1)
         before = sum(len(stream.reply.body) for stream in streams)
         await gate.advance(150)
-        said = sum(len(stream.reply.body) for stream in streams) - before
-        assert said == 200 * 10 * len(b":ping\n\n")
+        text = sum(len(stream.reply.body) for stream in streams) - before
+        assert text == 200 * 10 * len(b":ping\n\n")

@@ -144,8 +144,8 @@ async def test_an_idle_stateless_client_counts_as_ended() -> None:
         mine, other = {"taskgate/client": "mine"}, {"taskgate/client": "other"}
         task_id = await promoted(caller, _meta=mine)
         await gate.advance(45 * 60)
-        heard = await caller.call("list_tasks", {"status": "expired"}, _meta=other)
-        assert task_id in heard.text
+        reply = await caller.call("list_tasks", {"status": "expired"}, _meta=other)
+        assert task_id in reply.text
 
 
 @seam

@@ -55,10 +55,10 @@ async def test_anonymous_caller_without_a_name_follows_tasks_by_their_ids() -> N
         waiting = caller.begin_call("await_activity", {"task_ids": [first, second]})
         await gate.advance(0.5)
         assert not waiting.is_done
-        told = []
+        received = []
         for _ in range(40):
-            told += kinds(await caller.call_json("await_activity", task_ids=[first, second]))
-        assert told == ["task_completed", "task_completed"]
+            received += kinds(await caller.call_json("await_activity", task_ids=[first, second]))
+        assert received == ["task_completed", "task_completed"]
         over = await caller.call_json("await_activity", task_ids=[first, second])
         assert kinds(over) == []
         assert [task["status"] for task in over["tasks"]] == ["completed", "completed"]

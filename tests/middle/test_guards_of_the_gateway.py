@@ -148,8 +148,8 @@ async def test_forged_upstream_task_id_does_not_reach_the_server() -> None:
         await caller.call("notes__quick")
         body = base64.urlsafe_b64encode(b"notes\nsomebody-elses").decode().rstrip("=")
         for mark in ("", "0" * 32):
-            told = await caller.request("tasks/get", {"taskId": f"up_{body}.{mark}"})
-            assert told.error["data"]["error_type"] == "unknown_task"
+            reply = await caller.request("tasks/get", {"taskId": f"up_{body}.{mark}"})
+            assert reply.error["data"]["error_type"] == "unknown_task"
         assert notes.methods["tasks/get"] == 0
 
 
@@ -284,9 +284,9 @@ async def test_plain_calls_are_refused_while_caches_are_unconfirmed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A store that others share tells when it was last heard of; here it falls silent."""
-    heard = clock.monotonic()
+    received = clock.monotonic()
 
-    monkeypatch.setattr(SqliteStore, "revisions", property(lambda _store: SeenRevisions({}, heard)))
+    monkeypatch.setattr(SqliteStore, "revisions", property(lambda _store: SeenRevisions({}, received)))
     monkeypatch.setattr(wiring, "changed_elsewhere", lambda *_parts, **_more: {})
     notes = server()
     async with Gateway({}, {"notes": notes}) as gate:
@@ -296,7 +296,7 @@ async def test_plain_calls_are_refused_while_caches_are_unconfirmed(
         refused = (await caller.call("notes__quick")).error["data"]
         assert (refused["error_type"], refused["executed"]) == ("store_unavailable", "no")
         assert notes.count("quick") == 1
-        heard = clock.monotonic()
+        received = clock.monotonic()
         assert (await caller.call("notes__quick")).text == "done"
 
 
@@ -334,8 +334,8 @@ async def test_task_denied_between_rounds_ends_as_partial_failure() -> None:
     notes = Upstream("2026")
 
     async def write(call: Call) -> str:
-        said = await call.elicit("Sure?", {"type": "object", "properties": {"ok": {"type": "boolean"}}})
-        return f"written {said}"
+        text = await call.elicit("Sure?", {"type": "object", "properties": {"ok": {"type": "boolean"}}})
+        return f"written {text}"
 
     notes.tool("write", write)
     async with Gateway({}, {"notes": notes}) as gate:

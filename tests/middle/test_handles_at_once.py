@@ -60,6 +60,6 @@ async def test_a_subscription_to_a_finished_task_gets_its_end() -> None:
         handle = (await caller.call("notes__slow", _meta=NOW)).result
         await gate.advance(10)
         stream = await caller.listen(taskIds=[handle["taskId"]])
-        told = await stream.message(1)
-        assert (told["method"], told["params"]["status"]) == ("notifications/tasks", "completed")
+        reported = await stream.message(1)
+        assert (reported["method"], reported["params"]["status"]) == ("notifications/tasks", "completed")
         await stream.hang_up()

@@ -139,8 +139,8 @@ async def test_tasks_are_found_after_their_results_are_gone() -> None:
         assert (shown["outcome"], shown["caller"], shown["content"]) == ("tool_error", "ann", None)
         assert (await rows(gate, text=task_id))[0]["id"] == task_id
         caller = await gate.caller("2025", token=TOKEN.format("ann"), capabilities=TASKS)
-        told = (await caller.request("tasks/get", {"taskId": task_id})).error["data"]
-        assert (told["error_type"], told["outcome"], told["executed"]) == ("result_expired", "tool_error", "yes")
+        reply = (await caller.request("tasks/get", {"taskId": task_id})).error["data"]
+        assert (reply["error_type"], reply["outcome"], reply["executed"]) == ("result_expired", "tool_error", "yes")
         other = await gate.caller("2025", token=TOKEN.format("bob"), capabilities=TASKS)
         foreign = (await other.request("tasks/get", {"taskId": task_id})).error
         unknown = (await other.request("tasks/get", {"taskId": "tg_01HZZZZZZZZZZZZZZZZZZZZZZZ"})).error

@@ -58,9 +58,9 @@ async def test_promoted_reply_of_a_joined_call_names_the_task_and_a_key_that_mak
         await gate.advance(50)
         (row,) = await approvals(gate)
         assert row["task_id"] in (await first.done()).text
-        told = (await second.done()).text
-        assert row["task_id"] in told
-        key = told.partition(f'"{KEY}": "')[2].partition('"')[0]
+        reported = (await second.done()).text
+        assert row["task_id"] in reported
+        key = reported.partition(f'"{KEY}": "')[2].partition('"')[0]
         caller.begin_call("shop__wipe", {"disk": "a"}, _meta={KEY: key})
         await gate.advance(1)
         assert len(await approvals(gate)) == 2
@@ -178,6 +178,6 @@ async def test_client_without_a_conversation_is_held_and_gets_the_handle() -> No
         call = caller.begin_call("shop__wipe", {"disk": "a"})
         await gate.advance(50)
         (row,) = await approvals(gate)
-        told = (await call.done()).text
-        assert row["task_id"] in told
-        assert row["url"] in told
+        reported = (await call.done()).text
+        assert row["task_id"] in reported
+        assert row["url"] in reported

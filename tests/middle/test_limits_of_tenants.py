@@ -192,9 +192,9 @@ def asking_server() -> Upstream:
 
 
 def model_answers(_body: bytes) -> tuple[int, bytes]:
-    said = {"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}
+    body = {"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}
     spent = {"prompt_tokens": 10, "completion_tokens": 30}
-    return 200, json.dumps({"model": "m", "choices": [said], "usage": spent}).encode()
+    return 200, json.dumps({"model": "m", "choices": [body], "usage": spent}).encode()
 
 
 @seam

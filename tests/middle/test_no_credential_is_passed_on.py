@@ -53,7 +53,7 @@ async def test_no_credential_of_a_caller_reaches_a_server(generation: str, behin
         await gate.advance(1)
         assert server.count("echo") == (2 if generation == "2025" else 1)
         session = caller.headers.get("mcp-session-id", "canary")
-        for said in server.heard:
-            assert "canary" not in said
-            assert "203.0.113.77" not in said
-            assert session not in said
+        for message in server.heard:
+            assert "canary" not in message
+            assert "203.0.113.77" not in message
+            assert session not in message

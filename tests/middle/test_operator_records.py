@@ -70,8 +70,8 @@ async def test_a_refused_call_leaves_a_log_line_an_audit_row_and_a_count(name: s
         assert (entry.principal, entry.scope, entry.executed) == ("anonymous", "default", "no")
         assert entry.name in (name, name.removeprefix("notes__"))
         assert entry.reason
-        told = [line for line in gate.log if line.event == "denied"]
-        assert len(told) == 1
+        received = [line for line in gate.log if line.event == "denied"]
+        assert len(received) == 1
         after = await metrics_of(gate)
         grown = {key for key in after if key.startswith("taskgate_denied_total") and after[key] > before.get(key, 0)}
         assert len(grown) == 1

@@ -186,8 +186,8 @@ async def test_caller_without_a_conversation_follows_resources_of_the_process_th
         await gate.advance(2)
         await caller.call("shop__update")
         await gate.advance(2)
-        heard = [message.get("method") for message in stream.reply.messages]
-        assert "notifications/resources/updated" in heard
+        received = [message.get("method") for message in stream.reply.messages]
+        assert "notifications/resources/updated" in received
         assert running(gate) == 1
 
 

@@ -32,8 +32,8 @@ async def test_tasks_get_of_a_running_task_shows_its_progress() -> None:
             await gate.advance(5)
             shown = (await caller.request("tasks/get", {"taskId": handle["taskId"]})).result
             seen.append(shown["_meta"]["taskgate/progress"])
-        assert [told["progress"] for told in seen] == sorted({told["progress"] for told in seen})
-        assert {told["total"] for told in seen} == {12}
+        assert [entry["progress"] for entry in seen] == sorted({entry["progress"] for entry in seen})
+        assert {entry["total"] for entry in seen} == {12}
         await gate.advance(60)
         ended = (await caller.request("tasks/get", {"taskId": handle["taskId"]})).result
         assert ended["status"] == "completed"
@@ -47,10 +47,12 @@ async def test_a_subscription_to_a_task_gets_its_progress() -> None:
         handle = (await caller.call("notes__slow", {}, _meta={"progressToken": "p"})).result
         stream = await caller.listen(taskIds=[handle["taskId"]])
         await gate.advance(70)
-        told = [
+        received = [
             message["params"] for message in stream.reply.messages if message.get("method") == "notifications/tasks"
         ]
-        numbers = [params["_meta"]["taskgate/progress"]["progress"] for params in told if params["status"] == "working"]
+        numbers = [
+            params["_meta"]["taskgate/progress"]["progress"] for params in received if params["status"] == "working"
+        ]
         assert numbers[-1] == 12
         assert numbers == sorted(set(numbers))
         assert len(numbers) >= 8
@@ -63,6 +65,6 @@ async def test_the_client_library_reports_every_step_of_a_stateless_task() -> No
         async with connect(gate.url) as session:
             handle = await session.call_tool_as_task("notes__slow", {}, on_progress=seen.append)
             assert (await handle.result(timeout=300)).text == "done"
-        assert [told.progress for told in seen] == sorted({told.progress for told in seen})
+        assert [entry.progress for entry in seen] == sorted({entry.progress for entry in seen})
         assert seen[-1].progress == 12
         assert len(seen) >= 10

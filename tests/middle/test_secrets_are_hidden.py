@@ -79,11 +79,11 @@ def configuration() -> dict[str, Any]:
     }
 
 
-def assert_hidden(said: str) -> None:
+def assert_hidden(expected_text: str) -> None:
     around = [
-        said[max(0, at - 60) : at + 40]
+        expected_text[max(0, at - 60) : at + 40]
         for secret in SECRETS.values()
-        for at in [m.start() for m in re.finditer(re.escape(secret[:24]), said)]
+        for at in [m.start() for m in re.finditer(re.escape(secret[:24]), expected_text)]
     ]
     assert around == []
 
@@ -102,8 +102,8 @@ def test_check_and_doctor_print_no_secrets(tmp_path: Path) -> None:
     checked = run("check", "-c", str(file))
     assert "can be read by every user" in checked
     assert "(8 servers)." in checked
-    for said in (checked, run("doctor", "-c", str(file)), run("doctor", "-c", str(file), "--json")):
-        assert_hidden(said)
+    for text in (checked, run("doctor", "-c", str(file)), run("doctor", "-c", str(file), "--json")):
+        assert_hidden(text)
     assert_hidden(repr(load(file)))
 
 
@@ -181,15 +181,15 @@ def test_internal_errors_contain_no_secrets(tmp_path: Path) -> None:
         "b.build_for_check = fails; sys.argv = ['taskgate', 'check', '-c', sys.argv[1]]; main.main()"
     )
     for debug in ("", "1"):
-        told = subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-c", script, str(file)],
             capture_output=True, text=True, timeout=60, check=False,
             env={**os.environ, "TASKGATE_DEBUG": debug, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), *sys.path])},
         )  # fmt: skip
-        assert told.returncode == 70, told.stderr
-        assert HIDDEN in told.stderr
-        assert ("Traceback" in told.stderr) is bool(debug)
-        assert_hidden(told.stderr)
+        assert done.returncode == 70, done.stderr
+        assert HIDDEN in done.stderr
+        assert ("Traceback" in done.stderr) is bool(debug)
+        assert_hidden(done.stderr)
 
 
 @seam
@@ -202,10 +202,10 @@ async def test_secrets_are_redacted_if_program_cannot_start(tmp_path: Path, monk
         caller = await gate.caller("2025", token="agent-token-0123456789abcdef")
         for kind in REFERENCES:
             await gate.advance(2 * LONGEST_S)
-            said = (await caller.call(f"{kind}-program__anything")).body.decode()
-            assert "could not be started" in said
-            assert HIDDEN in said
-            assert_hidden(said)
+            reply = (await caller.call(f"{kind}-program__anything")).body.decode()
+            assert "could not be started" in reply
+            assert HIDDEN in reply
+            assert_hidden(reply)
 
 
 def test_log_lines_of_libraries_contain_no_secrets(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,8 +42,8 @@ class Leaky:
         return header.startswith("Bearer ")
 
     async def error(self, call: Call) -> str:
-        said = f"401 for {json.dumps(call.headers)}"
-        raise Failure(-32000, said, {"headers": call.headers, "basic": _basic(call)})
+        expected_text = f"401 for {json.dumps(call.headers)}"
+        raise Failure(-32000, expected_text, {"headers": call.headers, "basic": _basic(call)})
 
     async def failed(self, call: Call) -> dict[str, Any]:
         structured = {"structuredContent": {"headers": call.headers}}
@@ -86,8 +86,8 @@ async def client_credentials(leaky: Leaky) -> AsyncIterator[Gateway]:
         numbers = iter(range(1000))
 
         def token(_body: bytes) -> tuple[int, bytes]:
-            said = {"access_token": f"fetched-token-{next(numbers)}-0123456789", "token_type": "Bearer"}
-            return 200, json.dumps({**said, "expires_in": 100}).encode()
+            body = {"access_token": f"fetched-token-{next(numbers)}-0123456789", "token_type": "Bearer"}
+            return 200, json.dumps({**body, "expires_in": 100}).encode()
 
         served.pages["/token"] = token
         auth = {"client_id": "gate", "client_secret": "s3cret", "token_url": f"{served.url}/token"}
@@ -99,8 +99,8 @@ async def client_credentials(leaky: Leaky) -> AsyncIterator[Gateway]:
 @asynccontextmanager
 async def exchanged(leaky: Leaky) -> AsyncIterator[Gateway]:
     async with an_issuer() as served:
-        said = {"access_token": "exchanged-0123456789", "token_type": "Bearer", "expires_in": 100}
-        served.pages["/token"] = lambda _body: (200, json.dumps({**said, "issued_token_type": "urn:x"}).encode())
+        body = {"access_token": "exchanged-0123456789", "token_type": "Bearer", "expires_in": 100}
+        served.pages["/token"] = lambda _body: (200, json.dumps({**body, "issued_token_type": "urn:x"}).encode())
         auth = {"client_id": "gate", "client_secret": "s3cret", "token_url": f"{served.url}/token"}
         servers = {"notes": {"auth": {"type": "token_exchange", **auth}}}
         async with Gateway({"tokens": TOKENS, "servers": servers}, {"notes": leaky.upstream()}) as gate:
@@ -118,7 +118,7 @@ async def forwarded(leaky: Leaky) -> AsyncIterator[Gateway]:
 KINDS = {"static": static, "client": client_credentials, "exchanged": exchanged, "forwarded": forwarded}
 
 
-def quoted(leaky: Leaky, said: bytes) -> list[str]:
+def quoted(leaky: Leaky, received: bytes) -> list[str]:
     """Which credentials stand in this text, in any of the forms that the server uses."""
     forms = {
         form
@@ -126,7 +126,7 @@ def quoted(leaky: Leaky, said: bytes) -> list[str]:
         if token
         for form in (token, json.dumps(token)[1:-1], base64.b64encode(b"api:" + token.encode()).decode()[8:-4])
     }
-    return [form for form in forms if form.encode() in said]
+    return [form for form in forms if form.encode() in received]
 
 
 def everything(reply: Reply) -> bytes:
@@ -161,8 +161,8 @@ async def test_credentials_are_removed_from_failures_and_notifications(
         await gate.advance(2)
         log = "\n".join(str(line) for line in gate.log).encode()
         pages = [await gate.operator("GET", path) for path in ("/api/v1/servers", "/api/v1/tasks", "/api/v1/audit")]
-        for said in (log, *(page.body for page in pages)):
-            assert quoted(leaky, said) == []
+        for message in (log, *(page.body for page in pages)):
+            assert quoted(leaky, message) == []
         await gate.stop()
         assert quoted(leaky, state_files(gate)) == []
 
@@ -316,5 +316,5 @@ async def test_notifications_outside_a_call_are_cleaned() -> None:
         await gate.advance(1)
         server.notify("notifications/message", {"level": "error", "data": f"key {STATIC}"})
         await gate.advance(1)
-        heard = [message for message in stream.reply.messages if message.get("method") == "notifications/message"]
-        assert [message["params"]["data"] for message in heard] == [f"key {HIDDEN}"]
+        received = [message for message in stream.reply.messages if message.get("method") == "notifications/message"]
+        assert [message["params"]["data"] for message in received] == [f"key {HIDDEN}"]

@@ -73,8 +73,8 @@ async def test_a_plain_call_of_a_tool_that_requires_a_task_is_refused_and_counte
 
 
 async def _dear(call: Call) -> dict[str, Any]:
-    said = {"type": "text", "text": f"Dear {call.params['arguments']['to']}"}
-    return {"messages": [{"role": "user", "content": said}]}
+    body = {"type": "text", "text": f"Dear {call.params['arguments']['to']}"}
+    return {"messages": [{"role": "user", "content": body}]}
 
 
 async def _page(call: Call) -> dict[str, Any]:

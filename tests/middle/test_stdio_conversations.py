@@ -33,7 +33,7 @@ class Lines(asyncio.WriteTransport):
         return 0
 
     def answers(self, request_id: object) -> list[dict[str, Any]]:
-        return [said for said in self.said if said.get("id") == request_id]
+        return [message for message in self.said if message.get("id") == request_id]
 
 
 class Conversation:

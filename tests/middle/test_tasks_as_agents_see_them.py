@@ -41,8 +41,8 @@ def execute(tool: str, **more: Any) -> dict[str, Any]:
 async def begun(caller: Caller, tool: str, **more: Any) -> tuple[str, str]:
     """Of a call by `execute_tool` that takes longer than its caller waits: what is said, and the id of its task."""
     reply = await caller.call("execute_tool", execute(tool, **more), _meta={"progressToken": "mine"})
-    said = reply.result["content"]
-    return said[0]["text"], json.loads(said[1]["text"])["proxy_task"]["task_id"]
+    result = reply.result["content"]
+    return result[0]["text"], json.loads(result[1]["text"])["proxy_task"]["task_id"]
 
 
 @seam
@@ -60,9 +60,9 @@ async def test_execute_tool_returns_within_a_minute() -> None:
 async def test_a_task_that_waits_for_a_person_states_it() -> None:
     async with Gateway(HELD, {"notes": server()}) as gate:
         caller = await gate.caller("2025")
-        said, task_id = await begun(caller, "slow", timeout_ms=800)
-        assert "the approval of a person" in said
-        assert "exceeded" not in said
+        text, task_id = await begun(caller, "slow", timeout_ms=800)
+        assert "the approval of a person" in text
+        assert "exceeded" not in text
         shown = (await caller.call_json("get_task", task_id=task_id))["task"]
         assert (shown["waiting_for"], shown["status_message"]) == ("approval", "Awaiting approval")
 
@@ -189,8 +189,8 @@ async def test_an_approved_task_waits_for_an_unavailable_server_until_its_deadli
         task_id = (await caller.call("notes__slow", {"seconds": 1}, task=wish)).result["task"]["taskId"]
         await notes.stop()
         (approval,) = (await gate.operator("GET", "/api/approvals")).json()
-        said = await gate.operator("POST", f"/api/approvals/{approval['id']}/approve", {})
-        assert said.status == 200
+        reply = await gate.operator("POST", f"/api/approvals/{approval['id']}/approve", {})
+        assert reply.status == 200
         await gate.advance(120)
         assert (await caller.request("tasks/get", {"taskId": task_id})).result["status"] == "working"
         await notes.start()

@@ -101,8 +101,10 @@ async def test_scope_survives_a_crash_but_not_its_expiry() -> None:
         listed = (await gate.operator("GET", "/api/v1/scopes")).json()["scopes"]
         assert [row["scope"] for row in listed if row["temporary"]] == [long["scope"]]
         rows = await gate.life.app.store.audit_rows()
-        told = [(row.entry.event, row.entry.scope, row.entry.principal) for row in rows if "scope_" in row.entry.event]
-        assert told == [
+        received = [
+            (row.entry.event, row.entry.scope, row.entry.principal) for row in rows if "scope_" in row.entry.event
+        ]
+        assert received == [
             ("scope_handed_over", long["scope"], "operator"),
             ("scope_handed_over", short["scope"], "operator"),
             ("scope_ended", short["scope"], ""),

@@ -80,15 +80,15 @@ def try_one(tree: Path, source: Source, mutant: Mutant) -> Verdict:
     began = time.monotonic()
     write(place.file, changed)
     try:
-        code, said = run_tests(tree, mutant.tests, "-x")
+        code, output = run_tests(tree, mutant.tests, "-x")
     finally:
         write(place.file, whole)
-    by = _first_failure(said) or _ENDED.get(code, f"pytest ended with {code}")
+    by = _first_failure(output) or _ENDED.get(code, f"pytest ended with {code}")
     return Verdict(mutant, where, code == 1, by, time.monotonic() - began)
 
 
-def _first_failure(said: str) -> str:
-    failed = [line for line in said.splitlines() if line.startswith(("FAILED tests/", "ERROR tests/"))]
+def _first_failure(expected_text: str) -> str:
+    failed = [line for line in expected_text.splitlines() if line.startswith(("FAILED tests/", "ERROR tests/"))]
     return failed[0].split(" ", 1)[1].split(" - ")[0] if failed else ""
 
 
@@ -123,10 +123,10 @@ def main(words: list[str]) -> int:
         return 1
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         trees = [copy_tree(Path(folder) / str(number)) for number in range(WORKERS)]
-        code, said = run_tests(trees[0], tuple(sorted({test for mutant in chosen for test in mutant.tests})), "-x")
+        code, output = run_tests(trees[0], tuple(sorted({test for mutant in chosen for test in mutant.tests})), "-x")
         if code != 0:
             print(
-                f"The tests fail without any mutant (pytest ended with {code}), so they can catch none:\n{said[-3000:]}"
+                f"The tests fail without any mutant (pytest ended with {code}), so they can catch none:\n{output[-3000:]}"
             )
             return 1
         done = _try_all(trees, chosen)

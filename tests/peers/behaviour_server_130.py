@@ -29,10 +29,10 @@ class ChangingServer(Server[Any, Any]):
     """Says that its lists may change and that resources can be watched, which this SDK never says by itself."""
 
     def get_capabilities(self, notification_options: Any, experimental_capabilities: Any) -> t.ServerCapabilities:
-        said = super().get_capabilities(NotificationOptions(True, True, True), experimental_capabilities)
-        if said.resources is not None:
-            said.resources.subscribe = True
-        return said
+        output = super().get_capabilities(NotificationOptions(True, True, True), experimental_capabilities)
+        if output.resources is not None:
+            output.resources.subscribe = True
+        return output
 
 
 server = ChangingServer("behaviour-130", version="1.0.0")

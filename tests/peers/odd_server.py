@@ -96,8 +96,8 @@ class OddServer:
             self.take(json.loads(line))
 
 
-def text(said: str, **more: Any) -> Wire:
-    return {"content": [{"type": "text", "text": said}], **more}
+def text(expected_text: str, **more: Any) -> Wire:
+    return {"content": [{"type": "text", "text": expected_text}], **more}
 
 
 async def initialize(_server: OddServer, params: Wire) -> Wire:
@@ -118,8 +118,8 @@ async def list_prompts(_server: OddServer, _params: Wire) -> Wire:
 
 
 async def get_prompt(_server: OddServer, params: Wire) -> Wire:
-    said = {"type": "text", "text": json.dumps(params.get("arguments"))}
-    return {"messages": [{"role": "user", "content": said}]}
+    body = {"type": "text", "text": json.dumps(params.get("arguments"))}
+    return {"messages": [{"role": "user", "content": body}]}
 
 
 async def list_resources(_server: OddServer, _params: Wire) -> Wire:

@@ -89,8 +89,8 @@ class Telling:
         return {"taskId": task_id, "status": status, **WHEN, "ttl": None, "pollInterval": 250}
 
     async def run(self, name: str, arguments: Wire, token: Any, meta: Wire) -> Wire:
-        said = await (self.ask(arguments, meta) if name.startswith("ask") else self.steps(arguments, token, meta))
-        return {"content": [{"type": "text", "text": said}], "isError": False}
+        reply = await (self.ask(arguments, meta) if name.startswith("ask") else self.steps(arguments, token, meta))
+        return {"content": [{"type": "text", "text": reply}], "isError": False}
 
     async def steps(self, arguments: Wire, token: Any, meta: Wire) -> str:
         count = int(arguments.get("count", 3))

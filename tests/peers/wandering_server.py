@@ -45,8 +45,8 @@ TOOLS = (
 RETRY_MS = 300
 
 
-def answer(request_id: Any, said: str) -> Wire:
-    return {"jsonrpc": "2.0", "id": request_id, "result": {"content": [{"type": "text", "text": said}]}}
+def answer(request_id: Any, expected_text: str) -> Wire:
+    return {"jsonrpc": "2.0", "id": request_id, "result": {"content": [{"type": "text", "text": expected_text}]}}
 
 
 class Stream:
@@ -177,11 +177,11 @@ class Server:
                 self.beside.writer.close()
             stream.writer.close()
 
-    async def say_beside(self, request_id: Any, said: str) -> None:
+    async def say_beside(self, request_id: Any, expected_text: str) -> None:
         await asyncio.wait_for(self.heard.wait(), 10)
         assert self.beside is not None
         self.beside.message(answer("nobody", "nothing"))
-        self.beside.message(answer(request_id, said))
+        self.beside.message(answer(request_id, expected_text))
 
 
 async def main(port: int) -> None:

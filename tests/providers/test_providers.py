@@ -154,11 +154,11 @@ async def test_stop_reasons_are_translated(
 
 
 async def test_audio_is_sent_to_vendors_that_support_it(client: httpx2.AsyncClient, port: int) -> None:
-    heard = replace(HELLO, messages=(SamplingMessage("user", (Audio("AAAA", "audio/wav"),)),))
-    await provider("openai", client, port).create_message(heard, model("echo"))
+    received = replace(HELLO, messages=(SamplingMessage("user", (Audio("AAAA", "audio/wav"),)),))
+    await provider("openai", client, port).create_message(received, model("echo"))
     assert (await seen(client, port))["messages"][0]["content"][0]["input_audio"]["format"] == "wav"
     odd = replace(HELLO, messages=(SamplingMessage("user", (Audio("AAAA", "audio/ogg"),)),))
-    for vendor, request in (("openai", odd), ("anthropic", heard)):
+    for vendor, request in (("openai", odd), ("anthropic", received)):
         with pytest.raises(SamplingError) as caught:
             await provider(vendor, client, port).create_message(request, model("echo"))
         assert caught.value.problem is SamplingProblem.INVALID_REQUEST

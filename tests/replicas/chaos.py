@@ -177,9 +177,9 @@ def _gateway(place: Path, port: int, url: str, source: Path | None, at_once: int
     environment = {} if source is None else {"PYTHONPATH": str(source)}
     launcher = str(Path(__file__).with_name("gateway_with_stacks.py"))
     gateway = Gateway(place, free_port(), environment, launcher=(launcher,))
-    said = configuration(port)
-    said["servers"]["books"]["budgets"] = {"max_concurrency": at_once}
-    gateway.write({**said, "store": {"url": url}, "listen": {"internal": f"127.0.0.1:{free_port()}"}})
+    options = configuration(port)
+    options["servers"]["books"]["budgets"] = {"max_concurrency": at_once}
+    gateway.write({**options, "store": {"url": url}, "listen": {"internal": f"127.0.0.1:{free_port()}"}})
     return gateway
 
 

@@ -186,8 +186,8 @@ class DatabaseWire:
     """Passes bytes between gateways and the database, from a thread of its own: opening a store blocks its caller."""
 
     def __init__(self, url: str) -> None:
-        said = parse_qs(urlsplit(url).query)
-        self._to = (said["host"][0], int(said.get("port", ["5432"])[0]))
+        query = parse_qs(urlsplit(url).query)
+        self._to = (query["host"][0], int(query.get("port", ["5432"])[0]))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._open: set[asyncio.StreamWriter] = set()
@@ -209,9 +209,9 @@ class DatabaseWire:
     def through(self, url: str) -> str:
         """The address of the same store by way of this."""
         parts = urlsplit(url)
-        said = {key: values[0] for key, values in parse_qs(parts.query).items()}
-        said |= {"host": "127.0.0.1", "port": str(self.port)}
-        query = "&".join(f"{key}={quote(value, safe='')}" for key, value in said.items())
+        body = {key: values[0] for key, values in parse_qs(parts.query).items()}
+        body |= {"host": "127.0.0.1", "port": str(self.port)}
+        query = "&".join(f"{key}={quote(value, safe='')}" for key, value in body.items())
         return f"postgresql://{parts.path}?{query}"
 
     def cut(self) -> None:

@@ -38,18 +38,18 @@ async def told_once(there: Receiver) -> None:
     await asyncio.sleep(0.5)  # what is too much would come now
     ids = [headers["webhook-id"] for headers in there.headers]
     assert len(ids) == len(set(ids)), ids
-    assert [said["type"] for said in there.got].count("approval.requested") == 1
+    assert [message["type"] for message in there.got].count("approval.requested") == 1
 
 
 async def called_back(stage: Stage, index: int, asked: dict[str, Any]) -> int:
     """The signed answer to a question, at the address of that gateway."""
-    said = {
+    payload = {
         "approval_id": asked["approval"]["id"],
         "verdict": "approve",
         "approver": "operator",
         "arguments_digest": asked["approval"]["arguments_digest"],
     }
-    body = json.dumps(said).encode()
+    body = json.dumps(payload).encode()
     path = asked["callback_url"].split("/", 3)[3]
     async with httpx2.AsyncClient(timeout=60, verify=NO_TLS) as http:
         headers = signed_headers(key_of(SECRET), "m1", int(time.time()), body)

@@ -56,8 +56,8 @@ class Log:
         return names[0], names[1]
 
     def verify(self, *more: str) -> tuple[int, dict[str, Any]]:
-        said = CliRunner().invoke(build_app(), ["audit", "verify", "-c", str(self.config), "--json", *more])
-        return said.exit_code, json.loads(said.stdout) if said.stdout.startswith("{") else {"said": said.output}
+        reply = CliRunner().invoke(build_app(), ["audit", "verify", "-c", str(self.config), "--json", *more])
+        return reply.exit_code, json.loads(reply.stdout) if reply.stdout.startswith("{") else {"said": reply.output}
 
     def change(self, statement: str, *values: object) -> None:
         with psycopg.connect(self.url, autocommit=True) as connection:

@@ -30,8 +30,8 @@ async def card(gateway: HeldGateway) -> dict[str, Any]:
 
 async def approved(gateway: HeldGateway) -> bool:
     """Whether the approver is told that the call runs now."""
-    said = await gateway.operator("POST", f"/api/v1/approvals/{(await card(gateway))['id']}/approve", {})
-    starts: bool = said.json()["starts"]
+    reply = await gateway.operator("POST", f"/api/v1/approvals/{(await card(gateway))['id']}/approve", {})
+    starts: bool = reply.json()["starts"]
     return starts
 
 

@@ -68,8 +68,8 @@ async def test_streams_end_at_every_gateway_when_a_token_is_revoked_at_one(tmp_p
     async with asyncio.timeout(DEADLINE_S), gateways(tmp_path, tokens=TOKENS) as stage, AsyncExitStack() as stack:
         ending = await streams(stack, stage, "agent-token")
         going_on = await streams(stack, stage, "other-token")
-        said = await stage.a.operator("POST", "/api/v1/tokens/revoke", {"name": "agent"})
-        assert said.status_code == 200, said.text
+        reply = await stage.a.operator("POST", "/api/v1/tokens/revoke", {"name": "agent"})
+        assert reply.status_code == 200, reply.text
         found = {name: (await reading)["error_type"] for name, reading in ending.items()}
         assert found == dict.fromkeys(ending, "credential_revoked")
         assert not any(reading.done() for reading in going_on.values())
@@ -100,8 +100,8 @@ async def test_a_forwarded_request_is_authorized_again_where_it_arrives(tmp_path
         assert stage.b.life is not None
         people = stage.b.life.app.gateway.console.people
         people.is_revoked = lambda _digest: False  # type: ignore[assignment]
-        said = await stage.a.operator("POST", "/api/v1/tokens/revoke", {"name": "agent"})
-        assert said.status_code == 200, said.text
+        response = await stage.a.operator("POST", "/api/v1/tokens/revoke", {"name": "agent"})
+        assert response.status_code == 200, response.text
 
         async def refused() -> bool:
             reply = await client.http.post(

@@ -65,8 +65,8 @@ async def test_a_lease_that_is_late_when_an_intent_was_written_fails_no_call(
     """Nothing went out on that intent: it is taken back, and the call is sent when the lease holds again."""
     fresh = PostgresEngine.may_send
     for late in ([True, False], [False], [True, False, False]):
-        said = iter(late)
-        monkeypatch.setattr(PostgresEngine, "may_send", lambda self, said=said: next(said, True) and fresh(self))
+        text = iter(late)
+        monkeypatch.setattr(PostgresEngine, "may_send", lambda self, text=text: next(text, True) and fresh(self))
         async with gateways(tmp_path / str(len(late)), number=1, internal=False) as stage:
             task_id = await stage.begin(stage.a, "once", "c1")
             assert (await stage.ended(stage.a, task_id))["status"] == "completed"
@@ -392,17 +392,17 @@ async def test_a_connection_that_would_acknowledge_too_early_is_not_written_to(s
     server.sql('ALTER DATABASE "hasty" SET synchronous_commit = off')
     cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'hasty'"
     server.sql(cut)
-    said: list[GatewayFault] = []
+    received: list[GatewayFault] = []
 
     async def hasty() -> bool:
         try:
             await store.accept(a_call())
         except GatewayFault as fault:
-            said.append(fault)
-        return any("synchronous_commit" in fault.message for fault in said)
+            received.append(fault)
+        return any("synchronous_commit" in fault.message for fault in received)
 
     await until(hasty)
-    assert {fault.executed for fault in said} == {Executed.NO}
+    assert {fault.executed for fault in received} == {Executed.NO}
     server.sql('ALTER DATABASE "hasty" RESET synchronous_commit')
     server.sql(cut)
 
@@ -425,8 +425,8 @@ async def test_a_gateway_of_another_version_is_seen_and_works(tmp_path: Path, mo
             await stage.b.start()
 
         async def differs() -> bool:
-            said = (await stage.a.operator("GET", "/ready")).json()
-            return said["same_version"] is False and said["same_configuration"] is True
+            reply = (await stage.a.operator("GET", "/ready")).json()
+            return reply["same_version"] is False and reply["same_configuration"] is True
 
         await until(differs)
         assert 'taskgate_replicas_differ{what="version"} 1' in (await stage.a.operator("GET", "/metrics")).text
@@ -470,8 +470,8 @@ async def test_a_gateway_with_a_wrong_clock_works_and_logs_a_warning(tmp_path: P
 
                 for row in await until(asked):
                     answer = {"action": "accept", "content": {"value": "x"}}
-                    said = await stage.a.operator("POST", f"/api/questions/{row['request_id']}", answer)
-                    assert said.status_code == 200, said.text
+                    reply = await stage.a.operator("POST", f"/api/questions/{row['request_id']}", answer)
+                    assert reply.status_code == 200, reply.text
                 assert "name x" in str((await asyncio.wait_for(call, 60)).result)
                 caller.url = stage.a.url
                 assert "error" not in (await caller.call("books__once", {"call": "forwarded"})).reply

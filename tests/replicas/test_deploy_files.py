@@ -25,17 +25,17 @@ pytestmark = [pytest.mark.xdist_group("deploy")]
 
 @pytest.mark.peers("haproxy")
 def test_haproxy_accepts_its_file() -> None:
-    said = _run("haproxy", "-c", "-f", DEPLOY / "haproxy.cfg")
-    assert said.returncode == 0, said.stderr
-    assert "WARNING" not in said.stderr
+    done = _run("haproxy", "-c", "-f", DEPLOY / "haproxy.cfg")
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
 
 
 @pytest.mark.peers("nginx")
 def test_nginx_accepts_its_file(tmp_path: Path) -> None:
     (tmp_path / "nginx.conf").write_text(nginx_around((DEPLOY / "nginx-replicas.conf").read_text(), tmp_path))
-    said = _run("nginx", "-t", "-p", tmp_path, "-e", tmp_path / "errors", "-c", tmp_path / "nginx.conf")
-    assert said.returncode == 0, said.stderr
-    assert "[warn]" not in said.stderr
+    done = _run("nginx", "-t", "-p", tmp_path, "-e", tmp_path / "errors", "-c", tmp_path / "nginx.conf")
+    assert done.returncode == 0, done.stderr
+    assert "[warn]" not in done.stderr
 
 
 @pytest.mark.peers("systemd-analyze")
@@ -44,9 +44,9 @@ def test_systemd_accepts_the_units(tmp_path: Path, unit: str, instance: str) -> 
     """The program that a unit starts must exist for this check, so it stands in for /opt/taskgate."""
     text = (DEPLOY / unit).read_text().replace("/opt/taskgate/bin/taskgate", "/bin/true")
     (tmp_path / (instance or unit)).write_text(text)
-    said = _run("systemd-analyze", "verify", "--man=no", tmp_path / (instance or unit))
-    wrong = [line for line in said.stderr.splitlines() if (instance or unit) in line]
-    assert not wrong, said.stderr
+    done = _run("systemd-analyze", "verify", "--man=no", tmp_path / (instance or unit))
+    wrong = [line for line in done.stderr.splitlines() if (instance or unit) in line]
+    assert not wrong, done.stderr
 
 
 def _run(name: str, *words: str | Path) -> subprocess.CompletedProcess[str]:

@@ -27,8 +27,8 @@ class Database:
             if "url: postgresql" in line
         )
         self.name = urlsplit(url).path.lstrip("/")
-        said = conninfo.conninfo_to_dict(url)
-        same: dict[str, Any] = {key: value for key, value in said.items() if key not in ("dbname", "options")}
+        options = conninfo.conninfo_to_dict(url)
+        same: dict[str, Any] = {key: value for key, value in options.items() if key not in ("dbname", "options")}
         self._server = conninfo.make_conninfo(**same, dbname="postgres")
 
     def go_away(self) -> None:

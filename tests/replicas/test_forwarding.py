@@ -92,9 +92,9 @@ async def test_a_sessions_own_stream_and_progress_pass_through_another_gateway(t
             body["params"] = {"name": "tells__steps", "arguments": {"count": 3}, "_meta": {"progressToken": "p"}}
             headers = {"accept": "application/json, text/event-stream", **client.headers}
             async with client.http.stream("POST", far, json=body, headers=headers) as reply:
-                told = [message async for message in events(reply.aiter_lines())]
-            assert [message["method"] for message in told[:-1]].count("notifications/progress") >= 2
-            assert told[-1]["id"] == 5
+                events_stream = [message async for message in events(reply.aiter_lines())]
+            assert [message["method"] for message in events_stream[:-1]].count("notifications/progress") >= 2
+            assert events_stream[-1]["id"] == 5
             headers = {"accept": "text/event-stream", **client.headers}
             async with asyncio.timeout(DEADLINE_S), client.http.stream("GET", far, headers=headers) as stream:
                 assert stream.status_code == 200

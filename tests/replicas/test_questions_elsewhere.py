@@ -56,8 +56,8 @@ async def test_the_question_of_a_plain_call_is_seen_and_answered_at_the_other_ga
         first, second = at_b
         wrong = await stage.b.operator("POST", f"/api/questions/{first['request_id']}", {"content": {"value": 7}})
         assert wrong.status_code == 400, "checked where it is answered"
-        said = await stage.b.operator("POST", f"/api/questions/{first['request_id']}", accept("x"))
-        assert said.status_code == 200, said.text
+        reply = await stage.b.operator("POST", f"/api/questions/{first['request_id']}", accept("x"))
+        assert reply.status_code == 200, reply.text
         assert [row["request_id"] for row in await asked(stage.a, 1)] == [second["request_id"]]
         again = await stage.a.operator("POST", f"/api/questions/{first['request_id']}", accept("other"))
         assert again.status_code == 404
@@ -78,11 +78,11 @@ async def test_one_of_two_answers_at_two_gateways_is_accepted_and_the_other_refu
                 rows = await asked(gateway, 2)
             for row in rows:
                 path = f"/api/questions/{row['request_id']}"
-                said = await asyncio.gather(
+                replies = await asyncio.gather(
                     *(gateway.operator("POST", path, accept(str(n))) for n, gateway in enumerate(stage.gateways))
                 )
-                assert sorted(answer.status_code for answer in said)[0] == 200
-                assert [answer.status_code for answer in said].count(200) == 1, [answer.text for answer in said]
+                assert sorted(answer.status_code for answer in replies)[0] == 200
+                assert [answer.status_code for answer in replies].count(200) == 1, [answer.text for answer in replies]
             await asyncio.wait_for(call, 60)
             assert stage.ledger.count("c1") == 1
 
@@ -96,8 +96,8 @@ async def test_own_tools_list_and_answer_questions_at_another_gateway(tmp_path: 
             call = asyncio.create_task(asking.call("books__once_ask", {"call": "c1"}))
 
             async def shown() -> list[dict[str, Any]]:
-                said = (await answering.call("get_elicitations")).result["content"][0]["text"]
-                found: list[dict[str, Any]] = json.loads(said)["elicitations"]
+                reply = (await answering.call("get_elicitations")).result["content"][0]["text"]
+                found: list[dict[str, Any]] = json.loads(reply)["elicitations"]
                 return found if len(found) == 2 else []
 
             for question in await until(shown):
@@ -113,8 +113,8 @@ async def test_questions_of_a_stopped_gateway_are_no_longer_shown(tmp_path: Path
         (row, _) = await asked(stage.b, 2)
         await stage.a.stop()
         await nothing_asked(stage.b)
-        said = await stage.b.operator("POST", f"/api/questions/{row['request_id']}", accept("x"))
-        assert said.status_code == 404
+        reply = await stage.b.operator("POST", f"/api/questions/{row['request_id']}", accept("x"))
+        assert reply.status_code == 404
         await asyncio.gather(call, return_exceptions=True)
         assert stage.ledger.count("c1") <= 1
 
@@ -158,8 +158,8 @@ async def test_an_elicitation_page_is_opened_and_answered_at_another_gateway(tmp
                 text = await until(shown)
                 assert "Is it all right?" in text
                 answer = {"value": "yes", "form_token": _form_token(text)}
-                said = await http.post(f"{place}/answer", data=answer, headers=inside)
-                assert said.status_code == 200, said.text
+                response = await http.post(f"{place}/answer", data=answer, headers=inside)
+                assert response.status_code == 200, response.text
                 again = await http.post(f"{place}/answer", data=answer, headers=inside)
                 assert again.status_code in (404, 409)
             assert stage.a.life is not None

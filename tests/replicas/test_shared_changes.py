@@ -97,10 +97,10 @@ async def test_lists_announced_to_b_are_announced_to_callers_of_a(tmp_path: Path
         assert (await hears.request("tools/list")).result["tools"]
         headers = {"accept": "text/event-stream", **hears.headers}
         async with hears.http.stream("GET", hears.url, headers=headers) as stream:
-            told = events(stream.aiter_lines())
+            events_stream = events(stream.aiter_lines())
             for _ in range(3):
                 assert "result" in (await calls.call("own__change")).reply
-                while (await anext(told))["method"] != "notifications/tools/list_changed":
+                while (await anext(events_stream))["method"] != "notifications/tools/list_changed":
                     pass
         listed = [tool["name"] for tool in (await hears.request("tools/list")).result["tools"]]
         assert [name for name in listed if name.startswith("own__")] == ["own__change"], "the program of A is as it was"
@@ -117,9 +117,9 @@ async def test_lists_announced_while_a_was_disconnected_are_announced_to_its_cal
         assert (await hears.request("tools/list")).result["tools"]
         headers = {"accept": "text/event-stream", **hears.headers}
         async with hears.http.stream("GET", hears.url, headers=headers) as stream:
-            told = events(stream.aiter_lines())
+            events_stream = events(stream.aiter_lines())
             await _announced_unheard(stage, wire)
-            while (await anext(told))["method"] != "notifications/tools/list_changed":
+            while (await anext(events_stream))["method"] != "notifications/tools/list_changed":
                 pass
 
 
@@ -170,8 +170,8 @@ async def test_a_person_erased_at_one_gateway_may_decide_at_none(tmp_path: Path)
             return not await known()
 
         await until(known)
-        said = await stage.a.operator("POST", "/api/v1/data/erase", {"principal": "ann"})
-        assert said.status_code == 200, said.text
+        reply = await stage.a.operator("POST", "/api/v1/data/erase", {"principal": "ann"})
+        assert reply.status_code == 200, reply.text
         await until(forgotten)
         assert "ann" not in a.plan.value.governing.approvers
         assert "ann" not in b.plan.value.governing.roles
@@ -199,8 +199,8 @@ async def _tokens(a: Gateway, b: Gateway) -> None:
     answers no call after that (`test_plain_calls_end_when_the_database_has_confirmed_nothing_for_five_seconds`).
     """
     assert await answered(b, "", TOKEN)
-    said = await operator(a, "POST", "/api/v1/tokens/revoke", {"name": "agent"})
-    assert said.status_code == 200, said.text
+    reply = await operator(a, "POST", "/api/v1/tokens/revoke", {"name": "agent"})
+    assert reply.status_code == 200, reply.text
 
     async def refused() -> bool:
         return not await answered(b, "", TOKEN)
@@ -249,8 +249,8 @@ async def _grants(a: Gateway, b: Gateway) -> None:
         assert first.result["resultType"] == "task"
         (row,) = (await operator(a, "GET", "/api/approvals")).json()
         wish = {"grant": {"minutes": 30}}
-        said = await operator(a, "POST", f"/api/approvals/{row['id']}/approve", wish)
-        assert said.status_code == 200, said.text
+        reply = await operator(a, "POST", f"/api/approvals/{row['id']}/approve", wish)
+        assert reply.status_code == 200, reply.text
 
         numbers = itertools.count(1)
 

@@ -48,9 +48,9 @@ async def hears_of_an_update(client: RawClient) -> None:
     """In the session's stream at the gateway that the client speaks to, after a call there."""
     headers = {"accept": "text/event-stream", **client.headers}
     async with client.http.stream("GET", client.url, headers=headers) as stream:
-        told = events(stream.aiter_lines())
+        events_stream = events(stream.aiter_lines())
         assert "result" in (await client.call("own__touch")).reply
-        while (await anext(told))["method"] != "notifications/resources/updated":
+        while (await anext(events_stream))["method"] != "notifications/resources/updated":
             pass
 
 
@@ -120,8 +120,8 @@ async def test_every_gateway_has_the_same_operator_token_and_the_console_names_t
         assert len(owners) == 2
 
         async def named(gateway: HeldGateway) -> bool:
-            said = (await gateway.operator("GET", "/api/v1/system")).json()
-            return {one["owner"] for one in said["replicas"]} == owners
+            reply = (await gateway.operator("GET", "/api/v1/system")).json()
+            return {one["owner"] for one in reply["replicas"]} == owners
 
         for gateway in stage.gateways:
             await until(lambda gateway=gateway: named(gateway))  # type: ignore[misc]

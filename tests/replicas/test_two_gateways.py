@@ -75,10 +75,10 @@ async def pair(
         place = folder / name
         (place / "state").mkdir(parents=True)
         gateway = Gateway(place, free_port(), launcher=launcher)
-        said = configuration(port)
+        options = configuration(port)
         if budgets is not None:
-            said["servers"]["books"]["budgets"] = budgets
-        gateway.write({**said, "store": {"url": url, "unsafe_degraded_passthrough": passthrough}, **more})
+            options["servers"]["books"]["budgets"] = budgets
+        gateway.write({**options, "store": {"url": url, "unsafe_degraded_passthrough": passthrough}, **more})
         gateways.append(gateway)
     try:
         await until_ready(upstream, listening(port))
@@ -119,8 +119,8 @@ def alive_in(state: dict[str, Any]) -> list[bool]:
 async def doctor_on_gateways(gateway: Gateway) -> list[dict[str, Any]]:
     """The lines of `doctor` about the gateways on this one's store."""
     words = ("doctor", "-c", str(gateway.config), "--no-connect", "--json")
-    _, said, _ = await command(*words, env={"TASKGATE_STATE_DIR": str(gateway.state)})
-    return [json.loads(line) for line in said.splitlines() if '"gateway"' in line]
+    _, output, _ = await command(*words, env={"TASKGATE_STATE_DIR": str(gateway.state)})
+    return [json.loads(line) for line in output.splitlines() if '"gateway"' in line]
 
 
 async def test_a_task_made_on_a_is_read_on_b_with_the_same_bytes(tmp_path: Path) -> None:
@@ -152,8 +152,8 @@ async def test_a_vote_on_b_lets_the_task_of_a_run_once(tmp_path: Path) -> None:
         task_id = await both.begin(both.a, "once", "c1")
         rows = (await operator(both.b, "GET", "/api/approvals")).json()
         (row,) = rows
-        said = await operator(both.b, "POST", f"/api/approvals/{row['id']}/approve", {})
-        assert said.status_code == 200, said.text
+        reply = await operator(both.b, "POST", f"/api/approvals/{row['id']}/approve", {})
+        assert reply.status_code == 200, reply.text
         assert (await both.until(both.a, task_id, *OVER))["status"] == "completed"
         assert both.ledger.count("c1") == 1
 
@@ -162,7 +162,7 @@ async def test_an_open_console_page_of_b_shows_approvals_of_a(tmp_path: Path) ->
     rules = {"rules": [{"match": "books:once", "action": "approve"}]}
     async with pair(tmp_path, launcher=PATIENT, governance=rules) as both:
         token = (both.b.state / "operator-token").read_text().strip()
-        headers, told = {"authorization": f"Bearer {token}"}, set()
+        headers, body = {"authorization": f"Bearer {token}"}, set()
         async with (
             httpx2.AsyncClient(timeout=DEADLINE_S, verify=NO_TLS, headers=headers) as page,
             page.stream("GET", f"{both.b.base}/api/v1/events") as events,
@@ -172,8 +172,8 @@ async def test_an_open_console_page_of_b_shows_approvals_of_a(tmp_path: Path) ->
             async with asyncio.timeout(DEADLINE_S / 3):
                 async for line in events.aiter_lines():
                     if line.startswith("data: "):
-                        told.update(json.loads(line.removeprefix("data: "))["topics"])
-                    if told >= {"inbox", "tasks"}:
+                        body.update(json.loads(line.removeprefix("data: "))["topics"])
+                    if body >= {"inbox", "tasks"}:
                         break
 
 

@@ -58,7 +58,7 @@ class Workers:
 
     def pid_of(self, worker: str) -> int:
         words = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0") for pid in self.pids()}
-        given = {pid: Inherited.read(said[said.index("--inherited") + 1]) for pid, said in words.items()}
+        given = {pid: Inherited.read(text[text.index("--inherited") + 1]) for pid, text in words.items()}
         return next(pid for pid, inherited in given.items() if inherited.succession.owner == worker)
 
     async def all_there(self, without: int | None = None) -> None:
@@ -78,8 +78,8 @@ class Workers:
         async with asyncio.timeout(DEADLINE_S):
             while len(found) < WORKERS:
                 http = await stack.enter_async_context(httpx2.AsyncClient(timeout=60, verify=NO_TLS))
-                said = await http.get(f"{self.gateway.base}/ready", headers={"authorization": f"Bearer {token}"})
-                for replica in said.json()["replicas"]:
+                reply = await http.get(f"{self.gateway.base}/ready", headers={"authorization": f"Bearer {token}"})
+                for replica in reply.json()["replicas"]:
                     if replica["self"]:
                         found[replica["id"]] = http
         return list(found.values())
@@ -158,8 +158,8 @@ async def session_at(workers: Workers, worker: str, stack: AsyncExitStack) -> Ra
     async with asyncio.timeout(DEADLINE_S):
         while True:
             http = await stack.enter_async_context(workers.client())
-            said = await http.get(f"{workers.base}/ready", headers={"authorization": f"Bearer {token}"})
-            if next(replica["id"] for replica in said.json()["replicas"] if replica["self"]) == worker:
+            reply = await http.get(f"{workers.base}/ready", headers={"authorization": f"Bearer {token}"})
+            if next(replica["id"] for replica in reply.json()["replicas"] if replica["self"]) == worker:
                 return await stack.enter_async_context(RawClient(f"{workers.base}/mcp", http=http))
 
 
@@ -339,9 +339,9 @@ async def test_no_two_workers_have_the_same_internal_address(configured: str | N
 async def test_workers_on_a_sqlite_store_are_refused_with_the_reason(tmp_path: Path) -> None:
     config = tmp_path / "taskgate.yaml"
     config.write_text("servers: {}\n")
-    code, _, said = await command(
+    code, _, output = await command(
         "serve", "-c", str(config), "--workers", "2", env={"TASKGATE_STATE_DIR": str(tmp_path)}
     )
     assert code == 2
-    assert "postgresql://" in said
-    assert "remove --workers" in said
+    assert "postgresql://" in output
+    assert "remove --workers" in output

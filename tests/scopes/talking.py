@@ -75,12 +75,12 @@ class Talker:
             "capabilities": {},
             "clientInfo": {"name": "talker", "version": "1"},
         }
-        said = await self.ask("initialize", {**params, "_meta": meta} if meta else params)
-        if "mcp-session-id" in said.headers:
-            self.headers["Mcp-Session-Id"] = said.headers["mcp-session-id"]
+        reply = await self.ask("initialize", {**params, "_meta": meta} if meta else params)
+        if "mcp-session-id" in reply.headers:
+            self.headers["Mcp-Session-Id"] = reply.headers["mcp-session-id"]
             note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
             await self.http.post(self.url, json=note, headers=self._headers())
-        return said
+        return reply
 
     async def ask(self, method: str, params: dict[str, Any] | None = None) -> Said:
         body = {"jsonrpc": "2.0", "id": next(self.numbers), "method": method, "params": self._params(params or {})}
@@ -99,16 +99,16 @@ class Talker:
     @asynccontextmanager
     async def hearing(self, *methods: str) -> AsyncIterator[asyncio.Event]:
         """An event that is set when one of these notifications arrives; the stream is open from the start."""
-        heard, opened = asyncio.Event(), asyncio.Event()
-        task = asyncio.create_task(self._listen(methods, heard, opened))
+        received, opened = asyncio.Event(), asyncio.Event()
+        task = asyncio.create_task(self._listen(methods, received, opened))
         try:
             await asyncio.wait_for(opened.wait(), 120)
-            yield heard
+            yield received
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def _listen(self, methods: tuple[str, ...], heard: asyncio.Event, opened: asyncio.Event) -> None:
+    async def _listen(self, methods: tuple[str, ...], received: asyncio.Event, opened: asyncio.Event) -> None:
         if self.version == STATEFUL:
             request = self.http.stream("GET", self.url, headers={**self._headers(), "Accept": "text/event-stream"})
         else:
@@ -122,7 +122,7 @@ class Talker:
             async for line in reply.aiter_lines():
                 opened.set()
                 if any(f'"{method}"' in line for method in methods):
-                    heard.set()
+                    received.set()
 
     def _params(self, params: dict[str, Any]) -> dict[str, Any]:
         if self.version == STATEFUL:
@@ -154,6 +154,6 @@ async def talking(url: str, version: str, token: str | None = None, **headers: s
 @asynccontextmanager
 async def opened(url: str, version: str, token: str | None = None, **headers: str) -> AsyncIterator[Talker]:
     async with talking(url, version, token, **headers) as talker:
-        said = await talker.open()
-        assert said is None or "result" in said.message, said
+        reply = await talker.open()
+        assert reply is None or "result" in reply.message, reply
         yield talker

@@ -60,7 +60,7 @@ async def test_no_more_calls_run_at_once_than_the_budget_allows_and_all_are_answ
         opened(gateway.url, GENERATIONS[1]) as two,
     ):
         calls = [talker.call("work__slow", seconds=0.1) for talker in (one, two) for _ in range(6)]
-        assert [said.text for said in await asyncio.gather(*calls)] == ["done"] * 12
+        assert [replies.text for replies in await asyncio.gather(*calls)] == ["done"] * 12
         assert await counted(one) == {"calls": 12, "most": 2, "order": [""] * 12}
 
 
@@ -86,8 +86,8 @@ async def test_resources_prompts_and_completions_use_the_same_queue_as_calls(mod
                 caller.call("execute_tool", server="work", tool="slow", args={"seconds": 0.1}),
             ]
             count = caller.call("execute_tool", server="work", tool="count")
-        for said in await asyncio.gather(*asked):
-            assert "done" in json.dumps(said.result)
+        for replies in await asyncio.gather(*asked):
+            assert "done" in json.dumps(replies.result)
         seen = json.loads((await count).text)
     assert (seen["most"], len(seen["order"])) == (2, 4)
 
@@ -247,9 +247,9 @@ async def test_the_result_of_a_task_is_truncated() -> None:
 @pytest.mark.parametrize("version", GENERATIONS)
 async def test_a_call_that_exceeds_its_timeout_ends_with_an_error(version: str) -> None:
     async with running_gateway(config({"tool_timeout_ms": 200})) as gateway, opened(gateway.url, version) as caller:
-        said = await caller.call("work__slow", seconds=30)
-    assert said.result["isError"] is True
-    assert said.result["_meta"]["taskgate/error"]["error_type"] == "upstream_timeout"
+        reply = await caller.call("work__slow", seconds=30)
+    assert reply.result["isError"] is True
+    assert reply.result["_meta"]["taskgate/error"]["error_type"] == "upstream_timeout"
 
 
 @pytest.mark.parametrize("version", GENERATIONS)
@@ -260,10 +260,10 @@ async def test_a_rate_limited_caller_gets_retry_after(version: str) -> None:
         opened(gateway.url, version, GREEDY) as greedy,
         opened(gateway.url, version, POLITE) as polite,
     ):
-        said = await asyncio.gather(*(greedy.call("free__read") for _ in range(12)))
-        refused = [one for one in said if "error" in one.message]
+        replies = await asyncio.gather(*(greedy.call("free__read") for _ in range(12)))
+        refused = [one for one in replies if "error" in one.message]
         assert refused
-        assert [one.text for one in said if one not in refused] == ["free:read"] * (12 - len(refused))
+        assert [one.text for one in replies if one not in refused] == ["free:read"] * (12 - len(refused))
         error = refused[0].error
         assert (error["data"]["error_type"], error["data"]["executed"]) == ("rate_limited", "no")
         assert error["data"]["legacy_code"] == -32009

@@ -38,15 +38,15 @@ async def gateway() -> AsyncIterator[Gateway]:
 
 
 async def found(talker: Talker, query: str, **more: Any) -> list[str]:
-    said = await talker.call("search_tools", query=query, **more)
-    return [tool["name"] for tool in json.loads(said.text)["tools"]]
+    reply = await talker.call("search_tools", query=query, **more)
+    return [tool["name"] for tool in json.loads(reply.text)["tools"]]
 
 
-def refused(said: Said) -> str:
-    assert said.result["isError"] is True
-    assert said.result["_meta"]["taskgate/error"]["error_type"] == "unknown_tool"
-    assert said.result["_meta"]["taskgate/error"]["executed"] == "no"
-    return said.text
+def refused(text: Said) -> str:
+    assert text.result["isError"] is True
+    assert text.result["_meta"]["taskgate/error"]["error_type"] == "unknown_tool"
+    assert text.result["_meta"]["taskgate/error"]["executed"] == "no"
+    return text.text
 
 
 @pytest.mark.parametrize("version", GENERATIONS)
@@ -149,6 +149,6 @@ async def test_inner_calls_respect_the_limits_of_their_server() -> None:
     config = {**CONFIG, "servers": servers, "limits": {"queue_per_server": 1}}
     async with running_gateway(config) as gateway, opened(f"{gateway.url}/find", STATEFUL) as caller:
         calls = [caller.call("call_tool", name="git__slow", arguments={"seconds": 0.5}) for _ in range(6)]
-        said = await asyncio.gather(*calls)
-    errors = [one.result["_meta"]["taskgate/error"]["error_type"] for one in said if one.result["isError"]]
+        replies = await asyncio.gather(*calls)
+    errors = [one.result["_meta"]["taskgate/error"]["error_type"] for one in replies if one.result["isError"]]
     assert errors == ["overloaded"] * 4

@@ -123,12 +123,12 @@ async def test_meta_on_initialize_narrows_a_session(gateway: Gateway) -> None:
 @pytest.mark.parametrize("wish", ["?servers=mail", "?servers=files,nowhere"])
 async def test_narrowing_beyond_the_scope_is_refused_with_a_reason(gateway: Gateway, version: str, wish: str) -> None:
     async with talking(f"{gateway.url}/review{wish}", version) as ann:
-        said = await ann.open() if version == STATEFUL else await ann.ask("tools/list")
-    assert said is not None
-    data = said.error["data"]
-    assert (said.error["code"], data["error_type"], data["reason"]) == (-32602, "not_allowed", "not_allowed")
+        reply = await ann.open() if version == STATEFUL else await ann.ask("tools/list")
+    assert reply is not None
+    data = reply.error["data"]
+    assert (reply.error["code"], data["error_type"], data["reason"]) == (-32602, "not_allowed", "not_allowed")
     assert data["executed"] == "no"
-    assert "mail" not in said.error["message"] or "mail" in wish
+    assert "mail" not in reply.error["message"] or "mail" in wish
 
 
 @pytest.mark.parametrize("version", GENERATIONS)
@@ -144,9 +144,9 @@ async def test_narrowing_beyond_the_scope_is_refused_with_a_reason(gateway: Gate
 )
 async def test_malformed_narrowing_is_refused(gateway: Gateway, version: str, wish: str, error_type: str) -> None:
     async with talking(f"{gateway.url}/review{wish}", version) as ann:
-        said = await ann.open() if version == STATEFUL else await ann.ask("tools/list")
-    assert said is not None
-    assert said.error["data"]["error_type"] == error_type
+        reply = await ann.open() if version == STATEFUL else await ann.ask("tools/list")
+    assert reply is not None
+    assert reply.error["data"]["error_type"] == error_type
 
 
 @pytest.mark.parametrize("version", GENERATIONS)

@@ -49,9 +49,9 @@ async def test_the_next_list_and_call_use_a_reduced_scope(version: str) -> None:
     ):
         assert await ann.tools() == ["files__read", "files__delete", "files__touch", "mail__send"]
         assert (await ann.call("mail__send")).text == "mail:send"
-        async with ann.hearing(LIST_CHANGED) as heard:
+        async with ann.hearing(LIST_CHANGED) as received:
             await gateway.reload(NARROW)
-            await asyncio.wait_for(heard.wait(), 15)
+            await asyncio.wait_for(received.wait(), 15)
         assert await ann.tools() == ["files__read", "files__touch"]
         for gone in ("mail__send", "files__delete", "mcp.mail.send"):
             assert (await ann.call(gone)).error["data"]["error_type"] == "unknown_tool"
@@ -155,9 +155,9 @@ async def test_a_task_and_its_audit_rows_name_the_set_of_tools_it_was_made_under
     (composed,) = [entry for entry in rows if entry.event == "scope" and entry.scope == "review"]
     assert task is not None
     assert task.scope_revision == composed.policy_revision
-    told = {entry.event: entry.policy_revision for entry in rows if entry.task_id == made["taskId"]}
-    assert set(told) == {"task_created", "task_dispatched", "task_completed"}
-    assert set(told.values()) == {f"{task.policy_revision}/{task.scope_revision}"}
+    body = {entry.event: entry.policy_revision for entry in rows if entry.task_id == made["taskId"]}
+    assert set(body) == {"task_created", "task_dispatched", "task_completed"}
+    assert set(body.values()) == {f"{task.policy_revision}/{task.scope_revision}"}
 
 
 async def test_every_call_and_effective_set_has_an_audit_row_with_its_revision() -> None:

@@ -143,13 +143,13 @@ async def _look(gate: Gateway, caller: Caller, task: str) -> dict[str, Any] | No
 def verdict(result: dict[str, Any], ran: Counter[tuple[str, int]]) -> list[str]:
     """What is wrong with the end of the script, by the ledger."""
     wrong = []
-    told = result.get("structuredContent", {}).get("result")
-    if told is None:
+    content = result.get("structuredContent", {}).get("result")
+    if content is None:
         return [f"no value: {result}"]
-    if told["colour"] != "blue":
-        wrong.append(f"colour {told['colour']}")
+    if content["colour"] != "blue":
+        wrong.append(f"colour {content['colour']}")
     expected: list[str | int] = ["read 1", 2, 3, "read 4", 5, 6, 7, 8, 9, "read 10"]
-    for value, wanted in zip(told["total"], expected, strict=True):
+    for value, wanted in zip(content["total"], expected, strict=True):
         if isinstance(wanted, str):
             if value != wanted:
                 wrong.append(f"{value} instead of {wanted}")

@@ -48,9 +48,9 @@ async def test_tools_are_described_as_python() -> None:
             "echo",
             "read",
         ]
-        told = json.loads(facts)
-        assert (told["tools"], told["bytes"]) == (4, len(stubs.encode()))
-        assert told["bytes_in_tools_list"] > told["bytes"]
+        content = json.loads(facts)
+        assert (content["tools"], content["bytes"]) == (4, len(stubs.encode()))
+        assert content["bytes_in_tools_list"] > content["bytes"]
 
 
 @seam
@@ -124,19 +124,19 @@ async def test_large_scope_is_described_in_a_stable_order_and_found_by_search() 
     async with Gateway(ON, {"shop": large(400)}) as gate:
         caller = await gate.caller("2025")
         stubs, facts = texts((await caller.call("describe_tools", {})).result)
-        told = json.loads(facts)
-        assert len(stubs.encode()) == told["bytes"] <= 60_000
+        content = json.loads(facts)
+        assert len(stubs.encode()) == content["bytes"] <= 60_000
         assert functions(stubs) == sorted(functions(stubs))
-        assert told["tools"] + told["omitted_count"] == 401, "with the tool that every server of the tests has"
-        assert len(told["omitted"]) <= 200
+        assert content["tools"] + content["omitted_count"] == 401, "with the tool that every server of the tests has"
+        assert len(content["omitted"]) <= 200
         assert stubs == texts((await (await gate.caller("2026")).call("describe_tools", {})).result)[0]
-        last = told["omitted"][-1].removeprefix("shop__")
+        last = content["omitted"][-1].removeprefix("shop__")
         region = int(last.removeprefix("tool_"))
         found = texts((await caller.call("describe_tools", {"search": f"invoices region {region}"})).result)[0]
         assert last in functions(found)
         size = (await gate.operator("GET", "/api/v1/scopes/default/tools")).json()["script_stubs"]
         assert size["tools"] == 401
-        assert size["tokens"] == size["bytes"] // 4 > told["bytes"] // 4
+        assert size["tokens"] == size["bytes"] // 4 > content["bytes"] // 4
 
 
 @seam

@@ -76,10 +76,10 @@ async def test_corrected_script_receives_earlier_results_each_once() -> None:
         failed = await started(gate, caller, FAILING)
         assert (await ended(caller, failed))["isError"] is True
         task = await started(gate, caller, CORRECTED, resume_of=failed)
-        told = structured(await ended(caller, task))
-        assert told["result"] == ["read 9", "bought 1", "bought 1", "bought 1", "read 2"]
+        content = structured(await ended(caller, task))
+        assert content["result"] == ["read 9", "bought 1", "bought 1", "bought 1", "read 2"]
         assert (store.count("buy"), store.count("read")) == (3, 2)
-        assert told["calls"]["executed"] == 2
+        assert content["calls"]["executed"] == 2
 
 
 @seam
@@ -105,8 +105,8 @@ async def test_rules_are_checked_again_for_a_resumed_script() -> None:
         await ended(caller, failed)
         await gate.reload({**ON, "governance": {"rules": [{"match": "buy", "action": "deny"}]}})
         task = await started(gate, caller, "await shop.buy(n=1)", resume_of=failed)
-        told = structured(await ended(caller, task))
-        assert told["error"]["executed"] == "no"
+        content = structured(await ended(caller, task))
+        assert content["error"]["executed"] == "no"
         assert store.count("buy") == 2
 
 
@@ -141,6 +141,6 @@ async def test_call_whose_result_has_expired_fails_and_is_not_sent_again() -> No
         await gate.start()
         caller = await gate.caller("2025")
         code = "try:\n    await shop.buy(n=1)\nexcept Exception as e:\n    told = tool_error(e)\n[told.type, told.executed]"
-        told = structured(await ended(caller, await started(gate, caller, code, resume_of=failed)))
-        assert told["result"] == ["result_expired", "yes"]
+        content = structured(await ended(caller, await started(gate, caller, code, resume_of=failed)))
+        assert content["result"] == ["result_expired", "yes"]
         assert store.count("buy") == 2

@@ -51,9 +51,9 @@ async def test_command_and_client_library_run_a_script(tmp_path: Path) -> None:
 
         def blocking() -> tuple[object, object]:
             with taskgate.client.sync.connect(stage.gateway.url) as session:
-                told = session.run_script(CODE, {"n": 2}).structured_content
-                assert told is not None
-                return told["result"], told["printed"]
+                content = session.run_script(CODE, {"n": 2}).structured_content
+                assert content is not None
+                return content["result"], content["printed"]
 
         assert await asyncio.to_thread(blocking) == (3, "almost done\n")
         program, *words = stage.gateway.stdio_command()

@@ -45,10 +45,10 @@ print("done with", len(both))
 {"first": first, "both": both, "given": inputs["x"]}
 """
         reply = await caller.call("run_script", {"code": code, "inputs": {"x": 7}})
-        told = structured(reply.result)
-        assert told["result"] == {"first": "read 1", "both": ["read 2", "bought 3"], "given": 7}
-        assert told["printed"] == "done with 2\n"
-        assert told["calls"] == {"executed": 3, "not_executed": 0, "unknown": 0}
+        content = structured(reply.result)
+        assert content["result"] == {"first": "read 1", "both": ["read 2", "bought 3"], "given": 7}
+        assert content["printed"] == "done with 2\n"
+        assert content["calls"] == {"executed": 3, "not_executed": 0, "unknown": 0}
         assert (store.count("read"), store.count("buy")) == (2, 1)
 
 
@@ -133,10 +133,10 @@ async def test_script_that_runs_too_long_ends_and_its_call_is_cancelled() -> Non
         task = await started(gate, caller, "await shop.buy(n=1)")
         result = await ended(caller, task)
         assert result["isError"] is True
-        told = structured(result)
-        assert (told["error"]["error_type"], told["error"]["exception"]) == ("script_limit", "too_long")
-        assert told["error"]["executed"] == "maybe"
-        assert [call["tool"] for call in told["calls"]["unknown"]] == ["shop__buy"]
+        content = structured(result)
+        assert (content["error"]["error_type"], content["error"]["exception"]) == ("script_limit", "too_long")
+        assert content["error"]["executed"] == "maybe"
+        assert [call["tool"] for call in content["calls"]["unknown"]] == ["shop__buy"]
 
 
 @seam
@@ -156,10 +156,10 @@ async def test_failed_script_reports_what_was_executed() -> None:
     async with Gateway({**ON, **DENY_BUY}, {"shop": store}) as gate:
         caller = await gate.caller("2025")
         reply = await caller.call("run_script", {"code": "await shop.read(n=1)\nraise ValueError('no')"})
-        told = structured(reply.result)
+        content = structured(reply.result)
         assert reply.result["isError"] is True
-        assert [call["line"] for call in told["calls"]["executed"]] == [1]
-        assert (told["error"]["error_type"], told["error"]["executed"]) == ("script_failed", "yes")
+        assert [call["line"] for call in content["calls"]["executed"]] == [1]
+        assert (content["error"]["error_type"], content["error"]["executed"]) == ("script_failed", "yes")
 
 
 @seam

@@ -113,9 +113,9 @@ async def test_arguments_that_are_not_json_raise_before_the_call() -> None:
     store = shop()
     async with Gateway({**ON}, {"shop": store}) as gate:
         caller = await gate.caller("2025")
-        told = structured(await ended(caller, await started(gate, caller, NOT_JSON)))["result"]
-        assert {each[0] for each in told} <= {"TypeError", "ValueError", "invalid_params"}
-        assert {each[1] for each in told} == {"no"}
+        content = structured(await ended(caller, await started(gate, caller, NOT_JSON)))["result"]
+        assert {each[0] for each in content} <= {"TypeError", "ValueError", "invalid_params"}
+        assert {each[1] for each in content} == {"no"}
         assert store.count("buy") == 0
 
 
@@ -125,6 +125,6 @@ async def test_value_of_a_script_that_is_not_json_fails_with_its_calls(value: st
     store = shop()
     async with Gateway({**ON}, {"shop": store}) as gate:
         reply = await (await gate.caller("2025")).call("run_script", {"code": f"await shop.buy(n=1)\n{value}"})
-        told = structured(reply.result)
-        assert (told["error"]["error_type"], told["error"]["executed"]) == ("script_failed", "yes")
-        assert [call["tool"] for call in told["calls"]["executed"]] == ["shop__buy"]
+        content = structured(reply.result)
+        assert (content["error"]["error_type"], content["error"]["executed"]) == ("script_failed", "yes")
+        assert [call["tool"] for call in content["calls"]["executed"]] == ["shop__buy"]

@@ -219,11 +219,11 @@ async def test_refused_calls_are_listed_as_not_executed() -> None:
     async with Gateway(rules({"match": "buy", "action": "deny"}), {"shop": store}) as gate:
         caller = await gate.caller("2025")
         task = await started(gate, caller, REFUSED.replace("COUNT", "2"))
-        told = structured(await ended(caller, task))["calls"]
-        assert [(call["tool"], call["line"], call["error_type"]) for call in told["not_executed"]] == [
+        content = structured(await ended(caller, task))["calls"]
+        assert [(call["tool"], call["line"], call["error_type"]) for call in content["not_executed"]] == [
             ("shop__buy", 3, "policy_denied")
         ] * 2
-        assert [call["tool"] for call in told["executed"]] == ["shop__read"]
+        assert [call["tool"] for call in content["executed"]] == ["shop__read"]
         calls = (await task_of(gate, task))["script_calls"]["calls"]
         assert [(call["tool"], call["state"], call["executed"], call["line"]) for call in calls] == [
             ("shop__buy", "refused", "no", 3),

@@ -95,14 +95,14 @@ def main() -> int:
 def tell(direct: dict[str, str], through: dict[str, str], kept: dict[str, str], *, whole: bool) -> int:
     wrong = 0
     for way, found in (("directly", direct), ("through Taskgate", through)):
-        print(f"{way}: {sum(not said for said in found.values())} of {len(found)} tests passed")
+        print(f"{way}: {sum(not text for text in found.values())} of {len(found)} tests passed")
     different = {
-        name: through.get(name, "was not run") for name, said in direct.items() if not said and through.get(name, "-")
+        name: through.get(name, "was not run") for name, text in direct.items() if not text and through.get(name, "-")
     }
-    for name, said in sorted(different.items()):
+    for name, text in sorted(different.items()):
         reason = reason_of(name, kept)
         wrong += reason is None
-        print(f"    {name}: {reason or 'NOT EXPLAINED: ' + said}")
+        print(f"    {name}: {reason or 'NOT EXPLAINED: ' + text}")
     tests = {name.split(".", 1)[1] for name in different}
     always = [test for test, reason in kept.items() if not reason.startswith("Sometimes")]
     stale = [test for test in always if whole and not any(one == test or one.split("[")[0] == test for one in tests)]

@@ -60,16 +60,16 @@ class Output:
         assert self._descriptor is not None
         return self._descriptor
 
-    def write(self, said: str | bytes) -> int:
+    def write(self, expected_text: str | bytes) -> int:
         if self._descriptor is None:
             raise BrokenPipeError
         waiting = bool(self._rest)
-        self._rest += said.encode() if isinstance(said, str) else said
+        self._rest += expected_text.encode() if isinstance(expected_text, str) else expected_text
         if not waiting:
             self._push()
             if self._rest:
                 self._loop.add_writer(self._descriptor, self._push)
-        return len(said)
+        return len(expected_text)
 
     def _push(self) -> None:
         assert self._descriptor is not None

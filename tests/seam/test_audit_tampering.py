@@ -69,13 +69,13 @@ async def test_verify_detects_tampering_that_the_chain_does_not_show(
     async with Gateway({}, {"a": _upstream()}) as gate:
         await _some_rows(gate)
         await gate.stop()
-        code, said, _ = await _verified(gate)
-        assert (code, said["whole"]) == (0, True)
-        assert said["rows"] >= 5
+        code, output, _ = await _verified(gate)
+        assert (code, output["whole"]) == (0, True)
+        assert output["rows"] >= 5
         with sqlite3.connect(_database(gate)) as database:
             sabotage(database)
-        code, said, _ = await _verified(gate)
-        assert (code, said["whole"]) == (9, False)
+        code, output, _ = await _verified(gate)
+        assert (code, output["whole"]) == (9, False)
         # A start notices it too, and what it found is not forgotten however many rows follow.
         await gate.start()
         assert any("audit log was changed" in line.event for line in gate.log)
@@ -92,13 +92,13 @@ async def test_a_missing_or_forged_anchor_is_reported() -> None:
         anchor = next(gate.state.glob("*.audit-anchor"))
         kept = anchor.read_bytes()
         anchor.write_bytes(kept.replace(b'"number":', b'"number":1', 1))
-        code, _, said = await _verified(gate)
+        code, _, output = await _verified(gate)
         assert code == 9
-        assert "is not valid" in said
+        assert "is not valid" in output
         anchor.unlink()
-        code, _, said = await _verified(gate)
+        code, _, output = await _verified(gate)
         assert code == 9
-        assert "is missing" in said
+        assert "is missing" in output
         anchor.write_bytes(kept)
         assert (await _verified(gate))[0] == 0
 
@@ -119,13 +119,13 @@ async def test_a_missing_log_is_reported(sabotage: Callable[[Path], None]) -> No
         await _some_rows(gate)
         await gate.stop()
         sabotage(_database(gate))
-        code, _, said = await _verified(gate)
+        code, _, output = await _verified(gate)
         assert code == 9
-        assert "cannot be read" in said
+        assert "cannot be read" in output
         env = {"TASKGATE_STATE_DIR": str(gate.state)}
-        code, _, said = await command("audit", "export", "-c", str(gate.config_file), env=env)
+        code, _, output = await command("audit", "export", "-c", str(gate.config_file), env=env)
         assert code == 9
-        assert "cannot be read" in said
+        assert "cannot be read" in output
 
 
 @seam
@@ -140,8 +140,8 @@ async def test_old_rows_are_deleted_and_the_rest_can_be_verified() -> None:
             first, last = database.execute("SELECT min(number), max(number) FROM audit").fetchone()
         assert first > 1
         assert last > first
-        code, said, _ = await _verified(gate)
-        assert (code, said["rows"]) == (0, last)
+        code, output, _ = await _verified(gate)
+        assert (code, output["rows"]) == (0, last)
         with sqlite3.connect(_database(gate)) as database:
             database.execute("DELETE FROM audit WHERE number = ?", (first,))
         assert (await _verified(gate))[0] == 9

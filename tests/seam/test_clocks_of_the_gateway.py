@@ -61,8 +61,8 @@ async def test_an_approval_in_the_last_second_still_counts() -> None:
         handle = (await caller.call("notes__echo", {"a": 1})).result
         await gate.advance(580)
         (waiting,) = (await gate.operator("GET", "/api/approvals")).json()
-        said = await gate.operator("POST", f"/api/approvals/{waiting['id']}/approve", {})
-        assert said.status == 200, said.body
+        reply = await gate.operator("POST", f"/api/approvals/{waiting['id']}/approve", {})
+        assert reply.status == 200, reply.body
         await gate.advance(1)
         shown = (await caller.request("tasks/get", {"taskId": handle["taskId"]})).result
         assert shown["status"] == "completed"

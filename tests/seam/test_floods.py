@@ -49,20 +49,20 @@ def _parts(flood: bytes, size: int) -> list[bytes]:
 
 @pytest.mark.parametrize("kind", LINES)
 def test_reader_of_replies_counts_every_line(kind: str) -> None:
-    told: list[object] = []
+    received: list[object] = []
     reader = ReplyReader(ReplyLimits(MIB, MIB))
-    reader.start(None, lambda event: told.append(event))
+    reader.start(None, lambda event: received.append(event))
     lines = 3 * TURN_LINES
     flood = LINES[kind] * lines
     reader.feed(STREAM + _chunked(flood, len(flood)))
     turns = 1
     while reader.has_unread:
-        before = len(told)
+        before = len(received)
         reader.catch_up()
         turns += 1
-        assert len(told) - before <= TURN_MESSAGES
-    assert turns >= (lines / TURN_MESSAGES if told else 3)
-    assert len(told) == (lines if "events" in kind else 0)
+        assert len(received) - before <= TURN_MESSAGES
+    assert turns >= (lines / TURN_MESSAGES if received else 3)
+    assert len(received) == (lines if "events" in kind else 0)
 
 
 def test_reader_of_replies_counts_the_pieces_of_a_body() -> None:
@@ -257,7 +257,7 @@ async def test_open_questions_of_a_server_are_limited(monkeypatch: pytest.Monkey
         return "done"
 
     def refused() -> list[str]:
-        return [said["id"] for said in upstream.received if "error" in said]
+        return [message["id"] for message in upstream.received if "error" in message]
 
     upstream.tool("asks", asks)
     async with Gateway({}, {"floods": upstream}) as gate:
@@ -361,11 +361,11 @@ async def test_flood_of_lines_from_a_caller(flood: bytes) -> None:
 async def test_flood_of_lines_from_a_child(stream: str, flood: bytes) -> None:
     """Real pipes: how many lines are handed on between two turns of the loop."""
     size = 1 << 19
-    told, ended = [0], asyncio.Event()
+    reported, ended = [0], asyncio.Event()
     program = f"import sys; sys.{stream}.buffer.write({flood!r} * ({size} // {len(flood)})); sys.{stream}.flush()"
 
     def hear(_line: object) -> None:
-        told[0] += 1
+        reported[0] += 1
 
     child = await Child.start(
         ChildSpec(sys.executable, ("-I", "-S", "-c", program), dict(os.environ)),
@@ -380,8 +380,8 @@ async def test_flood_of_lines_from_a_child(stream: str, flood: bytes) -> None:
         async with asyncio.timeout(120):
             while not ended.is_set():
                 await asyncio.sleep(0)
-                most, before = max(most, told[0] - before), told[0]
+                most, before = max(most, reported[0] - before), reported[0]
     finally:
         await child.stop(1)
-    assert told[0] == (0 if flood == b"\n" else size // len(flood))
+    assert reported[0] == (0 if flood == b"\n" else size // len(flood))
     assert most <= 2 * TURN_MESSAGES

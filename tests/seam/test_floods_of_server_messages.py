@@ -23,7 +23,7 @@ MANY = 1_000
 @pytest.fixture
 def turns(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     """How many messages were heard in each step of the loop."""
-    heard: Counter[int] = Counter()
+    received: Counter[int] = Counter()
     step = [0]
     usual = asyncio.Handle._run
 
@@ -35,11 +35,11 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     for link in (StatefulLink, StatelessLink):
 
         def incoming(self: object, message: Message, flight: object, usual: object = link.incoming) -> None:
-            heard[step[0]] += 1
+            received[step[0]] += 1
             usual(self, message, flight)  # type: ignore[operator]
 
         monkeypatch.setattr(link, "incoming", incoming)
-    return heard
+    return received
 
 
 def _talker(generation: str) -> Upstream:

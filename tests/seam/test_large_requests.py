@@ -237,5 +237,5 @@ async def test_messages_of_a_batch_are_limited() -> None:
         for count, allowed in ((wire.MAX_BATCH, True), (wire.MAX_BATCH + 1, False), (9_000, False)):
             body = b"[" + b",".join(line(number, "ping", {}) for number in range(count)) + b"]"
             reply = await gate.http("POST", "/mcp", body, headers).done()
-            said = json.loads(reply.body)
-            assert len(said) == count if allowed else said["error"]["data"]["error_type"] == "invalid_request"
+            data = json.loads(reply.body)
+            assert len(data) == count if allowed else data["error"]["data"]["error_type"] == "invalid_request"

@@ -92,7 +92,7 @@ async def answers_500_to_greetings(shop: Upstream) -> None:
 
 
 @pytest.mark.parametrize(
-    "fails, told, shown",
+    "fails, expected_text, shown",
     [
         (stops, "does not accept connections (connection refused)", "Connect call failed ('10.0.0."),
         (hangs_up_at_greetings, "broke the connection", ""),
@@ -101,7 +101,7 @@ async def answers_500_to_greetings(shop: Upstream) -> None:
 )
 @seam
 async def test_a_call_during_the_backoff_fails_with_the_reason_of_the_last_attempt(
-    fails: Callable[[Upstream], Awaitable[None]], told: str, shown: str
+    fails: Callable[[Upstream], Awaitable[None]], expected_text: str, shown: str
 ) -> None:
     """Callers hear a few words without an address; operators see all that is known."""
     shop = Upstream("2025")
@@ -113,10 +113,10 @@ async def test_a_call_during_the_backoff_fails_with_the_reason_of_the_last_attem
         while "the next attempt is in" not in messages[-1]:
             messages.append(json.dumps((await caller.call("shop__echo")).last))
             assert len(messages) < 20
-        assert f"is unavailable: it {told}; the next attempt is in" in messages[-1]
+        assert f"is unavailable: it {expected_text}; the next attempt is in" in messages[-1]
         assert "10.0.0." not in json.dumps(messages)
         (row,) = (await gate.operator("GET", "/api/v1/servers")).json()
-        assert told in row["last_error"]
+        assert expected_text in row["last_error"]
         assert shown in row["last_error"]
         shop.as_usual("initialize")
         await shop.stop()
@@ -147,10 +147,10 @@ async def test_a_duplicate_response_does_not_answer_another_call() -> None:
         strays = 0
         for _ in range(10):
             for name, caller in callers.items():
-                said = (await caller.call("shop__twice", {"who": name})).messages[-1]
-                told = said.get("result", {}).get("structuredContent", {}).get("who")
-                strays += told is None
-                assert told in (None, name)
+                reply = (await caller.call("shop__twice", {"who": name})).messages[-1]
+                content = reply.get("result", {}).get("structuredContent", {}).get("who")
+                strays += content is None
+                assert content in (None, name)
         assert strays, "no answer went astray, so nothing was shown"
 
 

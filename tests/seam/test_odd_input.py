@@ -63,18 +63,18 @@ async def test_no_cursor_id_or_query_breaks_the_pages_and_the_api() -> None:
         login = await gate.operator("POST", "/api/login-links", {})
         assert login.status == 200
         for word in ODD:
-            said = quote(word, safe="")
+            quoted = quote(word, safe="")
             for path in (
-                f"/api/approvals?after={said}", f"/api/approvals?limit={said}&all={said}", f"/api/approvals/{said}",
-                f"/api/tasks?after={said}&limit={said}", f"/api/tasks/{said}", f"/api/tasks/{said}/events",
-                f"/api/waterfall?limit={said}", f"/api/grants?all={said}", f"/approvals?after={said}", f"/{said}",
-                f"/approvals/{said}", f"/login?next={said}", f"/elicitations/{said}", f"/api/{said}", f"/mcp/{said}",
-                f"/mcp?servers={said}", f"/mcp?tools={said}", f"/.well-known/{said}",
+                f"/api/approvals?after={quoted}", f"/api/approvals?limit={quoted}&all={quoted}", f"/api/approvals/{quoted}",
+                f"/api/tasks?after={quoted}&limit={quoted}", f"/api/tasks/{quoted}", f"/api/tasks/{quoted}/events",
+                f"/api/waterfall?limit={quoted}", f"/api/grants?all={quoted}", f"/approvals?after={quoted}", f"/{quoted}",
+                f"/approvals/{quoted}", f"/login?next={quoted}", f"/elicitations/{quoted}", f"/api/{quoted}", f"/mcp/{quoted}",
+                f"/mcp?servers={quoted}", f"/mcp?tools={quoted}", f"/.well-known/{quoted}",
             ):  # fmt: skip
                 reply = await _asked(gate, "GET", path, bearer)
                 assert reply.status < 500, path
-            for path in (f"/api/approvals/{said}/approve", f"/api/grants/{said}/revoke", f"/api/questions/{said}",
-                         f"/api/approvals/callback/{said}/{said}", f"/{said}"):  # fmt: skip
+            for path in (f"/api/approvals/{quoted}/approve", f"/api/grants/{quoted}/revoke", f"/api/questions/{quoted}",
+                         f"/api/approvals/callback/{quoted}/{quoted}", f"/{quoted}"):  # fmt: skip
                 reply = await _asked(gate, "POST", path, bearer, {})
                 assert reply.status < 500, path
         assert [line for line in gate.log if line.level == "error"] == []

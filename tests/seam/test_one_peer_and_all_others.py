@@ -156,8 +156,8 @@ async def test_sessions_of_one_address_are_limited() -> None:
         for _ in range(3):
             assert len(await _open(gate, x_forwarded_for="203.0.113.9, 127.0.0.5")) > 20
         # Whatever it writes to the left of what the proxy saw, and in another spelling, it is the same address.
-        for said in ("203.0.113.9", "198.51.100.1, 203.0.113.9", "::ffff:203.0.113.9", "203.0.113.9:4711"):
-            assert await _open(gate, x_forwarded_for=said) == "overloaded"
+        for message in ("203.0.113.9", "198.51.100.1, 203.0.113.9", "::ffff:203.0.113.9", "203.0.113.9:4711"):
+            assert await _open(gate, x_forwarded_for=message) == "overloaded"
         assert len(await _open(gate, x_forwarded_for="2001:db8::1")) > 20
         assert len(await _open(gate, x_forwarded_for="2001:db8::2")) > 20
         # Now all callers without a token together have theirs, but a token has its own.
@@ -184,8 +184,8 @@ async def test_unused_sessions_are_evicted_and_used_ones_are_not() -> None:
 @seam
 async def test_forwarded_headers_of_an_untrusted_peer_are_ignored() -> None:
     async with Gateway({"limits": {"sessions_per_caller": 2}}, {"a": Upstream("2025")}) as gate:
-        said = [await _open(gate, x_forwarded_for=f"192.0.2.{number}") for number in range(4)]
-        assert said[2:] == ["overloaded", "overloaded"]
+        text = [await _open(gate, x_forwarded_for=f"192.0.2.{number}") for number in range(4)]
+        assert text[2:] == ["overloaded", "overloaded"]
 
 
 @seam

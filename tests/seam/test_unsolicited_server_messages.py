@@ -215,8 +215,8 @@ async def test_progress_of_an_open_call_reports_that_its_server_waits() -> None:
         await begin(callers[1], shop)
         asyncio.create_task(shop.ask_beside()).add_done_callback(lambda _: None)
         await gate.advance(20)
-        told = [message["params"]["message"] for message in call.reply.messages if "params" in message]
-        assert any("operator" in said for said in told), told
+        received = [message["params"]["message"] for message in call.reply.messages if "params" in message]
+        assert any("operator" in text for text in received), received
 
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
@@ -257,18 +257,18 @@ async def test_a_servers_own_task_ids_reach_no_caller() -> None:
         assert "raw-id" not in seen
 
 
-@pytest.mark.parametrize("said", [{"reason": "The user pressed stop.", "timestamp": 1763239000}, {}])
+@pytest.mark.parametrize("received", [{"reason": "The user pressed stop.", "timestamp": 1763239000}, {}])
 @seam
-async def test_the_callers_reason_for_cancelling_reaches_the_server(said: dict[str, Any]) -> None:
+async def test_the_callers_reason_for_cancelling_reaches_the_server(received: dict[str, Any]) -> None:
     shop = Shop()
     async with Gateway({}, {"shop": shop}) as gate:
         caller = await gate.caller("2025")
         (call,) = await begin(caller, shop)
         number = next(m["id"] for m in shop.received if m.get("method") == "tools/call")
-        await caller.notify("notifications/cancelled", {"requestId": 2, **said})
+        await caller.notify("notifications/cancelled", {"requestId": 2, **received})
         await until(lambda: shop.methods["notifications/cancelled"] == 1, "the cancellation")
-        (told,) = [m["params"] for m in shop.received if m.get("method") == "notifications/cancelled"]
-        assert told == {"requestId": number, "reason": "The caller cancelled the request.", **said}
+        (reported,) = [m["params"] for m in shop.received if m.get("method") == "notifications/cancelled"]
+        assert reported == {"requestId": number, "reason": "The caller cancelled the request.", **received}
         await call.hang_up()
 
 
@@ -291,8 +291,8 @@ async def test_messages_of_a_stateless_server_reach_a_stateful_caller_in_its_own
         if level is not None:
             await caller.request("logging/setLevel", {"level": level})
         reply = await caller.call("shop__talk")
-        heard = [m["params"]["level"] for m in reply.messages if m.get("method") == "notifications/message"]
-        assert heard == (["error"] if level else ["debug", "error"])
+        received = [m["params"]["level"] for m in reply.messages if m.get("method") == "notifications/message"]
+        assert received == (["error"] if level else ["debug", "error"])
 
 
 @seam
@@ -341,10 +341,10 @@ async def test_a_large_log_line_before_a_reply_reaches_its_caller() -> None:
         reply = await caller.call("shop__talk")
         assert reply.text == "done"
         await gate.advance(1)
-        heard = [
+        received = [
             message["params"]["data"] for message in (*reply.messages, *stream.reply.messages) if "params" in message
         ]
-        assert heard == [long]
+        assert received == [long]
 
 
 TWO_SCOPES = {
@@ -408,5 +408,5 @@ async def test_a_url_elicitation_id_shared_by_two_callers_completes_once_for_eac
         for _ in range(3):
             login.notify("notifications/elicitation/complete", {"elicitationId": "1"})
             await gate.advance(1)
-        told = [[said.get("method") for said in stream.reply.messages] for stream in streams]
-        assert told == [["notifications/elicitation/complete"]] * 2 + [[]]
+        message = [[entry.get("method") for entry in stream.reply.messages] for stream in streams]
+        assert message == [["notifications/elicitation/complete"]] * 2 + [[]]

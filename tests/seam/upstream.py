@@ -45,9 +45,9 @@ class _Tool:
     as_task: bool = False
 
 
-def text(said: str, **more: Any) -> Wire:
+def text(expected_text: str, **more: Any) -> Wire:
     """A tool's result that is one text."""
-    return {"content": [{"type": "text", "text": said}], **more}
+    return {"content": [{"type": "text", "text": expected_text}], **more}
 
 
 class Upstream:

@@ -42,9 +42,9 @@ def test_long_expired_or_missing_leases_cause_no_additional_reads() -> None:
 
 
 def test_notifications_received_together_are_all_handled_also_during_a_renewal() -> None:
-    url, heard = fresh_url(), list[str]()
+    url, received = fresh_url(), list[str]()
     listener = Presence(
-        url, Ownership("b", 1), ("", "", "", "", ""), lambda topic, names: heard.extend([topic, *names]), None
+        url, Ownership("b", 1), ("", "", "", "", ""), lambda topic, names: received.extend([topic, *names]), None
     )
     with connect(url, "listener") as listening, connect(url, "teller") as telling:
         listening.execute(f"LISTEN {CHANNEL}")
@@ -52,4 +52,4 @@ def test_notifications_received_together_are_all_handled_also_during_a_renewal()
             for name in ("first", "second", "third"):
                 telling.execute("SELECT pg_notify(%s, %s)", (CHANNEL, json.dumps(["a", "lists", [name]])))
         listener._listen(listening)
-    assert heard == ["lists", "first", "lists", "second", "lists", "third"]
+    assert received == ["lists", "first", "lists", "second", "lists", "third"]

@@ -51,9 +51,9 @@ async def test_everything_is_copied_and_what_was_open_is_taken_over(tmp_path: Pa
     await old.keep("sealing", b"one")
     rows = [row.entry.event for row in await old.audit_rows()]
     await old.close()
-    said = taskgate("store", "copy", str(path), url)
-    assert said.returncode == 0, said.stderr
-    assert f"audit: {len(rows)}" in said.stdout
+    output = taskgate("store", "copy", str(path), url)
+    assert output.returncode == 0, output.stderr
+    assert f"audit: {len(rows)}" in output.stdout
     new = open_store(url)
     assert sorted(await new.claim()) == sorted(task.id for task in tasks[2:])
     assert [await new.result_bytes(task.id) for task in tasks[:2]] == [b'{"n": 1.0}', LONG]
@@ -109,8 +109,8 @@ async def test_a_copy_to_postgres_and_back_changes_nothing(tmp_path: Path) -> No
     assert not back.exists()
     await new.record_now(AuditEntry(0, "at the second gateway"))
     await new.close()
-    said = taskgate("store", "copy", url, str(back))
-    assert said.returncode == 0, said.stderr
+    output = taskgate("store", "copy", url, str(back))
+    assert output.returncode == 0, output.stderr
     assert rows_in(back) == rows_in(first)
     again = sqlite_store.open_store(back)
     assert await again.result_bytes(done.id) == LONG
@@ -143,7 +143,7 @@ def test_check_reports_a_missing_database(tmp_path: Path) -> None:
     file = tmp_path / "taskgate.yaml"
     file.write_text("schema: 1\nservers: {}\nstore: {url: 'postgresql://me:secret@127.0.0.1:1/none'}\n")
     for words in (("store", "check"), ("check",), ("doctor", "--no-connect")):
-        said = taskgate(*words, "-c", str(file))
-        assert said.returncode != 0, words
-        assert "cannot be used" in said.stdout + said.stderr
-        assert "secret" not in said.stdout + said.stderr
+        output = taskgate(*words, "-c", str(file))
+        assert output.returncode != 0, words
+        assert "cannot be used" in output.stdout + output.stderr
+        assert "secret" not in output.stdout + output.stderr

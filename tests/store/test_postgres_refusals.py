@@ -160,7 +160,7 @@ async def test_a_database_that_becomes_read_only_refuses_writes_and_recovers_by_
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "expected_text"),
     [
         (
             "consuming input failed: server closed the connection unexpectedly\n"
@@ -172,5 +172,5 @@ async def test_a_database_that_becomes_read_only_refuses_writes_and_recovers_by_
         ("", "OperationalError"),
     ],
 )
-def test_the_reason_is_one_line(error: str, said: str | None) -> None:
-    assert reason(psycopg.OperationalError(error)) == (said if said is not None else error)
+def test_the_reason_is_one_line(error: str, expected_text: str | None) -> None:
+    assert reason(psycopg.OperationalError(error)) == (expected_text if expected_text is not None else error)

@@ -90,7 +90,7 @@ async def store(url: str) -> AsyncIterator[PostgresStore]:
 def test_both_adapters_have_the_same_statements() -> None:
     assert set(SQL) - ONLY_HERE == set(SQLITE) - ONLY_IN_SQLITE
     for name in set(SQL) - ONLY_HERE - {"find_owner", "history_matching"}:
-        here = {said.decode() for said in re.findall(rb"%\((\w+)\)[bs]", SQL[name])}
+        here = {message.decode() for message in re.findall(rb"%\((\w+)\)[bs]", SQL[name])}
         there = set(re.findall(r":(\w+)", SQLITE[name]))
         assert here - {"chain", "dead_ms", "part", "parts"} == there | (here & {"principal"}), name
 
@@ -166,11 +166,11 @@ def test_every_failed_state_is_in_the_filter_for_failures(statement: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "setting, said",
+    "setting, expected_text",
     [("synchronous_commit=off", "synchronous_commit is 'off'"), ("default_transaction_read_only=on", "read-only")],
 )
-def test_a_database_without_durable_commits_is_refused(url: str, setting: str, said: str) -> None:
-    with pytest.raises(GatewayFault, match=said) as caught:
+def test_a_database_without_durable_commits_is_refused(url: str, setting: str, expected_text: str) -> None:
+    with pytest.raises(GatewayFault, match=expected_text) as caught:
         open_store(f"{url}%20-c{setting.replace('=', '%3D')}")
     assert (caught.value.error_type, caught.value.executed) == ("store_unavailable", Executed.NO)
 

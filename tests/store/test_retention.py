@@ -120,12 +120,12 @@ async def test_two_gateways_expire_each_task_once(monkeypatch: pytest.MonkeyPatc
     await asyncio.gather(*(Retention((one.portions,), _nothing, lambda: 60.0).catch_up() for one in both))
     expired = both[0].expired + both[1].expired
     assert len(expired) == len(set(expired)) > 4_000
-    told = Counter[str]()
+    received = Counter[str]()
     for number in range(AMOUNTS.callers):
         page = await first.events_after(f"acme/user-{number:06d}", 0)
-        told.update(event.data["task_id"] for event in page.events if event.kind == "task_expired")
-    assert told
-    assert max(told.values()) == 1
+        received.update(event.data["task_id"] for event in page.events if event.kind == "task_expired")
+    assert received
+    assert max(received.values()) == 1
     await first.close()
     await second.close()
 

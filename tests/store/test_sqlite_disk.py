@@ -279,7 +279,7 @@ async def test_a_task_written_after_its_caller_was_cancelled_never_runs(
             accepting.cancel()
         if how == "cancelled as the answer came":
             over = store.engine.writer._finish_batch
-            store.engine.writer._finish_batch = lambda *told: (over(*told), accepting.cancel())[0]
+            store.engine.writer._finish_batch = lambda *reported: (over(*reported), accepting.cancel())[0]
             disk.go_on.set()
         with pytest.raises(asyncio.CancelledError if how != "timed out" else GatewayFault):
             await accepting

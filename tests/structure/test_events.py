@@ -25,18 +25,18 @@ class Snowed(HubEvent):
 
 def test_subscribers_get_events_of_their_type_at_once_and_in_order() -> None:
     hub = EventHub()
-    heard: list[Any] = []
-    hub.subscribe(Rained, lambda event: heard.append(("first", event.millimetres)))
-    hub.subscribe(Rained, lambda event: heard.append(("second", event.millimetres)))
+    received: list[Any] = []
+    hub.subscribe(Rained, lambda event: received.append(("first", event.millimetres)))
+    hub.subscribe(Rained, lambda event: received.append(("second", event.millimetres)))
     hub.publish(Snowed())
-    assert heard == []
+    assert received == []
     hub.publish(Rained(3))
-    assert heard == [("first", 3), ("second", 3)]
+    assert received == [("first", 3), ("second", 3)]
 
 
 def test_a_failing_subscriber_is_logged_and_the_others_get_the_event(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = EventHub()
-    heard: list[Any] = []
+    received: list[Any] = []
     logged: list[Any] = []
 
     def fails(_event: Rained) -> None:
@@ -44,20 +44,20 @@ def test_a_failing_subscriber_is_logged_and_the_others_get_the_event(monkeypatch
 
     monkeypatch.setattr(log, "error", lambda text, **facts: logged.append((text, facts["kind"])))
     hub.subscribe(Rained, fails)
-    hub.subscribe(Rained, heard.append)
+    hub.subscribe(Rained, received.append)
     hub.publish(Rained(1))
-    assert heard == [Rained(1)]
+    assert received == [Rained(1)]
     assert logged == [("an event was not handled", "Rained")]
 
 
 def test_a_subscriber_may_subscribe_during_delivery() -> None:
     hub = EventHub()
-    heard: list[Any] = []
-    hub.subscribe(Rained, lambda _event: hub.subscribe(Rained, heard.append))
+    received: list[Any] = []
+    hub.subscribe(Rained, lambda _event: hub.subscribe(Rained, received.append))
     hub.publish(Rained(1))
-    assert heard == []
+    assert received == []
     hub.publish(Rained(2))
-    assert heard == [Rained(2)]
+    assert received == [Rained(2)]
 
 
 def test_every_event_is_a_frozen_value() -> None:

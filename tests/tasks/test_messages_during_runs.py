@@ -47,9 +47,9 @@ async def test_the_callers_progress_token_is_valid_until_its_task_ends(gateway: 
         task_id = await begun(caller, tool, progressToken="mine")
         assert caller.heard_of(PROGRESS) == [], "the task was over before its handle came, so nothing is shown"
         await ended(caller, task_id)
-        heard = caller.heard_of(PROGRESS)
-        assert [update["progress"] for update in heard] == [1, 2, 3]
-        assert {(update["progressToken"], update["total"], related(update)) for update in heard} == {
+        received = caller.heard_of(PROGRESS)
+        assert [update["progress"] for update in received] == [1, 2, 3]
+        assert {(update["progressToken"], update["total"], related(update)) for update in received} == {
             ("mine", 3, task_id)
         }
         over = next(i for i, m in enumerate(caller.heard) if m["params"].get("status") == "completed")
@@ -73,9 +73,9 @@ async def test_log_lines_of_a_run_reach_only_its_session(gateway: Gateway, tool:
             await each.ask("logging/setLevel", {"level": "info"})
         task_id = await begun(caller, tool)
         await ended(caller, task_id)
-        heard = caller.heard_of(LOG)
-        assert [(line["level"], line["data"]) for line in heard] == [("warning", f"step {n}") for n in (1, 2, 3)]
-        assert {related(line) for line in heard} == {task_id}, "the server's own id of the task is not the caller's"
+        received = caller.heard_of(LOG)
+        assert [(line["level"], line["data"]) for line in received] == [("warning", f"step {n}") for n in (1, 2, 3)]
+        assert {related(line) for line in received} == {task_id}, "the server's own id of the task is not the caller's"
         assert other.heard_of(LOG) == []
 
 

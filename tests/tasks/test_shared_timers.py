@@ -12,13 +12,13 @@ pytestmark = pytest.mark.virtual_time
 
 
 async def test_each_entry_fires_at_its_time_and_removed_ones_do_not() -> None:
-    queue, told = SharedTimers().queue(0.1), dict[str, float]()
+    queue, received = SharedTimers().queue(0.1), dict[str, float]()
     loop = asyncio.get_running_loop()
     began: dict[str, float] = {}
 
     def join(who: str) -> None:
         began[who] = loop.time()
-        queue.join(who, lambda: told.update({who: loop.time()}))
+        queue.join(who, lambda: received.update({who: loop.time()}))
 
     join("first")
     join("gone")
@@ -26,34 +26,34 @@ async def test_each_entry_fires_at_its_time_and_removed_ones_do_not() -> None:
     join("second")
     queue.leave("gone")
     await asyncio.sleep(0.3)
-    assert list(told) == ["first", "second"]
-    for who, at in told.items():
+    assert list(received) == ["first", "second"]
+    for who, at in received.items():
         assert 0.095 <= at - began[who] < 0.25
 
 
 async def test_a_timer_that_was_empty_fires_again() -> None:
-    queue, told = SharedTimers().queue(0.05), list[int]()
-    queue.join(1, lambda: told.append(1))
+    queue, received = SharedTimers().queue(0.05), list[int]()
+    queue.join(1, lambda: received.append(1))
     queue.leave(1)
     await asyncio.sleep(0.1)
-    queue.join(2, lambda: told.append(2))
+    queue.join(2, lambda: received.append(2))
     await asyncio.sleep(0.15)
-    assert told == [2]
+    assert received == [2]
 
 
 async def test_entries_with_another_delay_have_their_own_timer() -> None:
-    timers, told = SharedTimers(), list[str]()
-    timers.queue(0.2).join("patient", lambda: told.append("patient"))
-    timers.queue(0.02).join("hasty", lambda: told.append("hasty"))
+    timers, received = SharedTimers(), list[str]()
+    timers.queue(0.2).join("patient", lambda: received.append("patient"))
+    timers.queue(0.02).join("hasty", lambda: received.append("hasty"))
     assert timers.queue(0.2) is timers.queue(0.2)
     await asyncio.sleep(0.1)
-    assert told == ["hasty"]
+    assert received == ["hasty"]
     await asyncio.sleep(0.2)
-    assert told == ["hasty", "patient"]
+    assert received == ["hasty", "patient"]
 
 
 async def test_an_entry_may_be_added_while_others_fire() -> None:
-    queue, told = SharedTimers().queue(0.03), list[str]()
-    queue.join("a", lambda: (told.append("a"), queue.join("b", lambda: told.append("b"))))  # type: ignore[arg-type]
+    queue, received = SharedTimers().queue(0.03), list[str]()
+    queue.join("a", lambda: (received.append("a"), queue.join("b", lambda: received.append("b"))))  # type: ignore[arg-type]
     await asyncio.sleep(0.15)
-    assert told == ["a", "b"]
+    assert received == ["a", "b"]

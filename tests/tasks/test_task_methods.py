@@ -238,7 +238,7 @@ async def test_unknown_keys_of_an_update_are_ignored(stage: Stage) -> None:
 async def test_a_stateless_caller_gets_task_updates_on_a_subscription(stage: Stage) -> None:
     async with http_stateless(stage.gateway, capabilities=EXTENSION) as caller:
         handle = await caller.ask("tools/call", called("once", "listened", seconds=0.6))
-        heard = []
+        received = []
         async with httpx2.AsyncClient(timeout=20) as http:
             meta = {f"{PREFIX}protocolVersion": "2026-07-28", f"{PREFIX}clientCapabilities": EXTENSION}
             params = {"notifications": {"taskIds": [handle["taskId"], "tg_unknown"]}, "_meta": meta}
@@ -250,23 +250,23 @@ async def test_a_stateless_caller_gets_task_updates_on_a_subscription(stage: Sta
             }
             async with http.stream("POST", stage.gateway.url, json=body, headers=headers) as reply:
                 async for message in messages(reply):
-                    heard.append(message)
+                    received.append(message)
                     if message["params"].get("status") == "completed":
                         break
-        assert heard[0]["params"]["notifications"] == {"taskIds": [handle["taskId"]]}
-        assert "listened ran" in heard[-1]["params"]["result"]["content"][0]["text"]
-        assert all(message["params"]["_meta"][f"{PREFIX}subscriptionId"] == 1 for message in heard)
+        assert received[0]["params"]["notifications"] == {"taskIds": [handle["taskId"]]}
+        assert "listened ran" in received[-1]["params"]["result"]["content"][0]["text"]
+        assert all(message["params"]["_meta"][f"{PREFIX}subscriptionId"] == 1 for message in received)
 
 
 async def test_a_session_gets_the_status_of_its_tasks_on_its_stream(stage: Stage) -> None:
     async with http_session(stage.gateway, capabilities=TASKS) as caller, httpx2.AsyncClient(timeout=20) as http:
         async with http.stream("GET", stage.gateway.url, headers=caller.headers) as stream:
             task_id = await begun(caller, "once", "heard", seconds=0.2)
-            heard: list[str] = []
+            received: list[str] = []
             async for message in messages(stream):
                 if message.get("method") == "notifications/tasks/status" and message["params"]["taskId"] == task_id:
                     assert f"{PREFIX}related-task" not in message["params"].get("_meta", {})
-                    heard.append(message["params"]["status"])
-                if "completed" in heard:
+                    received.append(message["params"]["status"])
+                if "completed" in received:
                     break
-        assert heard[0] == "working"
+        assert received[0] == "working"

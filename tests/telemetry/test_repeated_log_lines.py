@@ -85,5 +85,5 @@ async def test_gateway_reports_what_a_flood_of_denied_calls_left_out() -> None:
         denied = [line for line in gate.log if line.event == "denied"]
         reports = [line for line in gate.log if line.facts.get("line") == "denied"]
         assert BURST <= len(denied) < 2 * BURST
-        told = sum(line.facts.get("not_logged", 0) for line in (*denied, *reports))
-        assert len(denied) + told == 3 * BURST
+        reported = sum(line.facts.get("not_logged", 0) for line in (*denied, *reports))
+        assert len(denied) + reported == 3 * BURST

@@ -18,25 +18,25 @@ def test_hostile_values_stay_on_their_line(capsys: pytest.CaptureFixture[str], a
     log = Log()
     log.as_text = as_text
     log.info("caller said " + HOSTILE, name=HOSTILE, nested={"k": [HOSTILE]})
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1
     colours = {"\x1b[2m", "\x1b[0m", "\x1b[32m", "\x1b[36m"}
     for colour in colours:
-        said = said.replace(colour, "")
-    assert said.rstrip("\n").isprintable()
-    assert "forged" in said
+        output = output.replace(colour, "")
+    assert output.rstrip("\n").isprintable()
+    assert "forged" in output
     if not as_text:
-        assert json.loads(said)["name"] == HOSTILE
+        assert json.loads(output)["name"] == HOSTILE
 
 
 def test_a_traceback_keeps_its_lines_with_control_characters_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     log = Log()
     log.as_text = True
     log.error("broken", exc_info=ValueError("\x1b[2Jgone\u202e"))
-    said = capsys.readouterr().err
-    assert "\x1b[2J" not in said
-    assert "\u202e" not in said
-    assert "ValueError: \\u001b[2Jgone\\u202e" in said
+    output = capsys.readouterr().err
+    assert "\x1b[2J" not in output
+    assert "\u202e" not in output
+    assert "ValueError: \\u001b[2Jgone\\u202e" in output
 
 
 def test_ordinary_text_is_left_alone() -> None:

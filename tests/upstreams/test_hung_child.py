@@ -68,27 +68,27 @@ async def test_unresponsive_child_is_restarted_and_its_helpers_end(
 ) -> None:
     for name in ("EVERY_S", "WHEN_DEGRADED_S", "PATIENCE_S"):
         monkeypatch.setattr(health_watch, name, 0.05)
-    told, heard = tmp_path / "pids", Heard()
-    told.touch()
+    received, messages = tmp_path / "pids", Heard()
+    received.touch()
     spec = ServerSpec(
         "hangs",
         Transport.STDIO,
         hide=str,
         sent_secrets=frozenset(),
         command=sys.executable,
-        args=("-c", HANGS, str(told)),
+        args=("-c", HANGS, str(received)),
     )
     reaper, http = Reaper(), HttpClient()
-    server = Server(spec, heard, http, reaper)
+    server = Server(spec, messages, http, reaper)
     try:
         async with asyncio.timeout(60):
             await server.link(LinkKey(Generation.STATEFUL, "ann"), ClientProfile({}))
-            while len(told.read_text().splitlines()) < 2:
+            while len(received.read_text().splitlines()) < 2:
                 await asyncio.sleep(0.05)
-            first = [int(pid) for pid in told.read_text().splitlines()[0].split()]
+            first = [int(pid) for pid in received.read_text().splitlines()[0].split()]
             while any(runs(pid) for pid in first):
                 await asyncio.sleep(0.05)
-        assert EventKind.SERVER_PROCESS_CRASHED in heard.kinds
+        assert EventKind.SERVER_PROCESS_CRASHED in messages.kinds
     finally:
         await server.close()
         await reaper.close()

@@ -46,8 +46,8 @@ def program(folder: Path, *more: str) -> dict[str, Any]:
     return {"command": sys.executable, "args": args, "env": {"SERVICE_TOKEN": VALUES[0]}}
 
 
-def assert_clean(said: str) -> None:
-    assert [value for value in VALUES if value in said] == []
+def assert_clean(expected_text: str) -> None:
+    assert [value for value in VALUES if value in expected_text] == []
 
 
 async def test_environment_and_arguments_are_redacted(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_doctor_redacts_program_output(tmp_path: Path, monkeypatch: pytest.Monke
     file = tmp_path / "taskgate.yaml"
     file.write_text(json.dumps({"servers": {"p": {**program(tmp_path, "--broken"), "generation": "2025-11-25"}}}))
     for form in ([], ["--json"]):
-        said = CliRunner().invoke(build_app(), ["doctor", "-c", str(file), *form])
-        assert "started with" in said.output
-        assert HIDDEN in said.output
-        assert_clean(said.output + said.stderr)
+        reply = CliRunner().invoke(build_app(), ["doctor", "-c", str(file), *form])
+        assert "started with" in reply.output
+        assert HIDDEN in reply.output
+        assert_clean(reply.output + reply.stderr)

@@ -23,7 +23,7 @@ def log_of(*numbers: int, **kind: Any) -> EventLog:
 
 
 def numbers(batch: EventBatch) -> list[int]:
-    return [int(told.id) for told in batch.events]
+    return [int(entry.id) for entry in batch.events]
 
 
 def test_an_event_is_taken_once() -> None:
@@ -167,7 +167,7 @@ def test_since_looks_back_to_a_position() -> None:
     position = log.count
     assert log.since(position) == ()
     log.add(event(2))
-    assert [int(told.id) for told in log.since(position)] == [2]
+    assert [int(entry.id) for entry in log.since(position)] == [2]
     assert EventLog().last_id is None
 
 

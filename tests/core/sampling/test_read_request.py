@@ -72,12 +72,12 @@ def test_images_and_audio_are_parsed_and_required_of_the_model() -> None:
     assert seen.needs(Image)
     assert seen.needs(Audio)
     assert not seen.needs(ToolUse)
-    told = [
+    received = [
         USER,
         {"role": "assistant", "content": USE},
         {"role": "user", "content": {**RESULT, "content": image, "isError": True}},
     ]
-    inside = read_request({"messages": told})
+    inside = read_request({"messages": received})
     assert inside.needs(Image)
     assert inside.messages[2].content[0] == ToolResult("u1", (Image("AAAA", "image/png"),), True)
 

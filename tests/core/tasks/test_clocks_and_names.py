@@ -99,11 +99,11 @@ CLASS_TABLE = [
 ]
 
 
-@pytest.mark.parametrize("said, expected", CLASS_TABLE)
+@pytest.mark.parametrize("received, expected", CLASS_TABLE)
 def test_the_class_of_a_tool_is_configured_or_from_trusted_hints_or_once(
-    said: dict[str, Any], expected: ToolClass
+    received: dict[str, Any], expected: ToolClass
 ) -> None:
-    assert classify_tool(**said) is expected
+    assert classify_tool(**received) is expected
     assert expected.may_repeat == (expected is not ToolClass.ONCE)
 
 
