@@ -268,7 +268,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
     return GroupScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
-def _leave_out_what_lacks_its_peers(config: pytest.Config, items: list[pytest.Item]) -> None:
+def _skip_tests_without_peers(config: pytest.Config, items: list[pytest.Item]) -> None:
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
@@ -286,7 +286,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _mark_what_starts_programs(items)
     _end_only_hangs(config, items)
     check_groups(items)
-    _leave_out_what_lacks_its_peers(config, items)
+    _skip_tests_without_peers(config, items)
     yield
     _in_the_order_of_workers(items)
 
@@ -305,7 +305,7 @@ def pytest_testnodedown(node: WorkerController) -> None:
     NOT_FORKED.update(why_not)
 
 
-def _say_how_programs_were_started(terminalreporter: pytest.TerminalReporter) -> None:
+def _report_started_programs(terminalreporter: pytest.TerminalReporter) -> None:
     if FORKING.forked:
         terminalreporter.line(f"{FORKING.forked} programs were forked from a process with their imports behind it")
     for reason in sorted({*NOT_FORKED, *FORKING.why_not()}):
@@ -313,7 +313,7 @@ def _say_how_programs_were_started(terminalreporter: pytest.TerminalReporter) ->
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    _say_how_programs_were_started(terminalreporter)
+    _report_started_programs(terminalreporter)
     skipped = _skipped_for(terminalreporter)
     if skipped:
         terminalreporter.section("TESTS LEFT OUT, AND WHY")

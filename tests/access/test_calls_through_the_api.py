@@ -129,8 +129,8 @@ async def test_a_session_of_a_person_keeps_what_scopes_require_and_when_its_toke
 @seam
 async def test_an_operator_of_another_tenant_cannot_use_a_shared_scope() -> None:
     async with Gateway(CONFIG, {"notes": notes()}) as gate:
-        wish = {"config": {"mcp.enabled": "true"}, "label": "acme's"}
-        made = (await gate.http("POST", "/api/v1/scopes", wish, bearer("acme-boss-token")).done()).json()
+        request_body = {"config": {"mcp.enabled": "true"}, "label": "acme's"}
+        made = (await gate.http("POST", "/api/v1/scopes", request_body, bearer("acme-boss-token")).done()).json()
         for name, status in (("acme-boss", 200), ("globex-boss", 404), ("free", 200), ("sre", 404)):
             headers = bearer(f"{name}-token")
             at_mcp = {**headers, "accept": "application/json, text/event-stream", "content-type": "application/json"}

@@ -43,8 +43,8 @@ async def test_a_local_user_calls_in_scopes_that_require_nothing() -> None:
             local_caller(gate.life.app, ME, "guarded")
         with pytest.raises(CallerError, match="configuration: "):
             local_caller(gate.life.app, ME, "none")
-        wish = {"config": {"mcp.enabled": "true"}}
-        made = (await gate.operator("POST", "/api/v1/scopes", wish)).json()
+        request_body = {"config": {"mcp.enabled": "true"}}
+        made = (await gate.operator("POST", "/api/v1/scopes", request_body)).json()
         assert refusal(gate, ME, Access.CALL, made["scope"]) is AccessRefusal.NO_SUCH_SCOPE
         assert refusal(gate, ME, Access.SEE) is AccessRefusal.LACKS_PERMISSION
 

@@ -46,7 +46,7 @@ def shop() -> Upstream:
         return "done"
 
     @server.tool("talk")
-    async def talk(call: Call) -> str:
+    async def client(call: Call) -> str:
         for number in range(1_000):
             call.progress(number, 1_000)
             await call.sleep(1)

@@ -16,8 +16,8 @@ CONFIG: dict[str, Any] = {"tokens": [token("agent")]}
 @seam
 async def test_stream_ends_when_its_temporary_scope_is_removed(generation: str) -> None:
     async with Gateway(CONFIG, {"s": Upstream("2025")}) as gate:
-        wish = {"config": {"mcp.enabled": "true"}}
-        made, kept = [(await gate.operator("POST", "/api/v1/scopes", wish)).json() for _ in range(2)]
+        request_body = {"config": {"mcp.enabled": "true"}}
+        made, kept = [(await gate.operator("POST", "/api/v1/scopes", request_body)).json() for _ in range(2)]
         streams = []
         for scope in (made, kept):
             caller = await gate.caller(generation, scope=scope["scope"], token=scope["token"])
@@ -35,8 +35,8 @@ async def test_stream_ends_when_its_temporary_scope_is_removed(generation: str) 
 @seam
 async def test_stream_ends_when_its_temporary_scope_expires() -> None:
     async with Gateway(CONFIG, {"s": Upstream("2025")}) as gate:
-        wish = {"config": {"mcp.enabled": "true"}, "lifetime_ms": 60_000}
-        reply = await gate.operator("POST", "/api/v1/scopes", wish)
+        request_body = {"config": {"mcp.enabled": "true"}, "lifetime_ms": 60_000}
+        reply = await gate.operator("POST", "/api/v1/scopes", request_body)
         assert reply.status == 201, reply.body
         made = reply.json()
         caller = await gate.caller("2025", scope=made["scope"], token=made["token"])

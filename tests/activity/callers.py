@@ -21,7 +21,7 @@ from tests.harness.plain_http import NO_TLS
 from tests.harness.replies import messages
 
 PREFIX = "io.modelcontextprotocol/"
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 
 class Failed(Exception):
@@ -100,7 +100,7 @@ class HttpSession:
     async def ask(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         number = next(self._ids)
         body = {"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}}
-        async with self._http.stream("POST", self._url, json=body, headers=self.headers, timeout=PATIENCE_S) as reply:
+        async with self._http.stream("POST", self._url, json=body, headers=self.headers, timeout=TIMEOUT_S) as reply:
             if "mcp-session-id" in reply.headers:
                 self.headers["Mcp-Session-Id"] = reply.headers["mcp-session-id"]
             async for message in messages(reply):
@@ -141,7 +141,7 @@ class HttpStateless:
         name = given.get("name") or given.get("uri") or given.get("taskId")
         if name:
             headers["Mcp-Name"] = name
-        async with self._http.stream("POST", self._url, json=body, headers=headers, timeout=PATIENCE_S) as reply:
+        async with self._http.stream("POST", self._url, json=body, headers=headers, timeout=TIMEOUT_S) as reply:
             async for message in messages(reply):
                 if message.get("id") == number:
                     return result_of(message)
@@ -175,7 +175,7 @@ class Stdio:
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}})
         try:
-            return result_of(await asyncio.wait_for(answer, PATIENCE_S))
+            return result_of(await asyncio.wait_for(answer, TIMEOUT_S))
         finally:
             del self._waiting[number]
 
@@ -193,7 +193,7 @@ class Stdio:
     async def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        await asyncio.wait_for(self.process.wait(), PATIENCE_S)
+        await asyncio.wait_for(self.process.wait(), TIMEOUT_S)
         await self._reading
 
 
@@ -208,7 +208,7 @@ def result_of(message: Mapping[str, Any]) -> dict[str, Any]:
 async def http_session(
     gateway: Gateway, scope: str = "", capabilities: Mapping[str, Any] | None = None
 ) -> AsyncIterator[HttpSession]:
-    async with httpx2.AsyncClient(timeout=PATIENCE_S, verify=NO_TLS) as http:
+    async with httpx2.AsyncClient(timeout=TIMEOUT_S, verify=NO_TLS) as http:
         caller = HttpSession(http, f"{gateway.url}/{scope}" if scope else gateway.url)
         await caller.open(capabilities or {})
         yield caller
@@ -218,7 +218,7 @@ async def http_session(
 async def http_stateless(
     gateway: Gateway, scope: str = "", capabilities: Mapping[str, Any] | None = None, client: str = "one"
 ) -> AsyncIterator[HttpStateless]:
-    async with httpx2.AsyncClient(timeout=PATIENCE_S, verify=NO_TLS) as http:
+    async with httpx2.AsyncClient(timeout=TIMEOUT_S, verify=NO_TLS) as http:
         url = f"{gateway.url}/{scope}" if scope else gateway.url
         yield HttpStateless(http, url, capabilities or {}, client)
 

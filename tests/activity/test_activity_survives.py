@@ -31,8 +31,8 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 def events_in(seen: dict[str, Any]) -> list[dict[str, Any]]:
     """What is told of tasks; a server that comes back after its gateway may do so at any moment."""
     grouped = [event for group in seen.get("events", []) for event in group["events"]]
-    told_of = [*grouped, *seen.get("events_since_last_response", [])]
-    return [event for event in told_of if event["type"].startswith("task_")]
+    event_kinds = [*grouped, *seen.get("events_since_last_response", [])]
+    return [event for event in event_kinds if event["type"].startswith("task_")]
 
 
 async def collect(caller: Caller, kind: str, events: list[dict[str, Any]]) -> None:
@@ -53,11 +53,11 @@ async def test_events_of_tasks_survive_the_gateway_being_killed(gateway: Gateway
     async with http_stateless(gateway, client="ann") as caller:
         later: list[dict[str, Any]] = []
         await collect(caller, "task_failed", later)
-        told_ids = [event["id"] for event in events]
-        new = [event for event in later if event["id"] not in told_ids]
+        event_ids = [event["id"] for event in events]
+        new = [event for event in later if event["id"] not in event_ids]
         assert [event["type"] for event in new] == ["task_failed"]
         assert new[0]["data"]["task_id"] == task_id
-        exact = events_in(await call_json(caller, "await_activity", timeout_ms=1000, after=told_ids[-1]))
+        exact = events_in(await call_json(caller, "await_activity", timeout_ms=1000, after=event_ids[-1]))
         assert [event["id"] for event in exact] == [new[0]["id"]]
         assert (await call_json(caller, "get_task", task_id=task_id))["task"]["status"] == "failed"
 
@@ -121,7 +121,7 @@ async def asked_and_answered(caller: Caller) -> None:
     [
         pytest.param(u, id=u.name, marks=pytest.mark.peers(u.peer))
         for u in UPSTREAMS
-        if u.speaks is Generation.STATELESS
+        if u.supports is Generation.STATELESS
     ],
 )
 async def test_a_question_of_a_stateless_server_survives_the_gateway_being_killed(

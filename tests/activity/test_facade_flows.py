@@ -206,7 +206,7 @@ async def test_an_answer_is_checked_and_the_first_one_wins(caller: Caller) -> No
     """Bad input: an answer given twice, and one that breaks the schema."""
     promoted = read(await call(caller, "execute_tool", server="files", tool="greet", timeout_ms=200))
     asked = (await question_of(caller))["request_id"]
-    for wrong, says in (
+    for wrong, expected_text in (
         ({"action": "accept"}, "content"),
         ({"action": "accept", "content": {"name": 7}}, "name"),
         ({"action": "accept", "content": {}}, "name"),
@@ -215,7 +215,7 @@ async def test_an_answer_is_checked_and_the_first_one_wins(caller: Caller) -> No
     ):
         refused = await call_json(caller, "respond_to_elicitation", request_id=asked, **wrong)
         assert refused["isError"] is True
-        assert says in refused["text"]
+        assert expected_text in refused["text"]
     right = {"request_id": asked, "action": "accept", "content": {"name": "C"}}
     assert (await call_json(caller, "respond_to_elicitation", **right))["success"] is True
     again = await call_json(caller, "respond_to_elicitation", **right)
@@ -277,7 +277,7 @@ async def test_a_caller_of_tools_can_read_the_gateways_own_resources(caller: Cal
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "says"),
+    ("name", "arguments", "expected_text"),
     [
         ("execute_tool", {"server": "file", "tool": "x"}, "Did you mean 'files'"),
         ("execute_tool", {"server": "files", "tool": "nothing"}, "list_tools shows"),
@@ -301,13 +301,13 @@ async def test_a_caller_of_tools_can_read_the_gateways_own_resources(caller: Cal
     ],
 )
 async def test_invalid_input_returns_an_error_with_the_next_step(
-    gateway: Gateway, name: str, arguments: dict[str, Any], says: str
+    gateway: Gateway, name: str, arguments: dict[str, Any], expected_text: str
 ) -> None:
     """Bad input: unknown ids, and a `timeout_ms` of 0, negative or huge."""
     async with http_session(gateway) as caller:
         result = await call(caller, name, **arguments)
         assert result["isError"] is True
-        assert says in result["content"][0]["text"]
+        assert expected_text in result["content"][0]["text"]
 
 
 async def test_an_expression_with_catastrophic_backtracking_is_answered_at_once(gateway: Gateway) -> None:

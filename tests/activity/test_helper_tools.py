@@ -88,7 +88,7 @@ async def test_a_task_is_cancelled_once(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "says"),
+    ("name", "arguments", "expected_text"),
     [
         ("get_task", {}, 'needs "task_id"'),
         ("get_task", {"task_id": 7}, "must be a string"),
@@ -103,12 +103,12 @@ async def test_a_task_is_cancelled_once(gateway: Gateway) -> None:
     ],
 )
 async def test_invalid_parameters_are_error_results_with_the_next_step(
-    gateway: Gateway, name: str, arguments: dict[str, Any], says: str
+    gateway: Gateway, name: str, arguments: dict[str, Any], expected_text: str
 ) -> None:
     async with http_session(gateway) as caller:
         result = await call(caller, name, **arguments)
         assert result["isError"] is True
-        assert says in result["content"][0]["text"]
+        assert expected_text in result["content"][0]["text"]
 
 
 async def test_helpers_are_unknown_where_they_are_switched_off(gateway: Gateway) -> None:

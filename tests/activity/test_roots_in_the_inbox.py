@@ -144,7 +144,7 @@ async def test_the_operator_sees_and_answers_a_roots_request(tmp_path: Path) -> 
     [
         pytest.param(u, id=u.name, marks=pytest.mark.peers(u.peer))
         for u in UPSTREAMS
-        if u.speaks is Generation.STATELESS
+        if u.supports is Generation.STATELESS
     ],
 )
 async def test_a_roots_request_survives_a_kill_of_the_gateway(upstream: Upstream, tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ async def over_stdio(folder: Path, config: dict[str, Any]) -> AsyncIterator[Call
         yield caller
 
 
-def every_door(folder: Path, config: dict[str, Any], door: str) -> AbstractAsyncContextManager[Caller]:
-    return over_http(folder, config) if door == "http" else over_stdio(folder, config)
+def every_transport(folder: Path, config: dict[str, Any], transport: str) -> AbstractAsyncContextManager[Caller]:
+    return over_http(folder, config) if transport == "http" else over_stdio(folder, config)
 
 
 async def promoted(caller: Caller, tool: str, **args: Any) -> str:
@@ -51,10 +51,10 @@ async def promoted(caller: Caller, tool: str, **args: Any) -> str:
     return task_id
 
 
-@pytest.mark.parametrize("door", ["http", "stdio"])
-async def test_a_task_that_runs_longer_than_its_ttl_is_kept(door: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+async def test_a_task_that_runs_longer_than_its_ttl_is_kept(transport: str, tmp_path: Path) -> None:
     """TTL expiration never ends work that goes on."""
-    async with every_door(tmp_path, CONFIG, door) as caller:
+    async with every_transport(tmp_path, CONFIG, transport) as caller:
         task_id = await promoted(caller, "slow_report", seconds=8)
         await asyncio.sleep(1.2)  # past the ttl
         task = (await call_json(caller, "get_task", task_id=task_id))["task"]
@@ -65,9 +65,9 @@ async def test_a_task_that_runs_longer_than_its_ttl_is_kept(door: str, tmp_path:
         assert (await call_json(caller, "get_task", task_id=task_id))["task"]["status"] == "completed"
 
 
-@pytest.mark.parametrize("door", ["http", "stdio"])
-async def test_a_call_that_was_not_approved_in_time_is_expired(door: str, tmp_path: Path) -> None:
-    async with every_door(tmp_path, APPROVING, door) as caller:
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+async def test_a_call_that_was_not_approved_in_time_is_expired(transport: str, tmp_path: Path) -> None:
+    async with every_transport(tmp_path, APPROVING, transport) as caller:
         task_id = await promoted(caller, "greet")
         kinds: list[str] = []
         async with asyncio.timeout(120):

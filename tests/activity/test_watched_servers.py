@@ -150,10 +150,10 @@ async def test_a_flood_of_notifications_is_bounded_and_what_was_lost_is_counted(
         while len(events) < 500 or events[-1]["data"].get("params", {}).get("i") != 4_999:
             seen = await call_json(one, "await_activity", timeout_ms=2000)
             events += [event for group in seen["events"] for event in group["events"]]
-        told_of = [event["data"]["params"]["i"] for event in events if event["type"] == "notification"]
+        event_kinds = [event["data"]["params"]["i"] for event in events if event["type"] == "notification"]
         lost = sum(event["data"]["count"] for event in events if event["type"] == "events_lost")
-        assert told_of == sorted(set(told_of))
-        assert len(told_of) + lost >= 5_000
+        assert event_kinds == sorted(set(event_kinds))
+        assert len(event_kinds) + lost >= 5_000
         assert len((await call_json(one, "get_notifications", server="odd"))["notifications"]) == 1_000
         assert (await call_json(one, "get_notifications"))["notifications"] == []
         assert (await call_json(other, "get_notifications"))["notifications"] == []
@@ -211,8 +211,8 @@ async def test_an_unresponsive_server_is_degraded_until_it_answers() -> None:
         more, _ = await until(caller, "server_health_restored")
         (server,) = (await call_json(caller, "list_servers"))["servers"]
         assert (server["state"], server["health"]) == ("connected", "healthy")
-        told_of = [event["type"] for event in [*events, *more] if event["type"].startswith("server_health")]
-        assert told_of == ["server_health_degraded", "server_health_restored"]
+        event_kinds = [event["type"] for event in [*events, *more] if event["type"].startswith("server_health")]
+        assert event_kinds == ["server_health_degraded", "server_health_restored"]
         result = await call_json(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
         assert result["text"] == "back"
 
@@ -234,7 +234,7 @@ async def test_a_caller_over_stdio_may_add_a_server_if_configured(tmp_path: Path
         assert (await call_json(caller, "add_server", **odd))["success"] is True
         assert (await run(caller, "echo", 3, server="guest"))["text"] == "echo 3"
         assert "guest" in [row["name"] for row in (await call_json(caller, "list_servers"))["servers"]]
-        for wrong, says in (
+        for wrong, expected_text in (
             (odd, "already"),
             ({"name": "x"}, "either url"),
             ({"name": "x", "url": "http://a.test", "command": "y"}, "either url"),
@@ -244,7 +244,7 @@ async def test_a_caller_over_stdio_may_add_a_server_if_configured(tmp_path: Path
         ):
             refused = await call_json(caller, "add_server", **wrong)
             assert refused["isError"] is True
-            assert says in refused["text"]
+            assert expected_text in refused["text"]
         assert (await call_json(caller, "remove_server", name="guest"))["success"] is True
         assert (await call_json(caller, "remove_server", name="odd"))["isError"] is True
         assert (await run(caller, "echo", server="guest"))["isError"] is True

@@ -45,7 +45,7 @@ when { context.arguments.amount <= 10000 };
 forbid (principal, action, resource) when { context.time.hour < 6 };
 """
 ARGUMENTS = {"amount": 50, "to": "ann", "note": "for the books " * 10, "lines": [{"sku": "a", "count": 3}] * 5}
-PROMISES_US = {"compile_1000_rules": 100_000.0, "cached_decision": 20.0, "cedar_forward": 300.0, "cedar_approve": 300.0}
+LIMIT_US = {"compile_1000_rules": 100_000.0, "cached_decision": 20.0, "cedar_forward": 300.0, "cedar_approve": 300.0}
 
 
 def cost_us(work: Callable[[], object], rounds: int) -> float:
@@ -107,12 +107,12 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     as_json = parser.parse_args().json
     figures = measure()
-    broken = [name for name, limit in PROMISES_US.items() if figures[name] > limit]
+    broken = [name for name, limit in LIMIT_US.items() if figures[name] > limit]
     if as_json:
         print(json.dumps({"microseconds": figures, "broken": broken}))
     else:
         for name, figure in figures.items():
-            promise = f"  (promise: {PROMISES_US[name]:g})" if name in PROMISES_US else ""
+            promise = f"  (promise: {LIMIT_US[name]:g})" if name in LIMIT_US else ""
             print(f"{name:>20}: {figure:10.2f} us{promise}")
     return 1 if broken else 0
 

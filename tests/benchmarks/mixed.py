@@ -35,7 +35,7 @@ LINES = 64
 SCHEMA_WORDS = 2_000
 QUICK, WORDS, WAITING = "busy__quick", "busy__words", "line__wait_in_line"
 LIMITS = {"open_tasks_per_caller": 1_000_000, "pending_approvals_per_caller": 1_000_000, "queue_per_server": 1_000_000}
-PROMISES = {"create": 10.0, "get": 50.0, "complete": 100.0}
+TARGETS = {"create": 10.0, "get": 50.0, "complete": 100.0}
 
 
 class Line:
@@ -203,7 +203,7 @@ def report_kinds(mix: Mix, counts: Callable[[float], bool]) -> None:
         if not took:
             continue
         p50, p99 = percentile(took, 0.5), percentile(took, 0.99)
-        promise = PROMISES.get(kind)
+        promise = TARGETS.get(kind)
         verdict = "" if promise is None else f"  (promised {promise:g} ms: {'kept' if p99 <= promise else 'BROKEN'})"
         print(f"  {kind:9} n={len(took):6} p50={p50:7.2f} ms p99={p99:7.2f} ms{verdict}")
 

@@ -17,7 +17,7 @@ from tests.harness.gateway import Gateway
 
 CONNECTIONS = 2_000
 DEADLINE_S = 5.0
-PATIENCE_S = 1.0
+TIMEOUT_S = 1.0
 FACTOR = 4
 
 
@@ -34,7 +34,7 @@ class Crowd:
 
     async def one(self) -> None:
         try:
-            line = await asyncio.wait_for(self.free.get(), PATIENCE_S)
+            line = await asyncio.wait_for(self.free.get(), TIMEOUT_S)
         except TimeoutError:
             self.counts["unsent"] += 1
             return

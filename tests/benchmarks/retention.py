@@ -36,14 +36,14 @@ from tests.harness.postgres import RestartableServer
 from tests.harness.programs import free_port, listening, running
 
 CALLERS = 64
-LOOK_S = 10.0
+SAMPLE_S = 10.0
 KEEP_MS = 10_000
 SHORTEST_JUDGED_S = 240
 AUDIT_KEEP_S = 30
 EXPIRED, FORGETTABLE, AUDIT = "past their ttl", "expired", "audit rows"
 
 
-class Look(NamedTuple):
+class Sample(NamedTuple):
     at_s: float
     made: int
     refused: int
@@ -166,10 +166,10 @@ class Load:
             self.took.append(time.perf_counter() - began)
 
 
-async def one_run(folder: Path, store: str, backlog: Backlog, seconds: float, *, forgets: bool) -> list[Look]:
+async def one_run(folder: Path, store: str, backlog: Backlog, seconds: float, *, forgets: bool) -> list[Sample]:
     folder.mkdir(parents=True)
     server = free_port()
-    looks: list[Look] = []
+    looks: list[Sample] = []
     async with running([sys.executable, "-m", "tests.benchmarks.mixed_server", str(server)], listening(server)):
         gateway = Gateway(folder, free_port(), launcher=("-m", "tests.benchmarks.gateway_forgetting_soon"))
         gateway.state.mkdir()
@@ -181,7 +181,7 @@ async def one_run(folder: Path, store: str, backlog: Backlog, seconds: float, *,
             spent = processor_seconds(gateway.pid)
             running_load = asyncio.create_task(callers.run(began + seconds))
             while not running_load.done():
-                await asyncio.wait({running_load}, timeout=LOOK_S)
+                await asyncio.wait({running_load}, timeout=SAMPLE_S)
                 took, callers.took = sorted(callers.took), []
                 looks.append(_look(callers, took, await asyncio.to_thread(backlog), time.perf_counter() - began))
                 _show(looks)
@@ -199,14 +199,14 @@ async def one_run(folder: Path, store: str, backlog: Backlog, seconds: float, *,
     return looks
 
 
-def _look(callers: Load, took: list[float], found: dict[str, int], at_s: float) -> Look:
+def _look(callers: Load, took: list[float], found: dict[str, int], at_s: float) -> Sample:
     p50, p99 = (took[int(len(took) * part)] * 1000 if took else 0.0 for part in (0.5, 0.99))
-    return Look(at_s, callers.made, callers.refused, found, p50, p99)
+    return Sample(at_s, callers.made, callers.refused, found, p50, p99)
 
 
-def _show(looks: list[Look]) -> None:
+def _show(looks: list[Sample]) -> None:
     look = looks[-1]
-    before = looks[-2] if len(looks) > 1 else Look(0.0, 0, 0, {}, 0.0, 0.0)
+    before = looks[-2] if len(looks) > 1 else Sample(0.0, 0, 0, {}, 0.0, 0.0)
     rate = (look.made - before.made) / max(0.001, look.at_s - before.at_s)
     waiting = ", ".join(f"{count:,} {name}" for name, count in look.backlog.items())
     print(
@@ -215,7 +215,7 @@ def _show(looks: list[Look]) -> None:
     )
 
 
-def verdict(looks: list[Look]) -> bool:
+def verdict(looks: list[Sample]) -> bool:
     """The second quarter is the first in which everything has begun to expire, in a run that is long enough."""
     if looks[-1].at_s < SHORTEST_JUDGED_S:
         print(f"  no verdict: a run of less than {SHORTEST_JUDGED_S // 60} minutes ends before the backlog is steady")
@@ -224,7 +224,7 @@ def verdict(looks: list[Look]) -> bool:
     early, late = looks[quarter : 2 * quarter], looks[-quarter:]
     before, after = (statistics.median(look.total for look in part) for part in (early, late))
     rate = looks[-1].made / looks[-1].at_s
-    kept_up = after <= before + LOOK_S * rate
+    kept_up = after <= before + SAMPLE_S * rate
     print(
         f"  backlog: {before:,.0f} in the second quarter, {after:,.0f} in the last: {'kept up' if kept_up else 'FELL BEHIND'}"
     )

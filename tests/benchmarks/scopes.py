@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 from tests.harness.absent import HOME, reason_for  # noqa: E402
 from tests.harness.gateway import Gateway, running_gateway  # noqa: E402
 from tests.harness.programs import free_port  # noqa: E402
-from tests.scopes.talking import STATEFUL, STATELESS, Talker, opened, scope, server  # noqa: E402
+from tests.scopes.talking import STATEFUL, STATELESS, ScopeClient, opened, scope, server  # noqa: E402
 
 RECORDS = 1000
 LISTED, LISTS = 1000, 200
@@ -128,10 +128,10 @@ def write_records(folder: Path, count: int, tag: str) -> None:
         (folder / f"record{number}.yaml").write_text(text)
 
 
-async def keep_calling(talker: Talker, stop: asyncio.Event, took: list[float], failed: list[str]) -> None:
+async def keep_calling(client: ScopeClient, stop: asyncio.Event, took: list[float], failed: list[str]) -> None:
     while not stop.is_set():
         began = time.perf_counter()
-        reply = await talker.call("live__read")
+        reply = await client.call("live__read")
         took.append(time.perf_counter() - began)
         if reply.message.get("result", {}).get("isError", True):
             failed.append(json.dumps(reply.message)[:300])

@@ -115,12 +115,12 @@ class HostWatch:
     async def __aenter__(self) -> HostWatch:
         gc.collect()
         gc.disable()
-        self._looking = asyncio.create_task(self._look())
+        self._reading = asyncio.create_task(self._look())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         gc.enable()
-        self._looking.cancel()
+        self._reading.cancel()
 
     async def _look(self) -> None:
         taken = _taken_by_host_s()

@@ -29,15 +29,15 @@ class Client:
     """A client that started `taskgate stdio` and speaks to it line by line."""
 
     process: asyncio.subprocess.Process
-    heard: dict[Any, dict[str, Any]] = field(default_factory=dict)
-    told: list[dict[str, Any]] = field(default_factory=list)
+    received: dict[Any, dict[str, Any]] = field(default_factory=dict)
+    notifications: list[dict[str, Any]] = field(default_factory=list)
 
-    def say(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     def ask(self, request_id: Any, method: str, **params: Any) -> None:
-        self.say({"id": request_id, "method": method, "params": params})
+        self.send({"id": request_id, "method": method, "params": params})
 
     def call(self, request_id: Any, tool: str, **arguments: Any) -> None:
         self.ask(request_id, "tools/call", name=tool, arguments=arguments)
@@ -45,12 +45,16 @@ class Client:
     async def answer(self, request_id: Any) -> dict[str, Any]:
         assert self.process.stdout is not None
         async with asyncio.timeout(WAIT_S):
-            while request_id not in self.heard:
+            while request_id not in self.received:
                 line = await self.process.stdout.readline()
                 assert line, f"it ended without an answer to {request_id}"
                 message = json.loads(line)
-                (self.heard.__setitem__(message["id"], message) if "id" in message else self.told.append(message))
-        return self.heard.pop(request_id)
+                (
+                    self.received.__setitem__(message["id"], message)
+                    if "id" in message
+                    else self.notifications.append(message)
+                )
+        return self.received.pop(request_id)
 
     async def result(self, request_id: Any) -> dict[str, Any]:
         answer = await self.answer(request_id)
@@ -61,7 +65,7 @@ class Client:
     async def open(self) -> None:
         self.ask("open", "initialize", **HELLO)
         await self.result("open")
-        self.say({"method": "notifications/initialized"})
+        self.send({"method": "notifications/initialized"})
 
     async def hang_up(self) -> int:
         assert self.process.stdin is not None

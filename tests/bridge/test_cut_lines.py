@@ -74,7 +74,7 @@ class Gateway:
                         reply = encode({"jsonrpc": "2.0", "id": message["id"], "result": {"done": True}})
                         self.far.send(reply + b"\n")
 
-    def die(self) -> None:
+    def crash(self) -> None:
         self.run()
         self.far.close()
 
@@ -89,7 +89,7 @@ class Stage:
             os.set_blocking(descriptor, False)
         self.gateways = gateways
         self.reached = 1
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self._rest = b""
         self.relay = Relay(gateways[0].line, reach or self._reach, "the.log", self.source, self.sink)
 
@@ -112,14 +112,14 @@ class Stage:
             if not chunk:
                 return
             *whole, self._rest = (self._rest + chunk).split(b"\n")
-            self.heard += map(json.loads, whole)
+            self.received += map(json.loads, whole)
 
     def until_answered(self, count: int) -> None:
         for _ in range(2000):
-            if len(self.heard) >= count:
+            if len(self.received) >= count:
                 return
             self.turn()
-        raise AssertionError(f"only {[message['id'] for message in self.heard]} were answered")
+        raise AssertionError(f"only {[message['id'] for message in self.received]} were answered")
 
     def close(self) -> None:
         for descriptor in (self.source, self.types, self.reads, self.sink):
@@ -140,16 +140,16 @@ def stages() -> Iterator[list[Stage]]:
 class CutAfter:
     """`os.write` that lets so many bytes pass to one descriptor; then the other end dies, and the kernel refuses the rest."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, descriptor: int, count: int, die: Callable[[], None]) -> None:
-        self._descriptor, self._left, self._die = descriptor, count, die
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, descriptor: int, count: int, crash: Callable[[], None]) -> None:
+        self._descriptor, self._left, self._crash = descriptor, count, crash
         self._write = os.write
         monkeypatch.setattr(os, "write", self)
 
     def __call__(self, descriptor: int, data: bytes | memoryview) -> int:
-        if descriptor != self._descriptor or self._die is None:
+        if descriptor != self._descriptor or self._crash is None:
             return self._write(descriptor, data)
         if self._left == 0:
-            self._die()
+            self._crash()
             self._descriptor = -1
             return self._write(descriptor, data)
         count = self._write(descriptor, data[: self._left])
@@ -177,12 +177,12 @@ def test_crash_at_every_byte_loses_and_repeats_nothing(
             first, second = Gateway(answers=answers), Gateway(answers=True)
             stage = Stage([first, second])
             stages.append(stage)
-            CutAfter(patch, first.line.socket.fileno(), count, first.die)
+            CutAfter(patch, first.line.socket.fileno(), count, first.crash)
             os.write(stage.types, b"".join(BURST))
             stage.until_answered(len(REQUESTS))
             stage.turn()
-            received = {message["id"]: message for message in stage.heard}
-            assert Counter(message["id"] for message in stage.heard) == Counter(REQUESTS), count
+            received = {message["id"]: message for message in stage.received}
+            assert Counter(message["id"] for message in stage.received) == Counter(REQUESTS), count
             complete = complete_within(count)
             assert first.executed == complete, count
             lost = [] if answers else complete
@@ -211,16 +211,16 @@ def test_crash_at_every_byte_of_replay_loses_nothing(stages: list[Stage], monkey
             stage.until_answered(1)
             while stage.relay._to_gateway.lines or first.rest:
                 stage.turn()
-            CutAfter(patch, second.line.socket.fileno(), count, second.die)
-            first.die()
+            CutAfter(patch, second.line.socket.fileno(), count, second.crash)
+            first.crash()
             os.write(stage.types, request(1, REPEATABLE) + request(2, name="charge"))
             while stage.reached < 3 and 2 not in second.executed:
                 stage.turn()
             if second.far.fileno() != -1:
-                second.die()
+                second.crash()
             stage.until_answered(3)
             stage.turn()
-            assert Counter(message["id"] for message in stage.heard) == Counter([0, 1, 2]), count
+            assert Counter(message["id"] for message in stage.received) == Counter([0, 1, 2]), count
             own = [each for each in third.executed if str(each).startswith("taskgate-bridge")]
             assert own == ["taskgate-bridge-3-0"], count
             assert (second.executed + third.executed).count(2) == 1, count
@@ -233,7 +233,7 @@ def test_lost_call_is_answered_before_reconnecting(stages: list[Stage]) -> None:
 
     def reach(_wait: Wait) -> Line:
         stage.read()
-        seen.extend(message["id"] for message in stage.heard)
+        seen.extend(message["id"] for message in stage.received)
         raise NoGateway("There is no gateway.")
 
     stage = Stage([first], reach)
@@ -241,10 +241,10 @@ def test_lost_call_is_answered_before_reconnecting(stages: list[Stage]) -> None:
     os.write(stage.types, request(1, name="charge"))
     while not first.executed:
         stage.turn()
-    first.die()
+    first.crash()
     stage.until_answered(1)
     assert seen == [1]
-    assert stage.heard[0]["error"]["data"]["executed"] == "maybe"
+    assert stage.received[0]["error"]["data"]["executed"] == "maybe"
 
 
 def test_lost_calls_reach_slow_client_while_new_gateway_starts(stages: list[Stage]) -> None:
@@ -259,9 +259,9 @@ def test_lost_calls_reach_slow_client_while_new_gateway_starts(stages: list[Stag
         for _ in range(10_000):
             wait(None, 0.0005)
             stage.read()
-            if len(stage.heard) == calls:
+            if len(stage.received) == calls:
                 break
-        answered_meanwhile = len(stage.heard)
+        answered_meanwhile = len(stage.received)
         os.write(ready, b"x")
         assert wait(begins, WAIT_S)
         os.close(begins)
@@ -278,10 +278,10 @@ def test_lost_calls_reach_slow_client_while_new_gateway_starts(stages: list[Stag
             stage.turn()
     while len(first.executed) < calls:
         stage.turn()
-    first.die()
+    first.crash()
     stage.relay._turn(0.0)
     assert answered_meanwhile == calls
-    assert {message["error"]["data"]["executed"] for message in stage.heard} == {"maybe"}
+    assert {message["error"]["data"]["executed"] for message in stage.received} == {"maybe"}
 
 
 def test_unreachable_gateway_leaves_no_claim_about_earlier_calls(stages: list[Stage]) -> None:
@@ -298,7 +298,7 @@ def test_unreachable_gateway_leaves_no_claim_about_earlier_calls(stages: list[St
     os.write(stage.types, b"".join(sent.values()))
     while len(first.executed) < len(sent):
         stage.turn()
-    first.die()
+    first.crash()
     stage.until_answered(len(sent))
     later = {
         6: request(6, "tasks/get", taskId="tg_1"),
@@ -309,7 +309,7 @@ def test_unreachable_gateway_leaves_no_claim_about_earlier_calls(stages: list[St
     }
     os.write(stage.types, b"".join(later.values()))
     stage.until_answered(len(sent) + len(later))
-    executed = {message["id"]: message["error"]["data"].get("executed") for message in stage.heard}
+    executed = {message["id"]: message["error"]["data"].get("executed") for message in stage.received}
     assert executed == {**dict.fromkeys([*sent, 6, 7]), 8: "maybe", 9: "no", 10: "no"}
 
 
@@ -324,14 +324,14 @@ def test_requests_beyond_limit_are_rejected_and_none_is_lost(
         os.write(stage.types, request(number, name="charge"))
         while select.select([stage.source], [], [], 0)[0] or stage.relay._to_gateway.lines:
             stage.turn()
-    refused = {message["id"]: message["error"]["data"] for message in stage.heard}
+    refused = {message["id"]: message["error"]["data"] for message in stage.received}
     assert {key: (data["error_type"], data["executed"]) for key, data in refused.items()} == {
         3: ("overloaded", "no"),
         4: ("overloaded", "no"),
     }
-    first.die()
+    first.crash()
     stage.until_answered(5)
-    assert sorted(message["id"] for message in stage.heard) == [0, 1, 2, 3, 4]
+    assert sorted(message["id"] for message in stage.received) == [0, 1, 2, 3, 4]
 
 
 def test_crash_after_end_of_client_input_answers_every_request(stages: list[Stage]) -> None:
@@ -344,10 +344,10 @@ def test_crash_after_end_of_client_input_answers_every_request(stages: list[Stag
         stage.turn()
     os.close(stage.types)
     stage.types = os.open(os.devnull, os.O_RDONLY)
-    first.die()
+    first.crash()
     stage.relay.run()
     stage.read()
-    executed = {message["id"]: message["error"]["data"].get("executed") for message in stage.heard}
+    executed = {message["id"]: message["error"]["data"].get("executed") for message in stage.received}
     assert executed == {1: "maybe", 2: "no"}
 
 
@@ -360,7 +360,7 @@ def test_client_that_closed_its_output_ends_relay(stages: list[Stage]) -> None:
         stage.turn()
     os.close(stage.reads)
     stage.reads = os.open(os.devnull, os.O_RDONLY)
-    first.die()
+    first.crash()
     with pytest.raises(ClientGone):
         stage.relay.run()
 
@@ -376,7 +376,7 @@ def test_initialized_notification_outlives_unreachable_gateway(
     os.write(stage.types, request(0, "initialize"))
     stage.until_answered(1)
     stage.gateways = [first]
-    first.die()
+    first.crash()
     os.write(stage.types, encode({"jsonrpc": "2.0", "method": "notifications/initialized"}) + b"\n")
     os.write(stage.types, request(1, name="charge"))
     stage.until_answered(2)

@@ -271,10 +271,10 @@ async def test_port_of_local_gateway_requires_token(tmp_path: Path) -> None:
         url = f"{made.gateway()['url']}/mcp"
         async with httpx2.AsyncClient(timeout=WAIT_S, verify=NO_TLS) as http:
             ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-            stranger = await http.post(url, json=ping)
+            unauthorized = await http.post(url, json=ping)
             operator = {"authorization": f"Bearer {(made.state / 'operator-token').read_text().strip()}"}
             known = await http.post(url, json=ping, headers=operator)
-        assert stranger.status_code == 401
+        assert unauthorized.status_code == 401
         assert known.status_code != 401
 
 

@@ -41,28 +41,28 @@ async def test_clients_in_equivalent_places_share_a_process(tmp_path: Path) -> N
     async with stage(tmp_path, configuration(servers=servers)) as made:
         here, also_here = await made.client(), await made.client()
         elsewhere = await made.client(cwd=other)
-        somebody = await made.client(env={"WHO": "ann", "IRRELEVANT": "1"})
+        person = await made.client(env={"WHO": "ann", "IRRELEVANT": "1"})
         first = await where(here)
         assert (first["folder"], first["who"]) == (str(tmp_path), "nobody")
         assert await where(also_here) == first
         there = await where(elsewhere)
         assert (there["folder"], there["who"]) == (str(other), "nobody")
         assert there["pid"] != first["pid"]
-        hers = await where(somebody)
+        hers = await where(person)
         assert (hers["folder"], hers["who"]) == (str(tmp_path), "ann")
-        fixed = [(await where(client, "fixed"))["pid"] for client in (here, elsewhere, somebody)]
+        fixed = [(await where(client, "fixed"))["pid"] for client in (here, elsewhere, person)]
         assert len(set(fixed)) == 1, "what does not depend on the client is shared by all"
         pid = made.gateway()["pid"]
         assert len(children(pid, "where_server.py")) == 4, "three places of one server, and one process of the other"
         # After a crash each client is brought back to where it stood.
         end(pid, signal.SIGKILL)
         await gone(pid)
-        for client in (elsewhere, somebody, here):
+        for client in (elsewhere, person, here):
             # A ping may be asked twice; a call that reaches the dying gateway's socket may not.
             client.ask("ping", "ping")
             await client.result("ping")
         assert (await where(elsewhere))["folder"] == str(other)
-        assert (await where(somebody))["who"] == "ann"
+        assert (await where(person))["who"] == "ann"
         assert (await where(here))["folder"] == str(tmp_path)
 
 

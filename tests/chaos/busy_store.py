@@ -29,7 +29,7 @@ SPILL_OVER = 20_000
 WITHOUT_CHECKPOINT = 100_000
 
 
-def say(word: str, task_id: str, rest: str = "") -> None:
+def write_line(word: str, task_id: str, rest: str = "") -> None:
     os.write(1, f"{word} {task_id} {rest}\n".encode())
 
 
@@ -53,15 +53,15 @@ def a_call() -> Task:
 async def live(store: SqliteStore, number: int) -> None:
     call = a_call()
     assert isinstance(await store.accept(call), Change)
-    say("accepted", call.id)
+    write_line("accepted", call.id)
     assert isinstance(await store.intend(call.id, byte_hash="b", upstream="u", recheck=lambda *_: None), Intended)
-    say("intended", call.id)
+    write_line("intended", call.id)
     body = b'"' + secrets.token_hex(15_000 if number % 5 == 0 else 50).encode() + b'"'
     assert isinstance(await store.advance(call.id, ResultReceived(body)), Change)
-    say("finished", call.id, hashlib.sha256(body).hexdigest())
+    write_line("finished", call.id, hashlib.sha256(body).hexdigest())
 
 
-async def main(path: Path, lives: int, broken: str) -> None:
+async def main(path: Path, runs: int, broken: str) -> None:
     # Small figures, so that a short run spills and checkpoints often.
     task_view.LARGE_RESULT = SPILL_OVER  # type: ignore[misc]
     checkpointer.COMMITS_BETWEEN = 6  # type: ignore[misc]
@@ -69,7 +69,7 @@ async def main(path: Path, lives: int, broken: str) -> None:
     if broken == "no-file-sync":
         result_files.os.fsync = lambda fd: None  # type: ignore[attr-defined]
     store = open_store(path, synchronous="NORMAL" if broken == "normal-sync" else "FULL")
-    numbers = iter(range(lives))
+    numbers = iter(range(runs))
 
     async def worker() -> None:
         for number in numbers:

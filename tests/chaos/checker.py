@@ -18,7 +18,7 @@ ANSWER_TRAVELS_S = 2.0
 
 
 @dataclass(slots=True)
-class Promise:
+class CallReport:
     """One call, and everything its caller was told about it."""
 
     call: str
@@ -26,7 +26,7 @@ class Promise:
     kind: str
     made: float
     task_id: str | None = None
-    """Set once a task id was acknowledged: from then on the gateway owes an ending."""
+    """Set once a task id was report: from then on the gateway owes an ending."""
     status: str | None = None
     answers: list[str] = field(default_factory=list)
     """The bytes of the ending, one for each time it was read."""
@@ -43,52 +43,52 @@ class Promise:
 
 
 def complaints(
-    promises: Sequence[Promise], ledger: Mapping[str, Sequence[Execution]], kills: Sequence[float]
+    reports: Sequence[CallReport], ledger: Mapping[str, Sequence[Execution]], kills: Sequence[float]
 ) -> list[str]:
     found: list[str] = []
-    for promise in promises:
-        runs = ledger.get(promise.call, ())
-        found += [f"{promise.kind} {promise.tool} {promise.call}: {text}" for text in _about(promise, runs, kills)]
+    for report in reports:
+        runs = ledger.get(report.call, ())
+        found += [f"{report.kind} {report.tool} {report.call}: {text}" for text in _about(report, runs, kills)]
     return found
 
 
-def _about(promise: Promise, runs: Sequence[Execution], kills: Sequence[float]) -> list[str]:
+def _about(report: CallReport, runs: Sequence[Execution], kills: Sequence[float]) -> list[str]:
     found = []
-    if promise.once and len(runs) > 1:
+    if report.once and len(runs) > 1:
         found.append(f"ran {len(runs)} times {TWICE}")
     if len(runs) > MAX_ATTEMPTS:
         found.append(f"ran {len(runs)} times, more than {MAX_ATTEMPTS} attempts")
-    if promise.task_id is not None:
-        found += _ending(promise, runs, kills)
+    if report.task_id is not None:
+        found += _ending(report, runs, kills)
     return found
 
 
-def _ending(promise: Promise, runs: Sequence[Execution], kills: Sequence[float]) -> list[str]:
-    if promise.lost is not None:
-        return [f"acknowledged as {promise.task_id} and lost: {promise.lost}"]
-    if not promise.answers:
-        return [f"acknowledged as {promise.task_id} and never ended (last seen {promise.status})"]
+def _ending(report: CallReport, runs: Sequence[Execution], kills: Sequence[float]) -> list[str]:
+    if report.lost is not None:
+        return [f"acknowledged as {report.task_id} and lost: {report.lost}"]
+    if not report.answers:
+        return [f"acknowledged as {report.task_id} and never ended (last seen {report.status})"]
     found = []
-    if len(set(promise.answers)) > 1:
-        found.append(f"its ending changed: {promise.answers}")
-    if promise.unknown:
-        found += _unknown(promise, runs, kills)
-    elif promise.status == "completed":
+    if len(set(report.answers)) > 1:
+        found.append(f"its ending changed: {report.answers}")
+    if report.unknown:
+        found += _unknown(report, runs, kills)
+    elif report.status == "completed":
         if not runs:
             found.append("reported as completed but never ran")
-    elif sum(1 for at in kills if at >= promise.made) < MAX_ATTEMPTS:
-        found.append(f"failed without need: {promise.answers[0][:300]}")
+    elif sum(1 for at in kills if at >= report.made) < MAX_ATTEMPTS:
+        found.append(f"failed without need: {report.answers[0][:300]}")
     return found
 
 
-def _unknown(promise: Promise, runs: Sequence[Execution], kills: Sequence[float]) -> list[str]:
+def _unknown(report: CallReport, runs: Sequence[Execution], kills: Sequence[float]) -> list[str]:
     """Unknown is honest only for a call that may not be repeated and was out when the gateway died."""
-    if not promise.once:
+    if not report.once:
         return ["reported as unknown though it may be repeated"]
-    died = [at for at in kills if at >= promise.made]
-    if not died:
+    crashed = [at for at in kills if at >= report.made]
+    if not crashed:
         return ["reported as unknown though nothing was killed"]
     for run in runs:
-        if run.ended is not None and not any(at < run.ended + ANSWER_TRAVELS_S for at in died):
+        if run.ended is not None and not any(at < run.ended + ANSWER_TRAVELS_S for at in crashed):
             return ["reported as unknown though its answer had arrived"]
     return []

@@ -1,7 +1,7 @@
 """Starts the gateway so that it dies, stops or misbehaves at exact writes of a task's life. The product knows nothing of this.
 
 doomed_gateway.py HOW ARGUMENTS... runs `taskgate ARGUMENTS...`. A call says itself at which moment: its argument `call` begins with
-`before-accept`, `after-intend` and so on. With `die` the process ends by SIGKILL right there, before the write began or after it
+`before-accept`, `after-intend` and so on. With `crash` the process ends by SIGKILL right there, before the write began or after it
 was synced; with `stop` that one task goes no further and says so on standard error, so that one kill ends many lives, each at its
 own moment. Tasks that were accepted by an earlier process go on undisturbed.
 
@@ -42,7 +42,7 @@ STOPPED = "stopped at"
 SMALL_BYTES = 1 << 20
 
 
-async def die(_moment: str) -> None:
+async def crash(_moment: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -103,7 +103,7 @@ async def accept_before_writing(self: Any, draft: Any, **options: Any) -> Any:
     return Change(create(draft, None, now_ms=self.now_ms(), owner=owner.owner, fence=owner.fence))
 
 
-def die_at_write(number: int, *, after: bool) -> None:
+def crash_at_write(number: int, *, after: bool) -> None:
     """End the process by SIGKILL before or after this write of a script and its calls, counted from the start."""
     seen = itertools.count(1)
 
@@ -144,10 +144,10 @@ if __name__ == "__main__":
     elif wanted == "disk-full":
         resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL_BYTES, resource.RLIM_INFINITY))
     elif wanted.startswith(("before-write+", "after-write+")):
-        die_at_write(int(wanted.partition("+")[2]), after=wanted.startswith("after"))
+        crash_at_write(int(wanted.partition("+")[2]), after=wanted.startswith("after"))
     elif wanted.startswith("clock+"):
         travel(int(wanted.removeprefix("clock+")))
     else:
-        prepare({"die": die, "stop": stop}[wanted])
+        prepare({"die": crash, "stop": stop}[wanted])
     sys.argv = ["taskgate", *sys.argv[2:]]
     main()

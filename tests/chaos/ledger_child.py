@@ -23,7 +23,7 @@ INFO = {
 LISTED = {"tools": [{"name": tool, "inputSchema": {"type": "object"}} for tool in TOOLS]}
 
 
-def say(message_id: Any, result: dict[str, Any]) -> None:
+def write_line(message_id: Any, result: dict[str, Any]) -> None:
     print(json.dumps({"jsonrpc": "2.0", "id": message_id, "result": result}), flush=True)
 
 
@@ -32,7 +32,7 @@ async def call(ledger: Ledger, message: dict[str, Any]) -> None:
     number = ledger.begin(tool, arguments["call"])
     await asyncio.sleep(arguments["seconds"])
     ledger.end(number)
-    say(message["id"], {"content": [{"type": "text", "text": f"{tool} {arguments['call']}"}]})
+    write_line(message["id"], {"content": [{"type": "text", "text": f"{tool} {arguments['call']}"}]})
 
 
 async def main(ledger: Ledger) -> None:
@@ -44,11 +44,11 @@ async def main(ledger: Ledger) -> None:
             case "tools/call":
                 calls.add(asyncio.create_task(call(ledger, message)))
             case "initialize":
-                say(message["id"], INFO)
+                write_line(message["id"], INFO)
             case "tools/list":
-                say(message["id"], LISTED)
+                write_line(message["id"], LISTED)
             case _ if "id" in message:
-                say(message["id"], {})
+                write_line(message["id"], {})
 
 
 if __name__ == "__main__":

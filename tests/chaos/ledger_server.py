@@ -82,10 +82,10 @@ class Books:
     def begin_asking(self, tool: str, arguments: dict[str, Any]) -> str:
         task_id = f"book--{secrets.token_hex(8)}"
         self._asking[task_id], self._news[task_id] = dict(QUESTIONS), asyncio.Event()
-        self._runs[task_id] = asyncio.create_task(self._run_when_told(task_id, tool, arguments))
+        self._runs[task_id] = asyncio.create_task(self._run_when_released(task_id, tool, arguments))
         return task_id
 
-    async def _run_when_told(self, task_id: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def _run_when_released(self, task_id: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         await self._news[task_id].wait()
         return await self.run(tool, arguments)
 

@@ -1,4 +1,4 @@
-"""Callers of four kinds that keep a gateway busy while it is being killed, and write down every promise it makes them.
+"""Callers of four kinds that keep a gateway busy while it is being killed, and record what is reported to them.
 
 Each call is made once and never repeated by its caller (but for the one kind that has a key for that). Whatever breaks because
 the gateway died is not a failure here; what counts is settled afterwards by the checker.
@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx2
 from tests.activity.callers import Failed, HttpSession, HttpStateless
-from tests.chaos.checker import Promise
+from tests.chaos.checker import CallReport
 from tests.chaos.ledger_server import TOOLS
 from tests.chaos.stage import DoomedGateway
 from tests.harness.plain_http import NO_TLS
@@ -25,13 +25,13 @@ from tests.harness.plain_http import NO_TLS
 EXTENSION: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 TASK_ID = re.compile(r"tg_[0-9A-HJKMNP-TV-Z]{26}")
 TERMINAL = ("completed", "failed", "cancelled")
-READ_PATIENCE_S = 40.0
+READ_TIMEOUT_S = 40.0
 ASIDE_S = 2.0
 
 
 class Load:
     def __init__(self, gateway: DoomedGateway, seed: int) -> None:
-        self.promises: list[Promise] = []
+        self.reports: list[CallReport] = []
         self._gateway = gateway
         self._random = random.Random(seed)
         self._numbers = itertools.count(1)
@@ -39,10 +39,10 @@ class Load:
 
     async def run(self, callers: int) -> None:
         """Keep calling until `stop`."""
-        kinds: tuple[tuple[str, Callable[[Promise, dict[str, Any]], Awaitable[None]]], ...] = (
+        kinds: tuple[tuple[str, Callable[[CallReport, dict[str, Any]], Awaitable[None]]], ...] = (
             ("2025 task", self._as_task),
             ("2026 handle", self._stateless),
-            ("plain", self._plainly),
+            ("plain", self._plain_call),
             ("with key", self._with_key),
         )
         chosen = itertools.islice(itertools.cycle(kinds), callers)
@@ -51,90 +51,90 @@ class Load:
     def stop(self) -> None:
         self._stopping = True
 
-    async def _keep_calling(self, kind: str, make: Callable[[Promise, dict[str, Any]], Awaitable[None]]) -> None:
+    async def _keep_calling(self, kind: str, make: Callable[[CallReport, dict[str, Any]], Awaitable[None]]) -> None:
         while not self._stopping:
             tool = self._random.choice(TOOLS)
-            promise = Promise(f"c{next(self._numbers)}", tool, kind, time.time())
-            self.promises.append(promise)
+            report = CallReport(f"c{next(self._numbers)}", tool, kind, time.time())
+            self.reports.append(report)
             seconds = self._random.choice((0, 0, 0.05, 0.3, 0.8))
-            params = {"name": f"books__{tool}", "arguments": {"call": promise.call, "seconds": seconds}}
+            params = {"name": f"books__{tool}", "arguments": {"call": report.call, "seconds": seconds}}
             try:
-                await make(promise, params)
+                await make(report, params)
             except (httpx2.HTTPError, AssertionError, Failed, KeyError):
                 # The gateway is dead or being born; a caller would try again later.
                 await asyncio.sleep(0.05)
 
-    async def _as_task(self, promise: Promise, params: dict[str, Any]) -> None:
+    async def _as_task(self, report: CallReport, params: dict[str, Any]) -> None:
         async with self._http() as http:
             caller = await self._session(http)
             created = await caller.ask("tools/call", {**params, "task": {"ttl": 600_000}})
-            promise.task_id = created["taskId"]
+            report.task_id = created["taskId"]
             if self._random.random() < 0.5:
-                await self._read(promise, caller, ASIDE_S)
+                await self._read(report, caller, ASIDE_S)
 
-    async def _stateless(self, promise: Promise, params: dict[str, Any]) -> None:
+    async def _stateless(self, report: CallReport, params: dict[str, Any]) -> None:
         async with self._http() as http:
             caller = HttpStateless(http, self._gateway.url, EXTENSION, "chaos")
             answer = await caller.ask("tools/call", params)
             if answer.get("resultType") == "task":
-                promise.task_id = answer["taskId"]
+                report.task_id = answer["taskId"]
 
-    async def _plainly(self, promise: Promise, params: dict[str, Any]) -> None:
+    async def _plain_call(self, report: CallReport, params: dict[str, Any]) -> None:
         async with self._http() as http:
             answer = await (await self._session(http)).ask("tools/call", params)
             named = TASK_ID.search(answer["content"][0]["text"])
             if named is not None and "get_task_result" in answer["content"][0]["text"]:
-                promise.task_id = named.group()
+                report.task_id = named.group()
 
-    async def _with_key(self, promise: Promise, params: dict[str, Any]) -> None:
+    async def _with_key(self, report: CallReport, params: dict[str, Any]) -> None:
         """The one kind that may try again by itself: its key makes that safe."""
-        deadline = time.time() + READ_PATIENCE_S
+        deadline = time.time() + READ_TIMEOUT_S
         while time.time() < deadline:
             try:
                 async with self._http() as http:
                     caller = await self._session(http)
-                    meta = {"taskgate/idempotencyKey": promise.call}
+                    meta = {"taskgate/idempotencyKey": report.call}
                     created = await caller.ask("tools/call", {**params, "_meta": meta, "task": {"ttl": 600_000}})
-                    promise.task_id = created["taskId"]
+                    report.task_id = created["taskId"]
                     return
             except (httpx2.HTTPError, AssertionError, KeyError):
                 await asyncio.sleep(0.1)
 
     async def settle(self, max_wait_s: float) -> None:
-        """Read the ending of every task that was acknowledged, once more."""
+        """Read the ending of every acknowledged task once more."""
         async with self._http() as http:
             caller = await self._session(http)
             gate = asyncio.Semaphore(16)
 
-            async def one(promise: Promise) -> None:
+            async def one(report: CallReport) -> None:
                 async with gate:
-                    await self._read(promise, caller, max_wait_s)
+                    await self._read(report, caller, max_wait_s)
 
-            await asyncio.gather(*(one(promise) for promise in self.promises if promise.task_id is not None))
+            await asyncio.gather(*(one(report) for report in self.reports if report.task_id is not None))
 
-    async def _read(self, promise: Promise, caller: HttpSession, max_wait_s: float) -> None:
+    async def _read(self, report: CallReport, caller: HttpSession, max_wait_s: float) -> None:
         """The ending as bytes. Tasks without authentication go by their id, so any session may read them."""
         try:
             try:
                 async with asyncio.timeout(max_wait_s):
-                    ended = await caller.ask("tasks/result", {"taskId": promise.task_id})
+                    ended = await caller.ask("tasks/result", {"taskId": report.task_id})
             except TimeoutError:
                 return
             except Failed as failed:
                 if (failed.error.get("data") or {}).get("error_type") in ("unknown_task", "shutting_down"):
                     raise
                 ended = dict(failed.error)
-            task = await caller.ask("tasks/get", {"taskId": promise.task_id})
+            task = await caller.ask("tasks/get", {"taskId": report.task_id})
         except Failed as failed:
             # A gateway that is going down says so, and whoever asks the next one gets the ending there.
             if (failed.error.get("data") or {}).get("error_type") != "shutting_down":
-                promise.lost = str(failed)
+                report.lost = str(failed)
             return
-        promise.status = task["status"]
-        promise.answers.append(json.dumps(ended, sort_keys=True))
+        report.status = task["status"]
+        report.answers.append(json.dumps(ended, sort_keys=True))
 
     def _http(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(timeout=READ_PATIENCE_S, verify=NO_TLS)
+        return httpx2.AsyncClient(timeout=READ_TIMEOUT_S, verify=NO_TLS)
 
     async def _session(self, http: httpx2.AsyncClient) -> HttpSession:
         caller = HttpSession(http, self._gateway.url)

@@ -85,7 +85,7 @@ class DoomedGateway(Gateway):
         self.program = await start(command, env, self.folder / "gateway.log")
         await until_ready(self.program, self.is_ready)
 
-    async def died(self) -> None:
+    async def crashed(self) -> None:
         """Wait until it has ended itself."""
         assert self.program is not None
         await self.program.process.wait()

@@ -79,11 +79,11 @@ async def tormented(folder: Path, what: Happening, *, times: int, callers: int, 
         load.stop()
         await asyncio.wait_for(busy, 120)
         await load.settle(120)
-        settled = [promise for promise in load.promises if promise.task_id is not None]
-        reported = sum(1 for promise in settled if promise.unknown)
+        settled = [call for call in load.reports if call.task_id is not None]
+        reported = sum(1 for call in settled if call.unknown)
         print(f"{what.__name__} {times} times, {len(settled)} acknowledged tasks, {reported} unknown")
         assert len(settled) > times
-        found = complaints(load.promises, stage.ledger.executions(), [] if what is reloaded else at)
+        found = complaints(load.reports, stage.ledger.executions(), [] if what is reloaded else at)
         # Who restores a backup loses what it does not hold; nothing that may run once may run twice for it.
         return [each for each in found if TWICE in each] if what is backup_restored else found
 

@@ -23,7 +23,7 @@ from taskgate.core.audit.chain import ChainIntact, verify
 from taskgate.core.tasks.state import TaskState
 from taskgate.store.sqlite.store import open_store
 
-LIVES = 30
+RUNS = 30
 PROGRAM = Path(__file__).parent / "busy_store.py"
 
 
@@ -36,7 +36,7 @@ def traced(folder: Path, broken: str = "none") -> Path:
     disk.mkdir()
     trace = folder / "trace"
     command = ["strace", "-f", "-y", "-xx", "-s", "200000", "-o", str(trace), "-e", f"trace={TRACED}"]
-    program = [sys.executable, str(PROGRAM), str(disk / "store.db"), str(LIVES), broken]
+    program = [sys.executable, str(PROGRAM), str(disk / "store.db"), str(RUNS), broken]
     subprocess.run([*command, *program], check=True, timeout=90, stdout=subprocess.PIPE)
     return trace
 
@@ -92,14 +92,14 @@ def test_the_recorded_run_contains_result_files_and_a_checkpoint(tmp_path: Path)
     for moment in moments(traced(tmp_path), tmp_path / "disk"):
         sizes = {path.rpartition("/")[2]: len(content) for path, content in moment.files.items()}
     assert sizes["store.db"] > WITHOUT_CHECKPOINT, "nothing was ever moved from the log to the database"
-    assert sum(name.startswith("tg_") for name in sizes) == LIVES // 5
+    assert sum(name.startswith("tg_") for name in sizes) == RUNS // 5
 
 
 @pytest.mark.timeout(120)
 def test_nothing_acknowledged_is_lost_in_a_power_cut(tmp_path: Path) -> None:
     trace = traced(tmp_path)
     count, missing = asyncio.run(check(trace, tmp_path))
-    assert count == 3 * LIVES
+    assert count == 3 * RUNS
     assert missing == []
     count, missing = asyncio.run(check(trace, tmp_path, torn=True))
     assert missing == [], "an unsynced write that reached the disk by chance did harm"

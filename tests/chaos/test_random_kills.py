@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.activity.callers import http_session
-from tests.chaos.checker import Promise, complaints
+from tests.chaos.checker import CallReport, complaints
 from tests.chaos.load import Load
 from tests.chaos.stage import Execution, set_stage
 
@@ -26,11 +26,11 @@ async def torment(
     """Kill so many times, let everything come to its end, kill once more, and read every ending again."""
     chance = random.Random(seed)
     async with set_stage(folder, fate, "2026" if seed % 2 else "2025") as stage:
-        load, died = Load(stage.gateway, seed), []
+        load, crashed = Load(stage.gateway, seed), []
         busy = asyncio.create_task(load.run(callers))
         for _ in range(kills):
             await asyncio.sleep(chance.uniform(0.05, 1.2))
-            died.append(time.time())
+            crashed.append(time.time())
             await stage.gateway.kill()
             await stage.gateway.reborn(fate)
         load.stop()
@@ -39,11 +39,11 @@ async def torment(
         await stage.gateway.kill()
         await stage.gateway.reborn(fate)
         await load.settle(max_wait_s)
-        settled = [promise for promise in load.promises if promise.task_id is not None]
-        reported = sum(1 for promise in settled if promise.unknown)
-        print(f"{kills} kills, {len(load.promises)} calls, {len(settled)} acknowledged tasks, {reported} unknown")
+        settled = [call for call in load.reports if call.task_id is not None]
+        reported = sum(1 for call in settled if call.unknown)
+        print(f"{kills} kills, {len(load.reports)} calls, {len(settled)} acknowledged tasks, {reported} unknown")
         assert len(settled) > kills
-        return complaints(load.promises, stage.ledger.executions(), died)
+        return complaints(load.reports, stage.ledger.executions(), crashed)
 
 
 @pytest.mark.slow
@@ -86,8 +86,8 @@ async def test_the_checker_detects_a_sabotaged_build_under_load(tmp_path: Path, 
 async def test_the_checker_detects_a_sabotaged_build(tmp_path: Path, fate: str, expected: str) -> None:
     """One call is enough when it is out, and its promise just made, at the moment of the kill."""
     async with set_stage(tmp_path, fate) as stage:
-        load, made = Load(stage.gateway, seed=7), Promise("c1", "once", "2025 task", time.time())
-        load.promises.append(made)
+        load, made = Load(stage.gateway, seed=7), CallReport("c1", "once", "2025 task", time.time())
+        load.reports.append(made)
         async with http_session(stage.gateway, capabilities={"tasks": {}}) as caller:
             params = {"name": "books__once", "arguments": {"call": "c1", "seconds": 0.3}, "task": {"ttl": 60_000}}
             made.task_id = (await caller.ask("tools/call", params))["taskId"]
@@ -99,7 +99,7 @@ async def test_the_checker_detects_a_sabotaged_build(tmp_path: Path, fate: str, 
         await stage.gateway.kill()
         await stage.gateway.reborn()
         await load.settle(max_wait_s=10)
-        found = complaints(load.promises, stage.ledger.executions(), [killed])
+        found = complaints(load.reports, stage.ledger.executions(), [killed])
     assert any(expected in complaint for complaint in found), found
 
 
@@ -107,29 +107,27 @@ def run(began: float, ended: float | None = None) -> Execution:
     return Execution("once", "c1", began, ended)
 
 
-def promise(tool: str = "once", status: str = "completed", *answers: str, task_id: str | None = "tg_1") -> Promise:
-    return Promise("c1", tool, "2025 task", 100.0, task_id, status, list(answers))
+def call(tool: str = "once", status: str = "completed", *answers: str, task_id: str | None = "tg_1") -> CallReport:
+    return CallReport("c1", tool, "2025 task", 100.0, task_id, status, list(answers))
 
 
 @pytest.mark.parametrize(
     ("given", "runs", "expected"),
     [
-        pytest.param(promise("once", "completed", "a", "a"), [run(101, 102)], None, id="all is well"),
-        pytest.param(promise("once", "completed", "a"), [run(101), run(103)], "may run once", id="ran twice"),
-        pytest.param(promise("once", "completed", "a", "b"), [run(101)], "changed", id="bytes changed"),
-        pytest.param(promise("once", "completed", "a"), [], "never ran", id="invented"),
-        pytest.param(promise("once", "working"), [], "never ended", id="forgotten"),
-        pytest.param(
-            promise("read", "failed", "Outcome unknown"), [run(101)], "may be repeated", id="needless unknown"
-        ),
-        pytest.param(promise("once", "failed", "Outcome unknown"), [run(101, 102)], "had arrived", id="late unknown"),
-        pytest.param(promise("once", "failed", "Outcome unknown"), [run(109)], None, id="honest unknown"),
-        pytest.param(promise("read", "failed", "no"), [run(101)], "without need", id="gave up early"),
-        pytest.param(promise("once", "failed", task_id=None), [run(101)], None, id="nothing was promised"),
+        pytest.param(call("once", "completed", "a", "a"), [run(101, 102)], None, id="all is well"),
+        pytest.param(call("once", "completed", "a"), [run(101), run(103)], "may run once", id="ran twice"),
+        pytest.param(call("once", "completed", "a", "b"), [run(101)], "changed", id="bytes changed"),
+        pytest.param(call("once", "completed", "a"), [], "never ran", id="invented"),
+        pytest.param(call("once", "working"), [], "never ended", id="forgotten"),
+        pytest.param(call("read", "failed", "Outcome unknown"), [run(101)], "may be repeated", id="needless unknown"),
+        pytest.param(call("once", "failed", "Outcome unknown"), [run(101, 102)], "had arrived", id="late unknown"),
+        pytest.param(call("once", "failed", "Outcome unknown"), [run(109)], None, id="honest unknown"),
+        pytest.param(call("read", "failed", "no"), [run(101)], "without need", id="gave up early"),
+        pytest.param(call("once", "failed", task_id=None), [run(101)], None, id="nothing was promised"),
     ],
 )
 def test_the_checker_distinguishes_correct_from_wrong_histories(
-    given: Promise, runs: list[Execution], expected: str | None
+    given: CallReport, runs: list[Execution], expected: str | None
 ) -> None:
     found = complaints([given], {"c1": runs}, kills=[110.0])
     assert [expected in text for text in found] == ([True] if expected else [])  # type: ignore[operator]

@@ -66,8 +66,8 @@ async def ending(gateway: Gateway, task: str) -> dict[str, Any]:
 
 async def killed(gateway: DoomedGateway, task: str | None) -> bool:
     """Wait until it is killed; False if the script ended first: outcomes that arrive together make fewer steps and writes."""
-    dying = asyncio.create_task(gateway.died())
-    done = asyncio.create_task(ending(gateway, task) if task is not None else gateway.died())
+    dying = asyncio.create_task(gateway.crashed())
+    done = asyncio.create_task(ending(gateway, task) if task is not None else gateway.crashed())
     await asyncio.wait({dying, done}, timeout=DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
     if done.done() and task is not None and done.exception() is None:
         await asyncio.wait({dying}, timeout=1)  # it may be killed at the write that ended the script

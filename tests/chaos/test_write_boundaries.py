@@ -1,7 +1,7 @@
 """A task's life, cut off right before and right after each of its writes. What the ledger says afterwards is the truth.
 
-The short version brings one life to each moment, where it goes no further, and kills the gateway once: many lives, one death. The
-long version dies at the exact write, one gateway after the other in front of the same upstream.
+The short version brings one life to each moment, where it goes no further, and kills the gateway once: many runs, one crash. The
+long version crashes at the exact write, one gateway after the other in front of the same upstream.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ MOMENTS = [
     Moment("after-handle", "once_task", True, DONE, 1),
     Moment("after-handle", "read_task", True, DONE, 1),
 ]
-TOLD_S = 20.0
+REPORTED_S = 20.0
 
 
 @dataclass(slots=True)
-class Lives:
+class InterruptedRuns:
     """What became of each call."""
 
     stage: Stage
@@ -133,7 +133,7 @@ async def ending(stage: Stage, task_id: str) -> dict[str, Any]:
 
 async def all_stopped(stage: Stage) -> None:
     """Wait until every life has come to its moment."""
-    async with asyncio.timeout(TOLD_S):
+    async with asyncio.timeout(REPORTED_S):
         while any(f"{STOPPED} {moment}." not in stage.gateway.log for moment in MOMENTS):
             await asyncio.sleep(0.02)
 
@@ -144,17 +144,17 @@ async def test_a_restart_after_a_crash_at_each_write_follows_the_recovery_table(
     tmp_path: Path, generation: str
 ) -> None:
     async with set_stage(tmp_path, "stop", generation) as stage:
-        lives = Lives(stage)
+        interrupted = InterruptedRuns(stage)
         calling = [asyncio.create_task(begin(stage, moment)) for moment in MOMENTS]
         await all_stopped(stage)
         await stage.gateway.kill()
         for moment, task_id in zip(MOMENTS, await asyncio.gather(*calling), strict=True):
-            lives.begun(moment, task_id)
+            interrupted.begun(moment, task_id)
         await stage.gateway.reborn()
         for moment in MOMENTS:
-            await lives.judge(moment)
-        await lives.read_again()
-        assert lives.wrong == []
+            await interrupted.judge(moment)
+        await interrupted.read_again()
+        assert interrupted.wrong == []
 
 
 @pytest.mark.long
@@ -164,12 +164,12 @@ async def test_a_takeover_after_a_crash_at_each_write_follows_the_recovery_table
     tmp_path: Path, generation: str
 ) -> None:
     async with set_stage(tmp_path, "die", generation) as stage:
-        lives = Lives(stage)
+        interrupted = InterruptedRuns(stage)
         for moment in MOMENTS:
             task_id = await begin(stage, moment)
-            await asyncio.wait_for(stage.gateway.died(), TOLD_S)
-            lives.begun(moment, task_id)
+            await asyncio.wait_for(stage.gateway.crashed(), REPORTED_S)
+            interrupted.begun(moment, task_id)
             await stage.gateway.reborn("die")
-            await lives.judge(moment)
-        await lives.read_again()
-        assert lives.wrong == []
+            await interrupted.judge(moment)
+        await interrupted.read_again()
+        assert interrupted.wrong == []

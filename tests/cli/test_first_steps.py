@@ -15,7 +15,7 @@ import pytest
 from taskgate.cli.exit_codes import ExitCode
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.fresh_interpreter]
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 COMMAND = (sys.executable, "-m", "taskgate")
 TASK = re.compile(r"tg_\w{26}")
 
@@ -35,7 +35,7 @@ class FirstSteps:
         )
 
     async def run(self, *words: str) -> str:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             process = await self.start(*words)
             output, noted = await process.communicate()
         assert process.returncode == ExitCode.OK, noted.decode()
@@ -45,7 +45,7 @@ class FirstSteps:
     async def gateway(self) -> AsyncIterator[str]:
         process = await self.start("serve", "--port", "0")
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 assert process.stdout is not None
                 expected_text = ""
                 while "taskgate approvals login" not in expected_text:

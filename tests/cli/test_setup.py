@@ -14,7 +14,7 @@ import pytest
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.config import load_text
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 CURSOR = {"mcpServers": {"notes": {"command": "echo", "args": ["x"]}}}
 
 
@@ -26,7 +26,7 @@ def variables(home: Path) -> dict[str, str]:
 def taskgate(home: Path, *words: str, code: int = 0) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "taskgate", *words],
-        cwd=home, env=variables(home), capture_output=True, text=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL,
+        cwd=home, env=variables(home), capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == code, done.stderr
     return done.stdout
@@ -41,7 +41,7 @@ def answered(home: Path, answers: str, *words: str) -> str:
     )  # fmt: skip
     os.close(theirs)
     os.write(ours, answers.encode())
-    output, _ = process.communicate(timeout=PATIENCE_S)
+    output, _ = process.communicate(timeout=TIMEOUT_S)
     os.close(ours)
     assert process.returncode == 0, output
     return output
@@ -108,7 +108,5 @@ def test_shell_completion_completes_commands_and_values(tmp_path: Path, shell: s
     program = tmp_path / "run.py"
     program.write_text("import sys; sys.argv = ['taskgate']; from taskgate.cli.main import main; main()")
     environment = {**variables(tmp_path), "_TASKGATE_COMPLETE": f"{shell}_complete", **asked}
-    done = subprocess.run(
-        [sys.executable, program], env=environment, capture_output=True, text=True, timeout=PATIENCE_S
-    )
+    done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert "serve" in done.stdout

@@ -200,11 +200,11 @@ def gateway(servers: Servers) -> str:
 
 
 @pytest.fixture
-def liar(servers: Servers) -> str:
+def faulty(servers: Servers) -> str:
     """A hand-written server that breaks the rules on purpose."""
     return servers.url((sys.executable, str(OWN / "lying_server.py")))
 
 
 @pytest.fixture
-def lying_command() -> list[str]:
+def faulty_command() -> list[str]:
     return [sys.executable, str(OWN / "lying_server.py"), "--stdio"]

@@ -10,7 +10,7 @@ import pytest
 
 from taskgate.client import Generation, Progress, Question, ServerError, TaskNotFound, TaskStatus, accept
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 async def answer_name(question: Question) -> dict[str, Any]:
@@ -107,11 +107,11 @@ async def test_updates_of_a_resource_and_of_a_list_are_delivered(behaviour_peer:
         await session.watch_lists()
         await session.subscribe("memo://watched")
         if session.generation is Generation.STATELESS:
-            await asyncio.wait_for(acknowledged.wait(), PATIENCE)
+            await asyncio.wait_for(acknowledged.wait(), TIMEOUT)
         await session.call_tool("update")
-        assert await asyncio.wait_for(received.get(), PATIENCE) == "memo://watched"
+        assert await asyncio.wait_for(received.get(), TIMEOUT) == "memo://watched"
         await session.call_tool("mutate")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while await received.get() != "tools":
                 pass
 
@@ -129,14 +129,14 @@ async def test_a_task_is_followed_to_its_result(task_peer: Any, opened: Any) -> 
         assert handle.task_id
         statuses = [update.status async for update in handle.updates()]
         assert statuses[-1] is TaskStatus.COMPLETED
-        assert (await handle.result(PATIENCE)).text == "worked"
+        assert (await handle.result(TIMEOUT)).text == "worked"
         assert session.active_tasks == {}
 
 
 async def test_a_question_of_a_task_is_answered_by_the_callback(task_peer: Any, opened: Any) -> None:
     async with opened(task_peer, elicitation=answer_name) as session:
         handle = await session.call_tool_as_task("work_asking")
-        assert (await handle.result(PATIENCE)).text == "accept:Ann"
+        assert (await handle.result(TIMEOUT)).text == "accept:Ann"
 
 
 async def test_a_task_that_waits_for_an_answer_is_not_finished(task_peer: Any, opened: Any) -> None:
@@ -163,7 +163,7 @@ async def test_a_question_of_a_task_can_be_answered_explicitly(task_peer: Any, o
                 question = next(iter(update.questions.values()))
                 assert question.message == "What is your name?"
                 await handle.answer(accept({"name": "Bob"}))
-        assert (await handle.result(PATIENCE)).text == "accept:Bob"
+        assert (await handle.result(TIMEOUT)).text == "accept:Bob"
 
 
 async def test_a_running_task_can_be_cancelled(task_peer: Any, opened: Any) -> None:
@@ -179,9 +179,9 @@ async def test_tasks_are_listed_and_can_be_resumed_by_id(task_peer: Any, opened:
         first = await session.call_tool_as_task("work", {"seconds": 0.3})
         listed = {task.task_id for task in await session.list_tasks()}
         assert first.task_id in listed
-        assert (await session.get_task_result(first.task_id, PATIENCE)).text == "worked"
+        assert (await session.get_task_result(first.task_id, TIMEOUT)).text == "worked"
         again = await session.resume_task(first.task_id)
-        assert (await again.result(PATIENCE)).text == "worked"
+        assert (await again.result(TIMEOUT)).text == "worked"
 
 
 @pytest.mark.peers("mcp130")
@@ -191,7 +191,7 @@ async def test_a_kept_session_is_continued_by_another_with_its_ticket(opened: An
         ticket = json.loads(json.dumps(first.ticket))
     async with opened(mcp130, ticket=ticket) as second:
         handle = await second.resume_task(task_id)
-        assert (await handle.result(PATIENCE)).text == "worked"
+        assert (await handle.result(TIMEOUT)).text == "worked"
     async with opened(mcp130) as third:
         with pytest.raises(TaskNotFound):  # this server ties a task to its session
             await third.get_task(task_id)

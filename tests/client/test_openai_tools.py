@@ -61,8 +61,8 @@ def call(name: str, arguments: Any, **extra: Any) -> dict[str, Any]:
     return {"id": "1", "type": "function", "function": {"name": name, "arguments": arguments}, **extra}
 
 
-async def test_every_tool_call_of_a_model_gets_an_answer(liar: str) -> None:
-    async with connect(liar, generation="stateful", default_poll_interval=0.25) as session:
+async def test_every_tool_call_of_a_model_gets_an_answer(faulty: str) -> None:
+    async with connect(faulty, generation="stateful", default_poll_interval=0.25) as session:
         answers = await dispatch(
             session,
             [

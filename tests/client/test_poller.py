@@ -12,7 +12,7 @@ from taskgate.client import TaskStatus
 from taskgate.client.poll_delays import GREATEST_INTERVAL, MIN_INTERVAL, back_off, next_delay
 from taskgate.client.poller import Poller
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 class Counter:
@@ -34,7 +34,7 @@ async def test_a_watched_key_is_polled_until_it_is_done() -> None:
     poller = Poller()
     thing = Counter(turns=3)
     poller.watch(thing, 0.0)
-    await asyncio.wait_for(thing.done.wait(), PATIENCE)
+    await asyncio.wait_for(thing.done.wait(), TIMEOUT)
     await asyncio.sleep(0)
     assert thing.taken == 3
     assert len(poller) == 0
@@ -47,7 +47,7 @@ async def test_an_unwatched_key_is_not_polled() -> None:
     poller.watch(forgotten, 0.01)
     poller.watch(kept, 0.02)
     poller.forget(forgotten)
-    await asyncio.wait_for(kept.done.wait(), PATIENCE)
+    await asyncio.wait_for(kept.done.wait(), TIMEOUT)
     assert forgotten.taken == 0
     await poller.close()
 
@@ -57,7 +57,7 @@ async def test_an_earlier_poll_time_replaces_a_later_one() -> None:
     thing = Counter()
     poller.watch(thing, 3600)
     poller.watch(thing, 0.0)
-    await asyncio.wait_for(thing.done.wait(), PATIENCE)
+    await asyncio.wait_for(thing.done.wait(), TIMEOUT)
     assert thing.taken == 1
     await poller.close()
 
@@ -71,7 +71,7 @@ async def test_a_failing_poll_does_not_stop_the_others(caplog: pytest.LogCapture
     thing = Counter()
     poller.watch(Broken(), 0.0)
     poller.watch(thing, 0.0)
-    await asyncio.wait_for(thing.done.wait(), PATIENCE)
+    await asyncio.wait_for(thing.done.wait(), TIMEOUT)
     await poller.close()
 
 
@@ -91,7 +91,7 @@ async def test_the_number_of_concurrent_polls_is_limited() -> None:
     things = [Slow() for _ in range(50)]
     for thing in things:
         poller.watch(thing, 0.0)
-    await asyncio.wait_for(asyncio.gather(*(thing.done.wait() for thing in things)), PATIENCE)
+    await asyncio.wait_for(asyncio.gather(*(thing.done.wait() for thing in things)), TIMEOUT)
     assert most <= 4
     await poller.close()
 

@@ -15,13 +15,15 @@ ASKER = [sys.executable, str(Path(__file__).parent / "servers" / "asking_server.
 RELATED = "io.modelcontextprotocol/related-task"
 
 
-async def saw(tool: str, **settings: Any) -> Any:
+async def seen_by_callback(tool: str, **settings: Any) -> Any:
     async with connect(ASKER, generation="stateful", call_timeout=15.0, **settings) as session:
         return (await session.call_tool(tool)).structured_content["saw"]
 
 
 async def test_an_elicitation_as_a_task_is_answered() -> None:
-    created, working, listed, result, ended = await saw("ask_as_task", elicitation=lambda q: accept({"name": "Ann"}))
+    created, working, listed, result, ended = await seen_by_callback(
+        "ask_as_task", elicitation=lambda q: accept({"name": "Ann"})
+    )
     assert created["task"]["status"] == "working"
     assert created["task"]["ttl"] == 5000
     assert working["taskId"] == created["task"]["taskId"]
@@ -36,21 +38,21 @@ async def test_a_task_of_the_client_can_be_cancelled_once() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    created, cancelled, again = await saw("sample_as_task_and_cancel", sampling=think)
+    created, cancelled, again = await seen_by_callback("sample_as_task_and_cancel", sampling=think)
     assert created["task"]["status"] == "working"
     assert cancelled["status"] == "cancelled"
     assert again["error"]["code"] == -32602
 
 
 async def test_the_answer_to_a_tasks_question_names_the_task() -> None:
-    answer = await saw("ask_related", elicitation=lambda q: decline())
+    answer = await seen_by_callback("ask_related", elicitation=lambda q: decline())
     assert answer == {"action": "decline", "_meta": {RELATED: {"taskId": "parent-1"}}}
 
 
 async def test_a_request_without_a_declared_capability_is_refused_with_the_right_code() -> None:
-    unknown, no_task, pong = await saw("ask_unknown")
+    unknown, no_task, pong = await seen_by_callback("ask_unknown")
     assert (unknown["error"]["code"], no_task["error"]["code"], pong) == (-32601, -32602, {})
-    assert (await saw("ask_related"))["error"]["code"] == -32602
+    assert (await seen_by_callback("ask_related"))["error"]["code"] == -32602
 
 
 async def test_a_callback_that_refuses_or_breaks_becomes_an_error_reply() -> None:
@@ -60,8 +62,8 @@ async def test_a_callback_that_refuses_or_breaks_becomes_an_error_reply() -> Non
     def broken(question: Question) -> dict[str, Any]:
         raise KeyError("oops")
 
-    assert (await saw("ask_related", elicitation=refuse))["error"] == {"code": -1, "message": "not today"}
-    assert (await saw("ask_related", elicitation=broken))["error"]["code"] == -32603
+    assert (await seen_by_callback("ask_related", elicitation=refuse))["error"] == {"code": -1, "message": "not today"}
+    assert (await seen_by_callback("ask_related", elicitation=broken))["error"]["code"] == -32603
 
 
 async def test_an_unanswered_question_is_cancelled_at_its_timeout() -> None:
@@ -69,7 +71,7 @@ async def test_an_unanswered_question_is_cancelled_at_its_timeout() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    assert (await saw("ask_related", elicitation=sleep, question_timeout=0.2))["action"] == "cancel"
+    assert (await seen_by_callback("ask_related", elicitation=sleep, question_timeout=0.2))["action"] == "cancel"
 
 
 async def test_a_withdrawn_question_stops_its_callback() -> None:
@@ -98,20 +100,22 @@ async def test_a_call_is_repeated_once_its_url_was_opened() -> None:
         opened.append(question.params["url"])
         return accept()
 
-    assert await saw("ask_url_first", elicitation=consent) == "signed in"
+    assert await seen_by_callback("ask_url_first", elicitation=consent) == "signed in"
     assert opened == ["https://example.test/in"]
 
 
 async def test_a_declined_url_leaves_the_servers_error() -> None:
     with pytest.raises(ServerError) as caught:
-        await saw("ask_url_first", elicitation=lambda q: decline())
+        await seen_by_callback("ask_url_first", elicitation=lambda q: decline())
     assert caught.value.code == -32042
 
 
 async def test_capabilities_are_declared_for_configured_callbacks_only() -> None:
     tools_only: dict[str, Any] = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
-    assert await saw("capabilities") == tools_only
-    everything = await saw("capabilities", elicitation=lambda q: decline(), sampling=lambda q: "x", roots=[])
+    assert await seen_by_callback("capabilities") == tools_only
+    everything = await seen_by_callback(
+        "capabilities", elicitation=lambda q: decline(), sampling=lambda q: "x", roots=[]
+    )
     assert everything == {
         "elicitation": {"form": {}, "url": {}},
         "sampling": {},
@@ -122,4 +126,4 @@ async def test_capabilities_are_declared_for_configured_callbacks_only() -> None
             "requests": {"tools": {"call": {}}, "sampling": {"createMessage": {}}, "elicitation": {"create": {}}},
         },
     }
-    assert await saw("capabilities", tasks=False) == {}
+    assert await seen_by_callback("capabilities", tasks=False) == {}

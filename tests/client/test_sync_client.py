@@ -19,8 +19,8 @@ from taskgate.client.sync import TaskHandle, connect, gather
 ASKER = [sys.executable, str(Path(__file__).parent / "servers" / "asking_server.py")]
 
 
-def test_a_script_calls_tools_and_follows_tasks(liar: str) -> None:
-    with connect(liar, generation="stateful", default_poll_interval=0.25) as session:
+def test_a_script_calls_tools_and_follows_tasks(faulty: str) -> None:
+    with connect(faulty, generation="stateful", default_poll_interval=0.25) as session:
         assert session.server_info["name"] == "liar"
         assert session.supports_tasks
         assert "honest" in {tool.name for tool in session.list_tools()}
@@ -43,16 +43,16 @@ def test_callbacks_may_block() -> None:
         assert session.call_tool("ask_related").structured_content["saw"]["content"]["name"] == "Ann"
 
 
-def test_errors_are_the_same_as_in_the_asynchronous_client(liar: str) -> None:
+def test_errors_are_the_same_as_in_the_asynchronous_client(faulty: str) -> None:
     with pytest.raises(CannotConnect), connect("http://127.0.0.1:1/mcp"):
         pass
-    with connect(liar, generation="stateful") as session, pytest.raises(DeadlineExceeded):
+    with connect(faulty, generation="stateful") as session, pytest.raises(DeadlineExceeded):
         session.call_tool("late", {"seconds": 2}, timeout=0.1)
 
 
-def test_gather_returns_results_in_order_and_starts_at_most_limit_tasks(liar: str) -> None:
+def test_gather_returns_results_in_order_and_starts_at_most_limit_tasks(faulty: str) -> None:
     open_now, most = 0, 0
-    with connect(liar, generation="stateful", default_poll_interval=0.25) as session:
+    with connect(faulty, generation="stateful", default_poll_interval=0.25) as session:
 
         def started() -> Iterator[TaskHandle]:
             nonlocal open_now, most
@@ -73,9 +73,9 @@ def test_gather_returns_results_in_order_and_starts_at_most_limit_tasks(liar: st
             gather(calls, limit=0)
 
 
-def test_gather_calls_functions_concurrently(liar: str) -> None:
+def test_gather_calls_functions_concurrently(faulty: str) -> None:
     together = threading.Barrier(3, timeout=60)
-    with connect(liar, generation="stateful", default_poll_interval=0.25) as session:
+    with connect(faulty, generation="stateful", default_poll_interval=0.25) as session:
 
         def meet() -> TaskHandle:
             together.wait()
@@ -84,8 +84,8 @@ def test_gather_calls_functions_concurrently(liar: str) -> None:
         assert len(gather([meet, meet, meet], limit=3)) == 3
 
 
-def test_gather_raises_the_first_error_or_returns_errors_in_their_place(liar: str) -> None:
-    with connect(liar, generation="stateful", default_poll_interval=0.25) as session:
+def test_gather_raises_the_first_error_or_returns_errors_in_their_place(faulty: str) -> None:
+    with connect(faulty, generation="stateful", default_poll_interval=0.25) as session:
         names = ("honest", "cancelled", "honest")
         calls = [partial(session.call_tool_as_task, name) for name in names]
         with pytest.raises(TaskCancelled):

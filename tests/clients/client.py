@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.harness.programs import die_with_parent
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """What any one reply may take; it only ends a hang."""
 
 
@@ -75,9 +75,9 @@ class RunningClient:
 
     async def reply_to(self, number: int) -> Reply:
         try:
-            return await asyncio.wait_for(self.awaited[number], PATIENCE)
+            return await asyncio.wait_for(self.awaited[number], TIMEOUT)
         except TimeoutError:
-            return Reply(error=f"no reply within {PATIENCE:g} s")
+            return Reply(error=f"no reply within {TIMEOUT:g} s")
 
     async def listen(self) -> None:
         assert self.process.stdout is not None
@@ -121,7 +121,7 @@ async def running_client(command: Sequence[str | Path]) -> AsyncIterator[Running
 
 async def wait_until_connected(client: RunningClient) -> None:
     assert client.process.stdout is not None
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while line := await client.process.stdout.readline():
             if line.startswith(b'{"ready"'):
                 return

@@ -25,7 +25,7 @@ class Client:
     in_tests: bool = False
     can_be_asked: bool = True
     """Whether the library has a handler for questions of servers."""
-    tells_when_it_gives_up: bool = True
+    sends_cancellation: bool = True
     """Whether the library tells the server when its caller gives a call up."""
     side_by_side: bool = True
     """Whether the library sends a second call while a first one is open."""
@@ -52,18 +52,18 @@ CLIENTS = (
     Client("TypeScript SDK 1.32", "ts1", "ts1.mjs", in_tests=True),
     Client("TypeScript SDK 2.4 as 2025", "ts2", "ts2.mjs", in_tests=True),
     Client("TypeScript SDK 2.4 as 2026", "ts2", "ts2.mjs", "2026", in_tests=True),
-    Client("mcp 1.30", "mcp130", "mcp130.py", in_tests=True, tells_when_it_gives_up=False),
+    Client("mcp 1.30", "mcp130", "mcp130.py", in_tests=True, sends_cancellation=False),
     Client("mcp 2.3 as 2025", "mcp23", "mcp23.py", in_tests=True),
     Client("mcp 2.3 as 2026", "mcp23", "mcp23.py", "2026", in_tests=True),
-    Client("FastMCP 2.14", "fastmcp214", "fastmcp_client.py", tells_when_it_gives_up=False),
+    Client("FastMCP 2.14", "fastmcp214", "fastmcp_client.py", sends_cancellation=False),
     Client("FastMCP 4.1 as 2025", "fastmcp", "fastmcp_client.py"),
     Client("FastMCP 4.1 as 2026", "fastmcp", "fastmcp_client.py", "2026"),
-    Client("Inspector CLI", "inspector", "inspector_cli.py", can_be_asked=False, tells_when_it_gives_up=False),
+    Client("Inspector CLI", "inspector", "inspector_cli.py", can_be_asked=False, sends_cancellation=False),
     Client("pydantic-ai", "pydantic-ai", "pydantic_ai_client.py"),
     Client("openai-agents", "openai-agents", "openai_agents_client.py", can_be_asked=False, side_by_side=False),
     Client("langchain", "langchain", "langchain_client.py"),
     Client("llama-index", "llama-index", "llama_index_client.py", can_be_asked=False),
-    Client("smolagents", "smolagents", "smolagents_client.py", can_be_asked=False, tells_when_it_gives_up=False),
+    Client("smolagents", "smolagents", "smolagents_client.py", can_be_asked=False, sends_cancellation=False),
     Client("AutoGen", "autogen", "autogen_client.py", can_be_asked=False, scenes=AS_TOOLS),
     Client("Google ADK", "google-adk", "google_adk_client.py", scenes=AS_TOOLS),
     Client(

@@ -134,7 +134,7 @@ async def cancelled(play: Play) -> str:
         await given_up(play, play.stage.direct, f"{play.key}-direct")
     await given_up(play, play.stage.patient.url, play.key)
     await cancelled_by_handle(play, f"{play.key}-handle")
-    if play.client.tells_when_it_gives_up:
+    if play.client.sends_cancellation:
         return "yes"
     return "yes, by the handle (the client tells nobody when it gives a call up, directly either)"
 
@@ -152,13 +152,13 @@ async def given_up(play: Play, url: str, key: str) -> None:
         client.cancel(first)
         reply = await client.reply_to(first)
         assert reply.cancelled or reply.error, f"the call was given up, and answered with {reply.text[:300]}"
-        if play.client.tells_when_it_gives_up:
+        if play.client.sends_cancellation:
             await play.stage.until(key, "cancelled")
         await client.call("release", key=f"{key}-other")
         other = await another.reply_to(second)
         assert "reported" in other.text, f"the other call was disturbed: {other.error or other.text[:300]}"
         received = "cancelled" in play.stage.happened(key)
-        assert received == play.client.tells_when_it_gives_up, f"the server noted {play.stage.happened(key)}"
+        assert received == play.client.sends_cancellation, f"the server noted {play.stage.happened(key)}"
     assert play.stage.happened(f"{key}-other") == ["began", "finished"]
 
 

@@ -41,7 +41,7 @@ class Arrangement:
     stdio: bool = False
     own_tasks: bool = False
 
-    def owes(self, check: str, *, replicas: bool = False) -> bool:
+    def must_pass(self, check: str, *, replicas: bool = False) -> bool:
         """Whether this arrangement must pass a check.
 
         A server of 2025-11-25 pushes its questions without keys, so no gateway can show the keys the suite wants. Of a server on
@@ -74,7 +74,7 @@ async def through_replicas(arrangement: Arrangement) -> AsyncIterator[str]:
     """The URL of a round-robin balancer, without stickiness, in front of three gateways on one PostgreSQL store."""
     more = OWN_TASKS if arrangement.own_tasks else {}
     with tempfile.TemporaryDirectory(prefix="conformance-replicas-") as folder:
-        async with arrangement.server() as entry, replicas_of(plainly(entry, more), Path(folder)) as found:
+        async with arrangement.server() as entry, replicas_of(plain_configuration(entry, more), Path(folder)) as found:
             gateways, balancer, _ = found
             if arrangement.stdio:
                 await asyncio.gather(*(programs_started(gateway) for gateway in gateways))
@@ -133,12 +133,12 @@ class Official:
 @asynccontextmanager
 async def before(server: dict[str, Any], more: dict[str, Any]) -> AsyncIterator[str]:
     """The URL of a gateway in front of a server."""
-    async with running_gateway(plainly(server, more)) as gateway:
+    async with running_gateway(plain_configuration(server, more)) as gateway:
         await gateway.until_listed()
         yield gateway.url
 
 
-def plainly(server: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+def plain_configuration(server: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     """A configuration that shows the server's tools under their own names."""
     scope = {"default_servers": ["*"], "names": "plain", "helper_tools": "never"}
     return {"schema": 1, "servers": {"everything": server}, "scopes": {"default": scope}, **more}

@@ -41,7 +41,7 @@ async def main() -> int:
             through = await run_both(url, revisions)
         for revision, verdicts in through.items():
             lost = losses(direct[revision], verdicts)
-            owed = {name: why for name, why in lost.items() if arrangement.owes(name, replicas=chosen.replicas)}
+            owed = {name: why for name, why in lost.items() if arrangement.must_pass(name, replicas=chosen.replicas)}
             lost_any = lost_any or bool(owed)
             print(f"{ARRANGEMENTS[number].name}, {revision}: {count(verdicts)}, {len(owed)} lost")
             show(lost)

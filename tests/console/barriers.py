@@ -64,7 +64,7 @@ class Barriers:
         found: list[str] = []
         for width in SIZES:
             await self._browser.size(width, 900)
-            found += [f"{width} {one}" for one in _told(await self._browser.run(RULES))]
+            found += [f"{width} {one}" for one in _described(await self._browser.run(RULES))]
             if await self._browser.run("return document.documentElement.scrollWidth > window.innerWidth"):
                 found.append(f"{width}: wider than the screen")
             for scheme in SCHEMES:
@@ -76,10 +76,10 @@ class Barriers:
         text = await self._browser.run(CONTRAST % json.dumps(sorted(self._judged)))
         if not text["violations"]:
             self._judged.update(text["judged"])
-        return _told(text["violations"])
+        return _described(text["violations"])
 
 
-def _told(violations: list[dict[str, Any]]) -> list[str]:
+def _described(violations: list[dict[str, Any]]) -> list[str]:
     return [f"{one['id']}: {[node['html'][:120] for node in one['nodes'][:3]]}" for one in violations]
 
 

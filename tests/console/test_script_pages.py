@@ -67,7 +67,7 @@ async def until_state(console: Console, task: str, *states: str) -> None:
     await console.browser.until(wanted)
 
 
-async def looked_at(console: Console, *pages: str) -> None:
+async def check_pages(console: Console, *pages: str) -> None:
     """No page has a barrier, is wider than the screen, or contains markup of the script."""
     browser, found = console.browser, list[str]()
     async with a_search_for_barriers(browser) as barriers:
@@ -98,7 +98,7 @@ async def pictured(console: Console, page: str) -> None:
 async def test_approver_reads_code_and_plan_and_later_the_calls(console: Console) -> None:
     browser, held = console.browser, await begun(console, HOSTILE)
     page = f"/approvals/{held['id']}"
-    await looked_at(console, page, "/inbox", "/approvals")
+    await check_pages(console, page, "/inbox", "/approvals")
     await browser.open(console.base + page)
     lines = await browser.run("return [...document.querySelectorAll('.code li')].map((line) => line.textContent)")
     assert len(lines) == HOSTILE.count("\n")
@@ -116,7 +116,7 @@ async def test_approver_reads_code_and_plan_and_later_the_calls(console: Console
     # The write waits for an approval of its own.
     await until_state(console, held["task_id"], "running", "awaiting_approval", "input_required")
     await browser.until("/write_file/.test(document.querySelector('#calls')?.textContent)")
-    await looked_at(console, f"/tasks/{held['task_id']}", page, "/waterfall")
+    await check_pages(console, f"/tasks/{held['task_id']}", page, "/waterfall")
     await browser.open(f"{console.base}/tasks/{held['task_id']}")
     await browser.size(1280, 900)
     await browser.click(".steps tr:first-child a")
@@ -129,4 +129,4 @@ async def test_report_of_a_failed_script_is_readable(console: Console) -> None:
     await console.api("POST", f"/api/v1/approvals/{held['id']}/approve", {}, "reviewer-token")
     await until_state(console, held["task_id"], "tool_error", "failed")
     await console.browser.until("document.querySelectorAll('.report section').length === 3")
-    await looked_at(console, f"/tasks/{held['task_id']}", f"/approvals/{held['id']}")
+    await check_pages(console, f"/tasks/{held['task_id']}", f"/approvals/{held['id']}")

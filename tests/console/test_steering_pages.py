@@ -207,7 +207,7 @@ async def test_the_gateway_on_standard_streams_has_the_same_console(console: Con
     received, messages = present(program.stdin), present(program.stdout)
     assert program.stderr is not None
 
-    def say(**message: Any) -> None:
+    def send(**message: Any) -> None:
         received.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     async def answer(number: int) -> dict[str, Any]:
@@ -222,10 +222,10 @@ async def test_the_gateway_on_standard_streams_has_the_same_console(console: Con
             while base is None:
                 base = re.search(rb"http://[0-9.:]+", await program.stderr.readline())
             about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
-            say(id=1, method="initialize", params=about)
+            send(id=1, method="initialize", params=about)
             await answer(1)
-            say(method="notifications/initialized")
-            say(id=2, method="tools/call", params={"name": "files__delete_file", "arguments": {"name": "old.log"}})
+            send(method="notifications/initialized")
+            send(id=2, method="tools/call", params={"name": "files__delete_file", "arguments": {"name": "old.log"}})
             token = next((tmp_path / "state").rglob("operator-token")).read_text().strip()
             headers = {"authorization": f"Bearer {token}"}
             reply = await console.http.post(base[0].decode() + "/api/login-links", json={}, headers=headers)

@@ -21,7 +21,7 @@ from taskgate.store.sealing import MARK, Sealing
 
 OLD, NEW, WRONG = "old-key-" + "0" * 32, "new-key-" + "1" * 32, "wrong-key-" + "2" * 32
 MARKER = "marker" + secrets.token_hex(8)
-SAID = b'{"what":"' + MARKER.encode() + b'"}'
+SERVER_TEXT = b'{"what":"' + MARKER.encode() + b'"}'
 LARGE = b'{"text":"' + (MARKER.encode() + b" ") * 100_000 + b'"}'
 
 
@@ -36,27 +36,29 @@ def opened(adapter: StoreUnderTest, *keys: str) -> Store:
     return open_store(adapter.url, owner="first", clock=adapter.clock, keys=keys)
 
 
-async def everything(store: Store, body: bytes = SAID) -> tuple[str, str]:
+async def everything(store: Store, body: bytes = SERVER_TEXT) -> tuple[str, str]:
     """A task with arguments, a question, an answer and a result, and a held call."""
-    task = await dispatched(store, arguments=SAID, params_rest=SAID)
-    await store.advance(task.id, h.InputRequested(("k",)), questions=[TaskQuestion("k", "reports", "elicit", SAID)])
-    await store.advance(task.id, h.InputSettled(("k",)), answers={"k": SAID})
+    task = await dispatched(store, arguments=SERVER_TEXT, params_rest=SERVER_TEXT)
+    await store.advance(
+        task.id, h.InputRequested(("k",)), questions=[TaskQuestion("k", "reports", "elicit", SERVER_TEXT)]
+    )
+    await store.advance(task.id, h.InputSettled(("k",)), answers={"k": SERVER_TEXT})
     assert isinstance(await store.advance(task.id, h.ResultReceived(body)), Change)
-    held = await store.hold(asking(a_call(arguments=SAID)))
+    held = await store.hold(asking(a_call(arguments=SERVER_TEXT)))
     assert isinstance(held, HeldCall)
     return task.id, held.approval.id
 
 
-async def check(store: Store, ids: tuple[str, str], body: bytes = SAID) -> None:
+async def check(store: Store, ids: tuple[str, str], body: bytes = SERVER_TEXT) -> None:
     task = await store.get(ids[0])
     assert task is not None
-    assert (task.arguments, task.params_rest) == (SAID, SAID)
+    assert (task.arguments, task.params_rest) == (SERVER_TEXT, SERVER_TEXT)
     assert await store.result_bytes(ids[0]) == body
     (question,) = await store.questions(ids[0], answered=True)
-    assert (question.request, question.answer) == (SAID, SAID)
+    assert (question.request, question.answer) == (SERVER_TEXT, SERVER_TEXT)
     held = await store.held(ids[1])
     assert held is not None
-    assert held.arguments == SAID
+    assert held.arguments == SERVER_TEXT
 
 
 def all_bytes(adapter: StoreUnderTest) -> bytes:
@@ -91,7 +93,7 @@ async def test_rows_are_sealed_and_read_back(adapter: StoreUnderTest) -> None:
     await check(store, short)
     await check(store, large, LARGE)
     listed = (await store.page("carol", arguments_up_to=10_000)).tasks
-    assert {task.arguments for task in listed} == {SAID}
+    assert {task.arguments for task in listed} == {SERVER_TEXT}
     assert len((await store.find_tasks(TaskFilter(text="reports__build"))).tasks) == 2
     await store.close()
     assert MARKER.encode() not in all_bytes(adapter)
@@ -100,39 +102,41 @@ async def test_rows_are_sealed_and_read_back(adapter: StoreUnderTest) -> None:
     await again.close()
 
 
-async def said_and_recorded(store: Store) -> str:
+async def write_server_texts_and_calls(store: Store) -> str:
     """A task whose server speaks about it, and a recorded call."""
     task = await dispatched(store)
-    question = TaskQuestion("k", "reports", "elicit", SAID)
+    question = TaskQuestion("k", "reports", "elicit", SERVER_TEXT)
     asked = await store.advance(task.id, h.InputRequested(("k",), f"about {MARKER}"), questions=[question])
     assert isinstance(asked, Change)
     ended = await dispatched(store)
-    assert isinstance(await store.advance(ended.id, h.ResultReceived(SAID, message=f"done with {MARKER}")), Change)
-    store.record_calls([RecordedCall(1, principal="acme/ann", server="reports", arguments=SAID.decode())])
+    assert isinstance(
+        await store.advance(ended.id, h.ResultReceived(SERVER_TEXT, message=f"done with {MARKER}")), Change
+    )
+    store.record_calls([RecordedCall(1, principal="acme/ann", server="reports", arguments=SERVER_TEXT.decode())])
     await store.forget_recorded_calls(10**12)
     return task.id
 
 
-async def check_said(store: Store, task_id: str) -> None:
+async def check_server_texts(store: Store, task_id: str) -> None:
     task = await store.get(task_id)
     assert task is not None
     assert task.status_message == f"about {MARKER}"
     received = [event.data.get("message") for event in (await store.events_after("carol", 0)).events]
     assert f"about {MARKER}" in received
     (call,) = (await store.recorded_calls(0)).calls
-    assert (call.principal, call.arguments) == ("acme/ann", SAID.decode())
+    assert (call.principal, call.arguments) == ("acme/ann", SERVER_TEXT.decode())
 
 
 async def test_server_texts_events_and_recorded_calls_are_sealed(adapter: StoreUnderTest) -> None:
     store = opened(adapter, OLD)
-    task_id = await said_and_recorded(store)
+    task_id = await write_server_texts_and_calls(store)
     assert MARKER.encode() not in all_bytes(adapter)
-    await check_said(store, task_id)
+    await check_server_texts(store, task_id)
     await store.close()
     with pytest.raises(GatewayFault, match="Nothing was changed"):
         opened(adapter, NEW)
     rotated = opened(adapter, NEW, OLD)
-    await check_said(rotated, task_id)
+    await check_server_texts(rotated, task_id)
     erased = await rotated.erase("acme/ann", "", AuditEntry(at_ms=1, event="data_erased"))
     assert (await rotated.recorded_calls(0)).calls == (), erased
     await rotated.close()
@@ -140,12 +144,12 @@ async def test_server_texts_events_and_recorded_calls_are_sealed(adapter: StoreU
 
 async def test_server_texts_are_plain_without_a_key(adapter: StoreUnderTest) -> None:
     store = opened(adapter)
-    task_id = await said_and_recorded(store)
+    task_id = await write_server_texts_and_calls(store)
     assert MARKER.encode() in all_bytes(adapter)
-    await check_said(store, task_id)
+    await check_server_texts(store, task_id)
     await store.close()
     keyed = opened(adapter, NEW)
-    await check_said(keyed, task_id)
+    await check_server_texts(keyed, task_id)
     await keyed.close()
 
 
@@ -187,21 +191,21 @@ async def test_an_unused_key_may_be_removed(adapter: StoreUnderTest) -> None:
 
 async def test_idempotency_keys_work_on_sealed_calls(adapter: StoreUnderTest) -> None:
     store = opened(adapter, NEW)
-    first = await store.accept(a_call(arguments=SAID), key="once")
+    first = await store.accept(a_call(arguments=SERVER_TEXT), key="once")
     assert isinstance(first, Change)
-    again = await store.accept(a_call(arguments=SAID), key="once")
+    again = await store.accept(a_call(arguments=SERVER_TEXT), key="once")
     assert isinstance(again, SameCall)
-    assert again.task.arguments == SAID
+    assert again.task.arguments == SERVER_TEXT
     assert isinstance(await store.accept(a_call(arguments=b"{}", digest="sha256:other"), key="once"), KeyTaken)
     await store.close()
 
 
 def test_a_value_is_bound_to_its_row_and_cannot_be_changed() -> None:
     sealing = Sealing((NEW,))
-    sealed = sealing.seal(SAID, "tg_1")
+    sealed = sealing.seal(SERVER_TEXT, "tg_1")
     assert sealed.startswith(MARK)
-    assert sealed != sealing.seal(SAID, "tg_1")
-    assert sealing.open(sealed, "tg_1") == Sealing((OLD, NEW)).open(sealed, "tg_1") == SAID
+    assert sealed != sealing.seal(SERVER_TEXT, "tg_1")
+    assert sealing.open(sealed, "tg_1") == Sealing((OLD, NEW)).open(sealed, "tg_1") == SERVER_TEXT
     broken: list[Callable[[], bytes]] = [
         lambda: sealing.open(sealed, "tg_2"),
         lambda: sealing.open(sealed[:-1] + bytes([sealed[-1] ^ 1]), "tg_1"),

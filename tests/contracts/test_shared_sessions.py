@@ -82,7 +82,7 @@ async def until_renewed(store: PostgresStore, now_ms: int) -> None:
             await asyncio.sleep(0.02)
 
 
-async def until_it_may_judge(store: PostgresStore) -> None:
+async def until_leases_may_expire(store: PostgresStore) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while not store.engine.presence.may_declare_dead:
             await asyncio.sleep(0.02)
@@ -95,7 +95,7 @@ async def test_the_session_of_a_running_home_cannot_be_adopted(adapter: Postgres
     for _ in range(3):
         adapter.clock.turn(LEASE_MS // 2)
         await until_renewed(a, adapter.clock.now_ms)
-        await until_it_may_judge(b)
+        await until_leases_may_expire(b)
         assert await b.sessions.adopt_session("s1", "a") is None
     found = await b.sessions.find_session("s1")
     assert found is not None

@@ -188,7 +188,7 @@ async def test_tasks_are_found_by_caller_tool_server_time_and_text(adapter: Stor
     second = await dispatched(store, caller="dave")
     third = await finished(store, caller="carol")
     every = sorted((first.id, second.id, third.id), reverse=True)
-    born = creation_ms(first.id) or 0
+    created = creation_ms(first.id) or 0
 
     async def found(**wanted: Any) -> list[str]:
         return [task.id for task in (await store.find_tasks(TaskFilter(**wanted))).tasks]
@@ -198,8 +198,8 @@ async def test_tasks_are_found_by_caller_tool_server_time_and_text(adapter: Stor
         task.id for task in (first, second, third) if task.principal == first.principal
     }
     assert await found(principal="nobody") == []
-    assert await found(since_ms=born, until_ms=born + 1) == every
-    assert await found(since_ms=born + 1) == await found(until_ms=born) == []
+    assert await found(since_ms=created, until_ms=created + 1) == every
+    assert await found(since_ms=created + 1) == await found(until_ms=created) == []
     assert await found(states=frozenset({TaskState.RUNNING})) == [second.id]
     assert await found(server=first.server, scope=first.scope, tool=first.wire_name[1:]) == every
     assert await found(scope="elsewhere") == await found(tool="no such") == await found(text="%") == []

@@ -77,7 +77,7 @@ async def b(adapter: PostgresUnderTest, a: PostgresStore) -> AsyncIterator[Postg
     await store.close()
 
 
-async def heard(store: PostgresStore, topic: str, name: str) -> None:
+async def notified(store: PostgresStore, topic: str, name: str) -> None:
     """Wait until another gateway's announcement has come."""
     async with asyncio.timeout(DEADLINE_S):
         while name not in (await store.wakeups.wait(topic, 1.0) or ()):
@@ -93,7 +93,7 @@ async def test_a_vote_on_b_moves_the_task_of_a_and_wakes_a(a: PostgresStore, b: 
     assert voted.change is not None
     assert voted.change.task.state is TaskState.APPROVED
     assert voted.change.task.owner == "a"
-    await heard(a, TASKS, call.id)
+    await notified(a, TASKS, call.id)
     assert isinstance(await a.intend(call.id, byte_hash="b", upstream="u", recheck=just_go), Intended)
 
 
@@ -102,11 +102,11 @@ async def test_a_held_call_of_a_is_announced_to_b(a: PostgresStore, b: PostgresS
     call = a_call()
     request = asking(call)
     assert isinstance(await a.accept(call, approval=request), Change)
-    await heard(b, APPROVALS, request.id)
-    await heard(b, TASKS, call.id)
+    await notified(b, APPROVALS, request.id)
+    await notified(b, TASKS, call.id)
     alone = asking(a_call())
     assert isinstance(await a.hold(alone), HeldCall)
-    await heard(b, APPROVALS, alone.id)
+    await notified(b, APPROVALS, alone.id)
 
 
 async def test_a_cancel_on_b_ends_the_task_of_a_and_wakes_a(a: PostgresStore, b: PostgresStore) -> None:
@@ -114,7 +114,7 @@ async def test_a_cancel_on_b_ends_the_task_of_a_and_wakes_a(a: PostgresStore, b:
     cancelled = await b.advance(task.id, h.Cancelled("enough"))
     assert isinstance(cancelled, Change)
     assert (cancelled.task.state, cancelled.task.owner) == (TaskState.CANCELLED, "a")
-    await heard(a, TASKS, task.id)
+    await notified(a, TASKS, task.id)
     found = await a.get(task.id)
     assert found is not None
     assert found.state is TaskState.CANCELLED
@@ -126,7 +126,7 @@ async def test_an_answer_on_b_is_stored_for_a_and_wakes_a(a: PostgresStore, b: P
     await a.advance(task.id, h.InputRequested(("k",)), questions=[question])
     settled = await b.advance(task.id, h.InputSettled(("k",)), answers={"k": b'{"action":"accept"}'})
     assert isinstance(settled, Change)
-    await heard(a, TASKS, task.id)
+    await notified(a, TASKS, task.id)
     assert [asked.answer for asked in await a.questions(task.id, answered=True)] == [b'{"action":"accept"}']
 
 
@@ -147,7 +147,7 @@ async def test_a_grant_revoked_on_a_is_gone_inside_the_next_intent_on_b(
     voted = await a.change_held(request.id, OPS, YES)
     assert isinstance(voted, Decided)
     await a.add_grant(grant_from(voted.held.approval, "g1", adapter.clock(), for_ms=3_600_000))
-    await heard(b, GRANTS, "g1")
+    await notified(b, GRANTS, "g1")
     assert [grant.id for grant in await b.grants()] == ["g1"]
     later = await accepted(b)
     await a.revoke_grant("g1", "ann")
@@ -363,7 +363,7 @@ async def test_lists_are_announced_when_they_differ_or_their_server_announced_th
 ) -> None:
     catalog = KeptCatalog("books", "f1", 1, b"[1]")
 
-    async def told_to_b(write: Callable[[], None]) -> frozenset[str]:
+    async def announced_to_b(write: Callable[[], None]) -> frozenset[str]:
         """What B hears of lists up to a change that certainly is announced."""
         received: set[str] = set()
         write()
@@ -375,11 +375,11 @@ async def test_lists_are_announced_when_they_differ_or_their_server_announced_th
         return frozenset(name for name in received if not name.startswith("end"))
 
     numbers = itertools.count(1)
-    assert await told_to_b(lambda: a.keep_catalog(catalog)) == {"books"}
-    assert await told_to_b(lambda: a.keep_catalog(msgspec.structs.replace(catalog, listed_ms=2))) == frozenset()
+    assert await announced_to_b(lambda: a.keep_catalog(catalog)) == {"books"}
+    assert await announced_to_b(lambda: a.keep_catalog(msgspec.structs.replace(catalog, listed_ms=2))) == frozenset()
     assert [kept.listed_ms for kept in await b.kept_catalogs() if kept.server == "books"] == [2]
-    assert await told_to_b(lambda: a.keep_catalog(msgspec.structs.replace(catalog, body=b"[2]"))) == {"books"}
-    assert await told_to_b(lambda: a.announce_lists("books", ["tool"])) == {"books", list_hint("books", "tool")}
+    assert await announced_to_b(lambda: a.keep_catalog(msgspec.structs.replace(catalog, body=b"[2]"))) == {"books"}
+    assert await announced_to_b(lambda: a.announce_lists("books", ["tool"])) == {"books", list_hint("books", "tool")}
 
 
 async def test_shared_data_of_a_person_is_erased_too(a: PostgresStore, b: PostgresStore) -> None:

@@ -22,6 +22,6 @@ PAIRS = [
 
 @pytest.mark.parametrize(("caller", "upstream"), PAIRS)
 async def test_every_conversation_works_without_a_gateway(caller: Caller, upstream: Upstream) -> None:
-    assert (caller.generation is STATELESS) == (upstream.speaks is STATELESS)
+    assert (caller.generation is STATELESS) == (upstream.supports is STATELESS)
     async with upstream.http() as url:
         assert complaints(await caller.play(script(), url=url)) == {}

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest
 CODE = """both = await asyncio.gather(peer.echo(text="one"), peer.echo(text=inputs["text"]))
 {"both": both}
 """
-ASKS = """schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+ASKING_SCRIPT = """schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 answer = await ask("Who are you?", schema)
 await peer.echo(text=answer["name"])
 """
@@ -94,7 +94,7 @@ async def test_client_runs_a_script_as_a_plain_call(gateway: Gateway, caller: Ca
     ("caller", "transport"), every(tuple(caller for caller in CALLERS if caller.generation is Generation.STATEFUL))
 )
 async def test_script_asks_the_person_at_the_client(gateway: Gateway, caller: Caller, transport: str) -> None:
-    [ran] = await played(gateway, caller, transport, "scripted", runs("call", ASKS))
+    [ran] = await played(gateway, caller, transport, "scripted", runs("call", ASKING_SCRIPT))
     assert ran.get("questions") == [["form", "Who are you?"]], ran
     assert result_of(ran) == "Ann"
 
@@ -108,7 +108,7 @@ def with_tasks() -> list[Any]:
 @pytest.mark.parametrize(("caller", "transport"), with_tasks())
 async def test_client_runs_a_script_as_a_task(gateway: Gateway, caller: Caller, transport: str) -> None:
     ran, asked = await played(
-        gateway, caller, transport, "scripted", runs("task", CODE, text="two"), runs("task", ASKS)
+        gateway, caller, transport, "scripted", runs("task", CODE, text="two"), runs("task", ASKING_SCRIPT)
     )
     for step in (ran, asked):
         assert (step.get("value") or {}).get("status") == "completed", step

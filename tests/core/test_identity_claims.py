@@ -119,11 +119,11 @@ def test_claim_values_are_lists_or_space_separated_text() -> None:
 )
 def test_requirements_are_met_or_report_what_is_missing(requirement: Requirement, unmet: str | None) -> None:
     claims = {"a": {"b": 1}, "flag": True, "list": ["x", "y"], "dotted.name": "v"}
-    somebody = Identity("ann", frozenset({"sre"}), oauth_scopes=frozenset({"read"}), claims=claims)
-    assert requirement.missing_group(somebody) == (unmet == "a group")
-    assert requirement.missing_claim(somebody) == (unmet == "a claim")
-    assert not requirement.missing_oauth_scopes(somebody)
-    assert Requirement(oauth_scopes=frozenset({"read", "write"})).missing_oauth_scopes(somebody)
+    person = Identity("ann", frozenset({"sre"}), oauth_scopes=frozenset({"read"}), claims=claims)
+    assert requirement.missing_group(person) == (unmet == "a group")
+    assert requirement.missing_claim(person) == (unmet == "a claim")
+    assert not requirement.missing_oauth_scopes(person)
+    assert Requirement(oauth_scopes=frozenset({"read", "write"})).missing_oauth_scopes(person)
     assert claim_at(claims, "dotted.name") == "v"
 
 

@@ -128,7 +128,7 @@ async def colliding_skills(folder: Path) -> AsyncIterator[str]:
         yield gateway.url
 
 
-def are_told_apart(skills: dict[str, Any]) -> bool:
+def are_distinguished(skills: dict[str, Any]) -> bool:
     assert set(skills) == {
         "skill://one.taskgate/refunds/SKILL.md",
         "skill://two.taskgate/refunds/SKILL.md",
@@ -140,14 +140,14 @@ def are_told_apart(skills: dict[str, Any]) -> bool:
 
 async def test_a_host_verifies_colliding_skills_of_two_servers(tmp_path: Path) -> None:
     async with colliding_skills(tmp_path) as url:
-        assert are_told_apart((await by_ts2(url))["skills"])
+        assert are_distinguished((await by_ts2(url))["skills"])
 
 
 @pytest.mark.long
 async def test_hosts_agree_on_colliding_skills(tmp_path: Path) -> None:
     async with colliding_skills(tmp_path) as url:
         skills = await by_fastmcp(url)
-        assert are_told_apart(skills)
+        assert are_distinguished(skills)
         assert (await by_ts2(url))["skills"] == skills
 
 

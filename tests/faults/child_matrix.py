@@ -90,13 +90,13 @@ class ChildStage:
                 caller = await gate.caller(
                     "2025", capabilities={"elicitation": {"form": {}}}, answers={"elicitation/create": ANSWER}
                 )
-                reported = await self._told(caller, number, case)
+                reported = await self._reply(caller, number, case)
                 wrong += [f"{self.way}: {case.name}: {what}" for what in self._judge(number, case, reported)]
                 await caller.close()
                 await gate.advance(BETWEEN_S)
         return wrong
 
-    async def _told(self, caller: Any, number: int, case: Case) -> Wire:
+    async def _reply(self, caller: Any, number: int, case: Case) -> Wire:
         more: Wire = {}
         if self.way == "task":
             more = {"task": {"ttl": 300_000}}

@@ -30,7 +30,7 @@ def noted(word: str, number: int) -> int:
         return file.read().splitlines().count(f"{word} {number}")
 
 
-def say(message: Wire) -> None:
+def send(message: Wire) -> None:
     sys.stdout.write(json.dumps(message, separators=(",", ":")) + "\n")
     sys.stdout.flush()
 
@@ -66,7 +66,7 @@ async def call(message: Wire) -> None:
     if case["round"] == 2 and not params.get("inputResponses"):
         note("asked", number)
         asked = {"resultType": "input_required", "inputRequests": {"colour": QUESTION}, "requestState": "s"}
-        say({"jsonrpc": "2.0", "id": message["id"], "result": asked})
+        send({"jsonrpc": "2.0", "id": message["id"], "result": asked})
         return
     note("sent", number)
     await asyncio.sleep(case["delay"])
@@ -76,7 +76,7 @@ async def call(message: Wire) -> None:
     if faulty:
         await misbehave(message, case["how"])
     else:
-        say(answer_of(message, f"ran {number}"))
+        send(answer_of(message, f"ran {number}"))
 
 
 LINE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
@@ -126,7 +126,7 @@ async def main() -> None:
         result = described(message)
         error = {"code": -32601, "message": "no such method"}
         body = {"result": result} if result is not None else {"error": error}
-        say({"jsonrpc": "2.0", "id": message["id"], **body})
+        send({"jsonrpc": "2.0", "id": message["id"], **body})
 
 
 asyncio.run(main())

@@ -15,7 +15,7 @@ from itertools import product
 from typing import Any
 
 from tests.seam import Call, Gateway, Upstream
-from tests.seam.upstream_call import Asks
+from tests.seam.upstream_call import AsksInput
 
 from taskgate.mcp.failures import REFUSALS
 
@@ -102,7 +102,7 @@ def server_for(generation: str, cases: list[Case], books: Books, delay_s: float)
         answers = call.params.get("inputResponses")
         if case.round_number == 2 and not answers:
             books.asked[number] += 1
-            raise Asks("colour", QUESTION)
+            raise AsksInput("colour", QUESTION)
         books.sent[number] += 1
         await call.sleep(delay_s)
         faulty = books.sent[number] <= case.sends
@@ -201,11 +201,11 @@ class Stage:
         caller = await gate.caller(
             "2025", capabilities={"elicitation": {"form": {}}}, answers={"elicitation/create": ANSWER}
         )
-        reported = await self._told(caller, number, case)
+        reported = await self._reply(caller, number, case)
         await caller.close()
         return [f"{self.way}: {case.name}: {what}" for what in self._judge(number, case, reported)]
 
-    async def _told(self, caller: Any, number: int, case: Case) -> Wire:
+    async def _reply(self, caller: Any, number: int, case: Case) -> Wire:
         more: Wire = {}
         if self.way == "task":
             more = {"task": {"ttl": 300_000}}

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from tests.seam import Call, Gateway, Upstream, seam, until
-from tests.seam.upstream_call import Asks
+from tests.seam.upstream_call import AsksInput
 
 FORM = {"type": "object", "properties": {"value": {"type": "string"}}}
 QUESTION = {"method": "elicitation/create", "params": {"message": "Which?", "requestedSchema": FORM}}
@@ -47,7 +47,7 @@ async def test_a_request_state_is_refused_for_another_principal() -> None:
 
     async def asks(call: Call) -> str:
         if not call.params.get("inputResponses"):
-            raise Asks("colour", QUESTION)
+            raise AsksInput("colour", QUESTION)
         states.append(call.params["requestState"])
         return "done"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.faults.matrix import executed_in
 from tests.seam import Call, Gateway, Upstream, seam, until
-from tests.seam.upstream_call import Asks
+from tests.seam.upstream_call import AsksInput
 from tests.seam.upstream_http import HttpReply
 
 from taskgate import clock
@@ -43,7 +43,7 @@ class Asking(Upstream):
     async def _asks(self, call: Call) -> str:
         given = call.params.get("inputResponses")
         if not given:
-            raise Asks("colour", QUESTION)
+            raise AsksInput("colour", QUESTION)
         self.given.append(given)
         return "done"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.features.wire_client import PATIENCE_S, WireClient, config, refused, session, stateless
+from tests.features.wire_client import TIMEOUT_S, WireClient, config, refused, session, stateless
 from tests.harness.gateway import Gateway, running_gateway
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
@@ -27,7 +27,7 @@ async def gateway() -> AsyncIterator[Gateway]:
 async def test_flood_of_progress_is_paced_and_ends_with_the_last_update(gateway: Gateway) -> None:
     async with session(gateway) as caller:
         await caller.call("flood", {"steps": 300}, _meta={"progressToken": "mine"})
-        received = caller.heard_of(PROGRESS)
+        received = caller.messages_of(PROGRESS)
         numbers = [update["progress"] for update in received]
         assert {update["progressToken"] for update in received} == {"mine"}
         assert numbers == sorted(set(numbers)), "progress was repeated or reordered"
@@ -38,13 +38,13 @@ async def test_flood_of_progress_is_paced_and_ends_with_the_last_update(gateway:
 async def test_without_a_token_there_is_no_progress(gateway: Gateway) -> None:
     async with session(gateway) as caller:
         await caller.call("flood", {"steps": 30})
-        assert caller.heard == []
+        assert caller.received == []
 
 
 async def test_a_stateless_caller_gets_the_same_progress(gateway: Gateway) -> None:
     async with stateless(gateway) as caller:
         await caller.call("flood", {"steps": 300}, _meta={"progressToken": 7})
-        numbers = [update["progress"] for update in caller.heard_of(PROGRESS)]
+        numbers = [update["progress"] for update in caller.messages_of(PROGRESS)]
         assert numbers[-1] == 300
         assert len(numbers) <= 40
 
@@ -54,14 +54,14 @@ async def test_progress_of_a_task_is_paced_and_ends_with_the_task(gateway: Gatew
         made = await caller.call("flood", {"steps": 300}, task={}, _meta={"progressToken": "t"})
         task_id = made["task"]["taskId"]
         await caller.ask("tasks/result", {"taskId": task_id})
-        await caller.hears("notifications/tasks/status", lambda params: params["status"] == "completed")
-        updates = caller.heard_of(PROGRESS)
+        await caller.wait_for_message("notifications/tasks/status", lambda params: params["status"] == "completed")
+        updates = caller.messages_of(PROGRESS)
         numbers = [update["progress"] for update in updates]
         assert numbers == sorted(set(numbers))
         assert numbers[-1] == 300
         assert len(numbers) <= 40
-        ended = next(i for i, m in enumerate(caller.heard) if m["params"].get("status") == "completed")
-        assert all(m["method"] != PROGRESS for m in caller.heard[ended:]), "progress after the end"
+        ended = next(i for i, m in enumerate(caller.received) if m["params"].get("status") == "completed")
+        assert all(m["method"] != PROGRESS for m in caller.received[ended:]), "progress after the end"
 
 
 async def cancelled_upstream(caller: WireClient) -> list[Any]:
@@ -69,7 +69,7 @@ async def cancelled_upstream(caller: WireClient) -> list[Any]:
 
 
 async def until_cancelled_upstream(caller: WireClient) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while not await cancelled_upstream(caller):
             await asyncio.sleep(0.02)
 
@@ -86,7 +86,7 @@ async def test_a_cancellation_reaches_the_server_and_late_responses_are_dropped(
     async with session(gateway) as caller:
         call = await in_flight(caller, tool, 901)
         await caller.notify("notifications/cancelled", {"requestId": 901, "reason": "enough", "timestamp": 1})
-        assert await asyncio.wait_for(call, PATIENCE_S) is None
+        assert await asyncio.wait_for(call, TIMEOUT_S) is None
         await until_cancelled_upstream(caller)
         assert (await caller.call_json("echo", {"x": 1}))["arguments"] == {"x": 1}
 
@@ -129,7 +129,7 @@ async def test_a_server_that_withdraws_its_question_withdraws_it_from_the_caller
 
         caller.answers["sampling/createMessage"] = never
         call = asyncio.create_task(caller.exchange("tools/call", {"name": "sample", "arguments": {}}, 905))
-        assert await asyncio.wait_for(call, PATIENCE_S) is None
+        assert await asyncio.wait_for(call, TIMEOUT_S) is None
         await until_cancelled_upstream(caller)
 
 
@@ -140,7 +140,7 @@ async def test_requests_cancel_is_idempotent(gateway: Gateway) -> None:
             answer = await caller.ask("requests/cancel", {"requestId": 906, "reason": "enough"})
             assert (answer["requestId"], answer["cancelled"]) == (906, True)
             assert type(answer["timestamp"]) is int
-        assert await asyncio.wait_for(call, PATIENCE_S) is None
+        assert await asyncio.wait_for(call, TIMEOUT_S) is None
         await until_cancelled_upstream(caller)
 
 

@@ -27,17 +27,17 @@ REQUESTS_2026 = BOTH | {"server/discover", "subscriptions/listen", "tasks/update
 VENDOR = {"tasks/create", "requests/cancel", "elicitation/create (list form)"}
 TITLES = ("Requests of a caller", "Questions of a server", "Notifications")
 QUESTIONS = {"elicitation/create", "sampling/createMessage", "roots/list"}
-NEWS_OF_BOTH = {
+NOTIFICATIONS_OF_BOTH = {
     f"notifications/{name}"
     for name in (
         *("cancelled", "progress", "message", "resources/updated", "resources/list_changed"),
         *("tools/list_changed", "prompts/list_changed"),
     )
 }
-NEWS_2025 = NEWS_OF_BOTH | {
+NOTIFICATIONS_2025 = NOTIFICATIONS_OF_BOTH | {
     f"notifications/{name}" for name in ("initialized", "roots/list_changed", "elicitation/complete", "tasks/status")
 }
-NEWS_2026 = NEWS_OF_BOTH | {"notifications/tasks", "notifications/subscriptions/acknowledged"}
+NOTIFICATIONS_2026 = NOTIFICATIONS_OF_BOTH | {"notifications/tasks", "notifications/subscriptions/acknowledged"}
 
 
 def rows() -> list[list[str]]:
@@ -76,8 +76,8 @@ def test_every_question_of_a_server_is_in_the_table() -> None:
 
 def test_every_notification_is_in_the_table() -> None:
     news = section("Notifications")
-    assert told(news, 1) == sorted(NEWS_2025)
-    assert told(news, 2) == sorted(NEWS_2026)
+    assert told(news, 1) == sorted(NOTIFICATIONS_2025)
+    assert told(news, 2) == sorted(NOTIFICATIONS_2026)
 
 
 def test_every_row_of_the_protocol_table_has_handler_and_reason() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 import pytest_asyncio
-from tests.features.wire_client import PATIENCE_S, WireClient, config, session, stateless
+from tests.features.wire_client import TIMEOUT_S, WireClient, config, session, stateless
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import free_port, listening, running
 
@@ -266,7 +266,7 @@ async def test_no_model_answers_unless_the_server_is_named_for_it(vendors: str) 
 async def test_no_model_answers_outside_a_request(gateway: Gateway) -> None:
     async with session(gateway, listen=True) as caller:
         await caller.call("sample_outside")
-        assert (await caller.hears("notifications/odd/late"))["code"] == -32600
+        assert (await caller.wait_for_message("notifications/odd/late"))["code"] == -32600
 
 
 async def test_a_reviewer_sees_request_and_answer_first(vendors: str) -> None:
@@ -340,7 +340,7 @@ def operator_token(gateway: Gateway) -> str:
 
 async def review(http: httpx2.AsyncClient, gateway: Gateway, action: str) -> str:
     """Wait for a question in the operator's inbox and answer it."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             rows = (await http.get(f"{gateway.base}/api/questions")).json()
             if rows:

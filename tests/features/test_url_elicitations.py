@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 import pytest_asyncio
-from tests.features.wire_client import PATIENCE_S, WireClient, config, refused, session, stateless
+from tests.features.wire_client import TIMEOUT_S, WireClient, config, refused, session, stateless
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import free_port, listening
 from tests.harness.programs import running as running_program
@@ -126,10 +126,10 @@ async def test_completion_of_a_url_elicitation_is_sent_to_its_caller_only(gatewa
         await other.call("needs_url", {"done": True, "id": "one"})
         await caller.call("needs_url", {"done": True, "id": "never-given"})
         await caller.call("needs_url", {"done": True, "id": "one"})
-        assert await caller.hears(OVER) == {"elicitationId": "one"}
+        assert await caller.wait_for_message(OVER) == {"elicitationId": "one"}
         await caller.call("needs_url", {"done": True, "id": "one"})
-        assert len(caller.heard_of(OVER)) == 1
-        assert other.heard_of(OVER) == []
+        assert len(caller.messages_of(OVER)) == 1
+        assert other.messages_of(OVER) == []
 
 
 async def test_a_flood_of_forms_is_refused_with_a_reason() -> None:
@@ -150,7 +150,7 @@ async def test_an_unanswered_form_expires_as_configured() -> None:
             caller.answers["elicitation/create"] = never
             expected_text = "The question was not answered in time."
             assert [error["message"] for error in await caller.call_json("ask_forms", {"count": 1})] == [expected_text]
-            assert said_in(await run(caller, "ask_forms", {"count": 1})) == [None]
+            assert text_of(await run(caller, "ask_forms", {"count": 1})) == [None]
             assert len(caller.asked) == 2
 
 
@@ -163,14 +163,14 @@ async def run(caller: WireClient, tool: str, arguments: dict[str, Any]) -> dict[
     return await caller.ask("tasks/result", {"taskId": made["task"]["taskId"]})
 
 
-def said_in(result: dict[str, Any]) -> Any:
+def text_of(result: dict[str, Any]) -> Any:
     return json.loads(result["content"][0]["text"])
 
 
 async def test_a_valid_url_in_a_task_reaches_the_caller(gateway: Gateway) -> None:
     async with session(gateway, URL, listen=True) as caller:
         caller.answers["elicitation/create"] = {"action": "accept"}
-        assert said_in(await run(caller, "open_url", {"url": GOOD})) == {"action": "accept"}
+        assert text_of(await run(caller, "open_url", {"url": GOOD})) == {"action": "accept"}
         params = caller.asked[0]["params"]
         assert (params["mode"], params["url"], params["elicitationId"]) == ("url", GOOD, "odd-1")
 
@@ -179,7 +179,7 @@ async def test_a_valid_url_in_a_task_reaches_the_caller(gateway: Gateway) -> Non
 async def test_an_unsafe_url_in_a_task_is_never_shown(gateway: Gateway, url: str, why: str) -> None:
     expected_text = f"The server sent a URL that cannot be used: {why}."
     async with session(gateway, URL, listen=True) as caller:
-        error = said_in(await run(caller, "open_url", {"url": url}))["error"]
+        error = text_of(await run(caller, "open_url", {"url": url}))["error"]
         assert (error["code"], error["data"]["error_type"], error["message"]) == (-32602, "unsafe_url", expected_text)
         assert caller.asked == []
         problem = await refused(run(caller, "needs_url", {"url": url}))
@@ -192,7 +192,7 @@ async def test_url_elicitations_of_tasks_and_plain_calls_share_a_limit() -> None
     async with running_gateway(settings) as running, session(running, URL, listen=True) as caller:
         caller.answers["elicitation/create"] = {"action": "accept"}
         assert await caller.call_json("open_url", {"url": GOOD}) == {"action": "accept"}
-        answers = [said_in(await run(caller, "open_url", {"url": GOOD})) for _ in range(3)]
+        answers = [text_of(await run(caller, "open_url", {"url": GOOD})) for _ in range(3)]
         assert answers[:2] == [{"action": "accept"}] * 2
         assert answers[2]["error"]["data"]["error_type"] == "rate_limited"
         problem = await refused(run(caller, "needs_url", {"url": GOOD}))
@@ -229,7 +229,7 @@ async def test_a_task_of_a_stateless_caller_elicits_the_url_and_repeats_the_call
 
 
 async def until_status(caller: WireClient, task_id: str, status: str) -> dict[str, Any]:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             task = await caller.ask("tasks/get", {"taskId": task_id})
             if task["status"] == status:
@@ -251,8 +251,8 @@ async def test_completion_of_a_url_elicitation_is_sent_during_a_task() -> None:
             problem = await refused(run(caller, "old__sign", {"value": "seven"}))
             assert problem.code == -32042
             await run(other, "old__signed", {"value": "seven"})
-            assert await caller.hears(OVER) == {"elicitationId": "seven"}
-            assert other.heard_of(OVER) == []
+            assert await caller.wait_for_message(OVER) == {"elicitationId": "seven"}
+            assert other.messages_of(OVER) == []
 
 
 async def test_a_url_elicitation_of_a_task_expires_as_in_a_call() -> None:
@@ -263,7 +263,7 @@ async def test_a_url_elicitation_of_a_task_expires_as_in_a_call() -> None:
             return None
 
         caller.answers["elicitation/create"] = never
-        assert said_in(await run(caller, "open_url", {"url": GOOD})) == {"action": "cancel"}
+        assert text_of(await run(caller, "open_url", {"url": GOOD})) == {"action": "cancel"}
 
 
 async def test_a_flood_of_url_elicitations_is_refused_and_logged() -> None:
@@ -318,7 +318,7 @@ async def test_an_unanswered_url_elicitation_expires() -> None:
         caller.answers["elicitation/create"] = never
         error = (await caller.call_json("open_url", {"url": GOOD}))["error"]
         assert error["message"] == "The question was not answered in time."
-        assert caller.heard_of("notifications/cancelled")
+        assert caller.messages_of("notifications/cancelled")
         assert not withdrawn.is_set()
 
 
@@ -364,7 +364,7 @@ async def test_an_elicitation_page_is_bound_to_its_user_and_notifies_the_caller(
             sent = {"form_token": form_token(page.text), "value": "/home/ann/papers"}
             assert (await http.post(f"{gateway.base}{path}/answer", data=sent)).status_code == 200
             assert (await http.post(f"{gateway.base}{path}/answer", data=sent)).status_code == 404
-        over = await caller.hears(OVER)
+        over = await caller.wait_for_message(OVER)
         assert over["elicitations"] == [{"type": "url", "name": "folder", "value": "/home/ann/papers"}]
 
 
@@ -387,7 +387,7 @@ async def test_a_user_without_roles_opens_only_their_own_elicitation_page(gatewa
         assert "/grants" not in page
         sent = {"form_token": form_token(page), "value": "/home/cleo"}
         assert (await http.post(f"{gateway.base}{path}/answer", data=sent)).status_code == 200
-        assert (await caller.hears(OVER))["elicitations"][0]["value"] == "/home/cleo"
+        assert (await caller.wait_for_message(OVER))["elicitations"][0]["value"] == "/home/cleo"
 
 
 @pytest.mark.parametrize(
@@ -414,7 +414,7 @@ async def test_an_elicitation_list_becomes_pages_and_the_answers_reach_the_serve
         sent = {"form_token": form_token(page), "value": "/srv"}
         assert (await http.post(f"{made['url']}/answer", data=sent)).status_code == 200
         received = [{"type": "url", "name": "folder", "value": "/srv"}]
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not [m for m in await caller.call_json("seen") if m.get("method") == OVER]:
                 await asyncio.sleep(0.02)
         (over,) = [m["params"] for m in await caller.call_json("seen") if m.get("method") == OVER]
@@ -441,7 +441,7 @@ async def test_elicitation_lists_are_refused_without_vendor_methods() -> None:
         listed = [{"type": "url", "name": "folder", "description": "Which folder?"}]
         for error in (
             (await caller.call_json("list_form", {"list": listed}))["error"],
-            said_in(await run(caller, "list_form", {"list": listed}))["error"],
+            text_of(await run(caller, "list_form", {"list": listed}))["error"],
         ):
             expected_text = "elicitation/create with a list of elicitations is not answered here."
             assert (error["code"], error["message"]) == (-32602, expected_text)
@@ -453,22 +453,22 @@ async def test_the_elicitation_page_shows_the_server_and_the_target_of_the_link(
     async with session(gateway, {}, token=TOKENS["ann"]) as caller:
         call = asyncio.create_task(caller.call_json("open_url", {"url": "https://sign.example.test:8443/in"}))
         waiting: list[Any] = []
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not waiting:
                 result = await caller.call("get_elicitations", {})
                 waiting = json.loads(result["content"][0]["text"])["elicitations"]
         path = f"/elicitations/{waiting[0]['request_id']}"
         assert waiting[0]["page"] == gateway.base + path
         bearer = {"Authorization": f"Bearer {(gateway.state / 'operator-token').read_text().strip()}"}
-        async with httpx2.AsyncClient(headers=bearer, timeout=PATIENCE_S) as http:
+        async with httpx2.AsyncClient(headers=bearer, timeout=TIMEOUT_S) as http:
             rows = (await http.get(f"{gateway.base}/api/questions")).json()
             assert [row["page"] for row in rows if row["request_id"] == waiting[0]["request_id"]] == [
                 gateway.base + path
             ]
-        async with httpx2.AsyncClient(timeout=PATIENCE_S) as http:
+        async with httpx2.AsyncClient(timeout=TIMEOUT_S) as http:
             await logged_in(http, gateway, TOKENS["bob"])
             assert (await http.get(gateway.base + path)).status_code == 404
-        async with httpx2.AsyncClient(timeout=PATIENCE_S) as http:
+        async with httpx2.AsyncClient(timeout=TIMEOUT_S) as http:
             await logged_in(http, gateway, TOKENS["ann"])
             page = (await http.get(gateway.base + path)).text
             assert "Server odd" in page

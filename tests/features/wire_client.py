@@ -16,7 +16,7 @@ from tests.harness.gateway import Gateway
 from tests.harness.plain_http import NO_TLS
 from tests.harness.replies import messages
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 PREFIX = "io.modelcontextprotocol/"
 ODD = str(Path(__file__).resolve().parent.parent / "peers" / "odd_server.py")
 Wire = dict[str, Any]
@@ -54,11 +54,11 @@ class Refused(Exception):
 
 
 class WireClient:
-    """One caller. `heard` are the notifications in their order, `answers` say what to reply to questions."""
+    """One caller. `received` are the notifications in their order, `answers` say what to reply to questions."""
 
     def __init__(self, http: httpx2.AsyncClient, url: str, headers: Mapping[str, str] | None = None) -> None:
         self.headers = {"Accept": "application/json, text/event-stream", **(headers or {})}
-        self.heard: list[Wire] = []
+        self.received: list[Wire] = []
         self.asked: list[Wire] = []
         self.answers: dict[str, Any] = {}
         self.news = asyncio.Event()
@@ -95,7 +95,7 @@ class WireClient:
     async def exchange(self, method: str, params: Mapping[str, Any] | None = None, number: Any = None) -> Wire | None:
         number = self.next_id() if number is None else number
         body, headers = self.envelope(method, dict(params or {}), number)
-        async with self._http.stream("POST", self._url, json=body, headers=headers, timeout=PATIENCE_S) as reply:
+        async with self._http.stream("POST", self._url, json=body, headers=headers, timeout=TIMEOUT_S) as reply:
             if "mcp-session-id" in reply.headers:
                 self.headers["Mcp-Session-Id"] = reply.headers["mcp-session-id"]
             async for message in messages(reply):
@@ -109,7 +109,7 @@ class WireClient:
 
     async def take(self, message: Wire) -> None:
         if "id" not in message:
-            self.heard.append(message)
+            self.received.append(message)
             self.news.set()
             return
         self.asked.append(message)
@@ -127,14 +127,14 @@ class WireClient:
         """What a tool of the odd server said, as JSON."""
         return json.loads((await self.call(name, arguments, **more))["content"][0]["text"])
 
-    def heard_of(self, method: str) -> list[Wire]:
-        return [message["params"] for message in self.heard if message["method"] == method]
+    def messages_of(self, method: str) -> list[Wire]:
+        return [message["params"] for message in self.received if message["method"] == method]
 
-    async def hears(self, method: str, wanted: Callable[[Wire], bool] = lambda _params: True) -> Wire:
+    async def wait_for_message(self, method: str, wanted: Callable[[Wire], bool] = lambda _params: True) -> Wire:
         """Wait for a notification."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while True:
-                for params in self.heard_of(method):
+                for params in self.messages_of(method):
                     if wanted(params):
                         return params
                 self.news.clear()
@@ -171,7 +171,7 @@ async def session(
     gateway: Gateway, capabilities: Mapping[str, Any] | None = None, *, token: str | None = None, listen: bool = False
 ) -> AsyncIterator[WireClient]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    async with httpx2.AsyncClient(timeout=PATIENCE_S, verify=NO_TLS) as http:
+    async with httpx2.AsyncClient(timeout=TIMEOUT_S, verify=NO_TLS) as http:
         client = WireClient(http, gateway.url, headers)
         await client.open(capabilities or {})
         listening = asyncio.create_task(client.listen()) if listen else None
@@ -187,7 +187,7 @@ async def session(
 async def stateless(
     gateway: Gateway, capabilities: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[StatelessClient]:
-    async with httpx2.AsyncClient(timeout=PATIENCE_S, verify=NO_TLS) as http:
+    async with httpx2.AsyncClient(timeout=TIMEOUT_S, verify=NO_TLS) as http:
         client = StatelessClient(http, gateway.url, headers)
         client.capabilities = dict(capabilities or {})
         yield client

@@ -53,7 +53,7 @@ class Line:
     async def open(cls, gateway: Gateway) -> Line:
         return cls(*await asyncio.open_connection("127.0.0.1", gateway.port))
 
-    async def say(self, *parts: bytes) -> None:
+    async def send(self, *parts: bytes) -> None:
         for part in parts:
             self.writer.write(part)
             await self.writer.drain()
@@ -78,7 +78,7 @@ class Line:
 async def test_pipelined_requests_are_answered_in_order(gateway: Gateway) -> None:
     line = await Line.open(gateway)
     health = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    await line.say(post(ask(1)) + health + post(ask(2)) + post(ask(3)))
+    await line.send(post(ask(1)) + health + post(ask(2)) + post(ask(3)))
     assert (await line.result())["vendor/extra"] == 1
     assert json.loads((await line.hear())[2]) == {"status": "ok"}
     assert (await line.result())["vendor/extra"] == 2
@@ -88,15 +88,15 @@ async def test_pipelined_requests_are_answered_in_order(gateway: Gateway) -> Non
 async def test_a_body_may_come_in_pieces_and_in_chunks(gateway: Gateway) -> None:
     line = await Line.open(gateway)
     whole = post(ask(4))
-    await line.say(whole[:30], whole[30:200], whole[200:])
+    await line.send(whole[:30], whole[30:200], whole[200:])
     assert (await line.result())["vendor/extra"] == 4
-    await line.say(post(ask(5), chunked=True))
+    await line.send(post(ask(5), chunked=True))
     assert (await line.result())["vendor/extra"] == 5
 
 
 async def test_an_absolute_request_target_is_accepted(gateway: Gateway) -> None:
     line = await Line.open(gateway)
-    await line.say(post(ask(6), line=f"POST {gateway.url} HTTP/1.1"))
+    await line.send(post(ask(6), line=f"POST {gateway.url} HTTP/1.1"))
     assert (await line.result())["vendor/extra"] == 6
 
 
@@ -104,24 +104,24 @@ async def test_an_upgrade_request_is_answered_in_http_1_1(gateway: Gateway) -> N
     """Java's own HTTP client asks for HTTP/2 in this way, with each new connection."""
     line = await Line.open(gateway)
     wish = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk")
-    await line.say(post(ask(7), *wish))
+    await line.send(post(ask(7), *wish))
     assert (await line.result())["vendor/extra"] == 7
-    await line.say(post(ask(8)))
+    await line.send(post(ask(8)))
     assert (await line.result())["vendor/extra"] == 8
 
 
 async def test_expect_100_continue_is_answered(gateway: Gateway) -> None:
     line = await Line.open(gateway)
     body = ask(9)
-    await line.say(post(b"", "Expect: 100-continue", length=len(body)))
+    await line.send(post(b"", "Expect: 100-continue", length=len(body)))
     assert (await line.hear())[0] == 100
-    await line.say(body)
+    await line.send(body)
     assert (await line.result())["vendor/extra"] == 9
 
 
 async def test_a_body_with_a_too_large_content_length_is_refused_at_once(gateway: Gateway) -> None:
     line = await Line.open(gateway)
-    await line.say(post(b"", "Expect: 100-continue", length=100_000_000))
+    await line.send(post(b"", "Expect: 100-continue", length=100_000_000))
     status, _, body = await line.hear()
     assert (status, json.loads(body)["error"]["data"]["error_type"]) == (413, "request_too_large")
 
@@ -129,7 +129,7 @@ async def test_a_body_with_a_too_large_content_length_is_refused_at_once(gateway
 async def test_a_chunked_body_is_refused_when_it_exceeds_the_limit(gateway: Gateway) -> None:
     line = await Line.open(gateway)
     head = post(b"", "Transfer-Encoding: chunked").replace(b"Content-Length: 0\r\n", b"")
-    await line.say(head, *[b"%x\r\n%b\r\n" % (1 << 20, b" " * (1 << 20))] * 5)
+    await line.send(head, *[b"%x\r\n%b\r\n" % (1 << 20, b" " * (1 << 20))] * 5)
     assert (await line.hear())[0] == 413
 
 
@@ -137,7 +137,7 @@ async def test_a_chunked_body_is_refused_when_it_exceeds_the_limit(gateway: Gate
 async def test_a_connection_is_kept_alive_on_request_only(gateway: Gateway, more: tuple[str, ...]) -> None:
     line = await Line.open(gateway)
     version = "1.1" if more else "1.0"
-    await line.say(post(ask(10), *more, line=f"POST /mcp HTTP/{version}"))
+    await line.send(post(ask(10), *more, line=f"POST /mcp HTTP/{version}"))
     status, headers, _ = await line.hear()
     assert (status, headers["connection"]) == (200, "close")
     assert await line.is_closed()
@@ -145,14 +145,14 @@ async def test_a_connection_is_kept_alive_on_request_only(gateway: Gateway, more
 
 async def test_bytes_that_are_not_http_get_a_400(gateway: Gateway) -> None:
     line = await Line.open(gateway)
-    await line.say(b"\x16\x03\x01 hello\r\n\r\n")
+    await line.send(b"\x16\x03\x01 hello\r\n\r\n")
     assert (await line.hear())[0] == 400
     assert await line.is_closed()
 
 
 async def test_a_disconnect_within_a_body_does_not_affect_others(gateway: Gateway) -> None:
     gone, stays = await Line.open(gateway), await Line.open(gateway)
-    await gone.say(post(ask(11))[:-20])
+    await gone.send(post(ask(11))[:-20])
     gone.writer.close()
-    await stays.say(post(ask(12)))
+    await stays.send(post(ask(12)))
     assert (await stays.result())["vendor/extra"] == 12

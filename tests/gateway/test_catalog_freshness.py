@@ -104,7 +104,7 @@ async def test_a_name_newer_than_a_running_list_request_is_found() -> None:
         async with running_gateway(config(server, list_max_age="2s")) as gateway, RawClient(gateway.url) as caller:
             assert await names(caller) == {"s1__old"}
             server.slow["tools/list"] = 1.0
-            await server.until_heard("tools/list", server.count("tools/list") + 1)
+            await server.until_received("tools/list", server.count("tools/list") + 1)
             server.lists["tools/list"] = [tool("new")]
             assert (await caller.call("s1__new", {})).result["content"][0]["text"] == "ran new"
 
@@ -183,7 +183,7 @@ async def test_servers_are_contacted_at_the_start_and_the_result_is_logged() -> 
     async with changeable(lists={"tools/list": [tool("echo")]}) as server:
         servers = {**config(server)["servers"], "gone": {"url": "http://127.0.0.1:1/mcp"}}
         async with running_gateway({"schema": 1, "servers": servers}) as gateway, RawClient(gateway.url) as caller:
-            await server.until_heard("tools/list", 1)
+            await server.until_received("tools/list", 1)
             async with asyncio.timeout(30):
                 while "server listed" not in gateway.log or "server not listed" not in gateway.log:
                     await asyncio.sleep(0.05)

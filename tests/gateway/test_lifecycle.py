@@ -62,7 +62,7 @@ async def test_a_reload_changes_what_is_served_and_a_bad_file_changes_nothing(tm
 
         assert await lists("a")
         await gateway.reload("schema: 1\nservers: {a: {no: sense}}\n")
-        await eventually(lambda: _said(gateway, "the old one stays in force"))
+        await eventually(lambda: _logged(gateway, "the old one stays in force"))
         assert await lists("a")
         await gateway.reload({"schema": 1, "servers": {"b": http_server(port)}})
         await eventually(lambda: lists("b"))
@@ -70,7 +70,7 @@ async def test_a_reload_changes_what_is_served_and_a_bad_file_changes_nothing(tm
         assert (await caller.call("b__mirror", {"value": 1})).result["vendor/extra"] == 1
 
 
-async def _said(gateway: Gateway, text: str) -> bool:
+async def _logged(gateway: Gateway, text: str) -> bool:
     return text in gateway.log
 
 
@@ -228,13 +228,13 @@ async def test_settings_of_the_gateway_do_not_restart_a_server_and_a_truncated_f
         ):
             text = gateway.log.count("configuration reloaded")
             await gateway.reload({"schema": 1, "servers": {"files": {**server, **harmless}}})
-            await eventually(lambda text=text: _said_times(gateway, "configuration reloaded", text + 1))  # type: ignore[misc]
+            await eventually(lambda text=text: _count_log_lines(gateway, "configuration reloaded", text + 1))  # type: ignore[misc]
             await caller.request("tools/list")
             assert _children(gateway.pid, "taskgate.demo.files") == before, harmless
         await gateway.reload("")
-        await eventually(lambda: _said(gateway, "the file is empty"))
+        await eventually(lambda: _logged(gateway, "the file is empty"))
         assert (await caller.request("tools/list")).result["tools"]
 
 
-async def _said_times(gateway: Gateway, text: str, times: int) -> bool:
+async def _count_log_lines(gateway: Gateway, text: str, times: int) -> bool:
     return gateway.log.count(text) >= times

@@ -122,7 +122,7 @@ def facade(limits: dict[str, Any]) -> dict[str, Any]:
     return {"schema": 1, "servers": {"pipe": PIPE}, "scopes": scopes, "limits": limits}
 
 
-async def news_of_timers(caller: Any, timers: int, wait_s: float) -> list[tuple[str, Any]]:
+async def timer_events(caller: Any, timers: int, wait_s: float) -> list[tuple[str, Any]]:
     """Set timers that fire together, say nothing for a while, then ask."""
     # The server has come before, so that its coming is not among the news.
     await call_json(caller, "list_tools")
@@ -137,16 +137,16 @@ async def news_of_timers(caller: Any, timers: int, wait_s: float) -> list[tuple[
 async def test_the_limit_on_the_number_of_events_applies(tmp_path: Path) -> None:
     async with running_gateway(facade({"events_per_caller": 3}), tmp_path) as gateway, http_session(gateway) as caller:
         fired = ("timer_expired", None)
-        assert await news_of_timers(caller, 5, 1.0) == [("events_lost", 2), *([fired] * 3)]
+        assert await timer_events(caller, 5, 1.0) == [("events_lost", 2), *([fired] * 3)]
         await reloaded(gateway, facade({"events_per_caller": 30}))
-        assert await news_of_timers(caller, 5, 1.0) == [fired] * 5
+        assert await timer_events(caller, 5, 1.0) == [fired] * 5
 
 
 async def test_the_limit_on_the_age_of_events_applies(tmp_path: Path) -> None:
     async with running_gateway(facade({"events_age": "1s"}), tmp_path) as gateway, http_session(gateway) as caller:
-        assert await news_of_timers(caller, 1, 2.0) == [("events_lost", 1)]
+        assert await timer_events(caller, 1, 2.0) == [("events_lost", 1)]
         await reloaded(gateway, facade({"events_age": "1h"}))
-        assert await news_of_timers(caller, 1, 2.0) == [("timer_expired", None)]
+        assert await timer_events(caller, 1, 2.0) == [("timer_expired", None)]
 
 
 async def test_the_limit_on_timers_of_a_session_applies(tmp_path: Path) -> None:

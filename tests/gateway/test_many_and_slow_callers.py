@@ -105,7 +105,7 @@ async def test_paused_readers_delay_no_caller_and_get_everything_later(tmp_path:
     port = free_port()
     async with mirror(port), running_gateway({"schema": 1, "servers": {"a": http_server(port)}}, tmp_path) as gateway:
         async with RawClient(gateway.url) as caller:
-            peers = [await _asks_and_does_not_read(gateway, caller.headers, number) for number in range(SLOW_READERS)]
+            peers = [await _sends_and_does_not_read(gateway, caller.headers, number) for number in range(SLOW_READERS)]
             await answers_soon(gateway)
             for reader, writer in peers:
                 transport_of(writer).resume_reading()
@@ -118,7 +118,7 @@ async def test_paused_readers_delay_no_caller_and_get_everything_later(tmp_path:
         await answers_soon(gateway)
 
 
-async def _asks_and_does_not_read(
+async def _sends_and_does_not_read(
     gateway: Gateway, headers: dict[str, str], number: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """One POST whose answer is an event stream of some megabytes, into a small buffer that nobody empties."""

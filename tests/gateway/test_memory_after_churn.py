@@ -89,30 +89,30 @@ print(full - empty, resident() - empty)
 """
 
 
-def _said_by(program: str) -> str:
+def _output_of(program: str) -> str:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=280, check=True)
     return done.stdout
 
 
 def test_reference_cycles_are_collected_before_memory_grows() -> None:
-    assert int(_said_by(CHURN)) < 250 * 1024
+    assert int(_output_of(CHURN)) < 250 * 1024
 
 
 def test_a_full_collection_runs_only_when_memory_has_doubled() -> None:
     """900,000 objects come and stay; Python's own rule looks at all of them a dozen times meanwhile."""
-    full_looks, second_looks, young_are_looked_at = _said_by(ALIVE).split()
-    assert young_are_looked_at == "True"
+    full_collections, second_generation_collections, young_are_collected = _output_of(ALIVE).split()
+    assert young_are_collected == "True"
     if sys.version_info < (3, 14):  # from then on there are parts of looks instead
-        assert second_looks == "0"
-    assert int(full_looks) <= 3
+        assert second_generation_collections == "0"
+    assert int(full_collections) <= 3
 
 
 def test_a_short_pause_does_not_count_as_idle() -> None:
     """A look at everything is 200 ms in which nobody is answered, so it waits until hardly anybody has come for half a minute."""
-    assert _said_by(IDLE).split() == ["0"] * 33 + ["1"] * 3
+    assert _output_of(IDLE).split() == ["0"] * 33 + ["1"] * 3
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps freed memory in this way")
 def test_idle_gateway_returns_free_memory() -> None:
-    before, after = map(int, _said_by(RETURNED).split())
+    before, after = map(int, _output_of(RETURNED).split())
     assert after < before / 2

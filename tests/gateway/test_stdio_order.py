@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.gateway.test_stdio_drain import Talk, talking
+from tests.gateway.test_stdio_drain import StdioClient, stdio_client
 
 
 async def test_the_id_of_a_task_arrives_before_its_notifications(tmp_path: Path) -> None:
-    async with talking(tmp_path, stateless=False, drain="2s") as talk:
-        received = [message for number in range(5) for message in await _made(talk, 100 + number)]
+    async with stdio_client(tmp_path, stateless=False, drain="2s") as client:
+        received = [message for number in range(5) for message in await _made(client, 100 + number)]
         known: set[str] = set()
         for message in received:
             if message.get("method") == "notifications/tasks/status":
@@ -22,13 +22,13 @@ async def test_the_id_of_a_task_arrives_before_its_notifications(tmp_path: Path)
         assert len(known) == 5
 
 
-async def _made(talk: Talk, number: int) -> list[dict[str, Any]]:
+async def _made(client: StdioClient, number: int) -> list[dict[str, Any]]:
     """Everything that is said until a task is known and over."""
     arguments = {"value": number}
-    talk.say(number, "tools/call", {"name": "a__mirror", "arguments": arguments, "task": {"ttl": 60000}})
+    client.send(number, "tools/call", {"name": "a__mirror", "arguments": arguments, "task": {"ttl": 60000}})
     received: list[dict[str, Any]] = []
-    assert talk.process.stdout is not None
+    assert client.process.stdout is not None
     async with asyncio.timeout(60):
         while not any("completed" in json.dumps(message) for message in received):
-            received.append(json.loads(await talk.process.stdout.readline()))
+            received.append(json.loads(await client.process.stdout.readline()))
     return received

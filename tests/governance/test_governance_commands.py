@@ -57,11 +57,11 @@ async def test_approvals_are_listed_and_decided_on_the_command_line(tmp_path: Pa
         assert "already" in err
         code, out, _ = await run("approvals", "list", "--all", "--json", stage=stage)
         assert json.loads(out.splitlines()[0])["state"] == "used"
-        await the_audit_log_is_whole_until_somebody_touches_it(stage)
+        await check_audit_log_is_valid_until_changed(stage)
     assert (await started("approvals", "list", stage=stage))[0] == 3
 
 
-async def the_audit_log_is_whole_until_somebody_touches_it(stage: Stage) -> None:
+async def check_audit_log_is_valid_until_changed(stage: Stage) -> None:
     where = ["-c", str(stage.gateway.config)]
     code, out, _ = await run("audit", "verify", *where, "--json", stage=stage)
     data = json.loads(out)

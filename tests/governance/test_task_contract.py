@@ -235,7 +235,9 @@ async def test_status_notifications_are_sent_if_advertised(with_tasks: Stage) ->
     async with session(with_tasks.gateway, {"tasks": {}}, listen=True) as caller:
         made = await caller.call("s__may", {}, task={"ttl": 60000})
         task_id = made["task"]["taskId"]
-        reply = await caller.hears("notifications/tasks/status", lambda params: params["status"] == "completed")
+        reply = await caller.wait_for_message(
+            "notifications/tasks/status", lambda params: params["status"] == "completed"
+        )
         assert reply["taskId"] == task_id
 
 

@@ -30,12 +30,12 @@ class ChangeableServer:
     hanging: set[str] = field(default_factory=set)
     failing: set[str] = field(default_factory=set)
     slow: dict[str, float] = field(default_factory=dict)
-    """Methods whose answer, as it was when they were heard, takes so many seconds."""
+    """Methods whose answer, as it was when they were received, takes so many seconds."""
     stateless: bool = False
     session: str | None = None
     lost_status: int = 404
     instructions: str | None = None
-    heard: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     port: int = 0
     _open: set[asyncio.Task[None]] = field(default_factory=set)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -45,9 +45,9 @@ class ChangeableServer:
         return f"http://127.0.0.1:{self.port}/mcp"
 
     def count(self, method: str) -> int:
-        return sum(1 for received, _ in self.heard if received == method)
+        return sum(1 for received, _ in self.requests if received == method)
 
-    async def until_heard(self, method: str, times: int) -> None:
+    async def until_received(self, method: str, times: int) -> None:
         async with asyncio.timeout(120):
             while self.count(method) < times:
                 self._woken.clear()
@@ -74,7 +74,7 @@ class ChangeableServer:
             return await self._reply(writer, 405, None)
         message = json.loads(body)
         method = message.get("method", "")
-        self.heard.append((method, message.get("params") or {}))
+        self.requests.append((method, message.get("params") or {}))
         self._woken.set()
         if method in self.hanging:
             await asyncio.Event().wait()

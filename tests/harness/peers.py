@@ -39,7 +39,7 @@ class Upstream:
     name: str
     peer: str
     program: str
-    speaks: Generation
+    supports: Generation
     tasks: bool = False
 
     def command(self, *arguments: str) -> list[str]:

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 class Terminal:
@@ -22,7 +22,7 @@ class Terminal:
         self.seen = ""
 
     def wait_for(self, words: str) -> str:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while words not in self.seen:
             self._read(deadline, words)
         return self.seen
@@ -31,7 +31,7 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def end(self) -> int:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         try:
             while True:
                 self._read(deadline, "the end")

@@ -35,9 +35,9 @@ async def test_two_people_use_their_own_accounts_and_never_each_others() -> None
                 await prepared(gate, issuer)
                 for who in ("ann", "bob"):
                     await connected(gate, issuer, who, f"{who}-at-notes")
-                for speaks in ("2025", "2026"):
-                    ann = await gate.caller(speaks, token="token-of-ann")
-                    bob = await gate.caller(speaks, token="token-of-bob")
+                for client_generation in ("2025", "2026"):
+                    ann = await gate.caller(client_generation, token="token-of-ann")
+                    bob = await gate.caller(client_generation, token="token-of-bob")
                     for _ in range(2):
                         assert (await ann.call("notes__read")).text == "a note of ann-at-notes"
                         assert (await bob.call("notes__read")).text == "a note of bob-at-notes"

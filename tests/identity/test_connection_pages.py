@@ -111,8 +111,8 @@ async def test_link_from_another_site_finds_the_login_of_the_console() -> None:
             assert b"form_token" not in first.body
             where = first.headers["refresh"].partition("url=")[2]
             assert b"form_token" in (await ann.get(where)).body
-            stranger = Browser(gate)
-            led = await stranger.get(where, from_elsewhere=True)
+            unauthorized = Browser(gate)
+            led = await unauthorized.get(where, from_elsewhere=True)
             assert (led.status, led.headers["location"]) == (303, f"/login?next={page}"), "led on once, not for ever"
 
 
@@ -208,10 +208,10 @@ async def test_shared_account_is_connected_from_the_console_only() -> None:
             assert (await operator.press("/servers/notes/connect")).status == 403, "a form of ours is needed"
             assert (await operator.get("/servers/notes/connect")).status == 404, "a link is not enough"
             query = issuer.log_in(await operator.begin_shared(), "shared-at-notes")
-            stranger = await Browser(gate).log_in_as("ann")
-            stranger.cookies["taskgate_connect"] = operator.cookies["taskgate_connect"]
-            await stranger.get(path_of(await page_for(gate, "ann")))
-            assert (await stranger.come_back(query)).status == 400
+            unauthorized = await Browser(gate).log_in_as("ann")
+            unauthorized.cookies["taskgate_connect"] = operator.cookies["taskgate_connect"]
+            await unauthorized.get(path_of(await page_for(gate, "ann")))
+            assert (await unauthorized.come_back(query)).status == 400
             query = issuer.log_in(await operator.begin_shared(), "shared-at-notes")
             done = await operator.come_back(query)
             assert (done.status, await accounts(gate)) == (200, [None]), done.body

@@ -81,9 +81,9 @@ async def test_token_exchange_uses_an_assertion_and_never_the_callers_token() ->
         async with Gateway({"tokens": TOKENS, "servers": servers}, {"notes": notes.upstream}) as gate:
             keys.append(await keys_of(gate))
             await gate.advance(70)
-            for speaks in ("2025", "2026"):
+            for client_generation in ("2025", "2026"):
                 for who in ("ann", "bob"):
-                    caller = await gate.caller(speaks, token=f"token-of-{who}")
+                    caller = await gate.caller(client_generation, token=f"token-of-{who}")
                     assert (await caller.call("notes__read")).text == f"exchanged-for-{who}"
             of_ann = [form for form in forms if "exchange" in form["grant_type"]]
             assert len(of_ann) <= 4, "one exchange for each principal, and one for the lists"

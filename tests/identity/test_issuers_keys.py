@@ -140,7 +140,7 @@ async def test_cached_keys_are_used_for_a_day_while_the_issuer_is_unavailable() 
         await verifier.close()
 
 
-LIES: dict[str, Any] = {
+FALSE_METADATA: dict[str, Any] = {
     "another issuer's metadata": lambda i: {"issuer": "https://login.example", "jwks_uri": f"{i.url}/keys"},
     "no address of keys": lambda i: {"issuer": i.url},
     "keys at a plain address elsewhere": lambda i: {"issuer": i.url, "jwks_uri": "http://10.0.0.1/keys"},
@@ -149,11 +149,11 @@ LIES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("what", LIES)
+@pytest.mark.parametrize("what", FALSE_METADATA)
 @seam
 async def test_metadata_with_foreign_addresses_is_refused(what: str) -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
-        text = json.dumps(LIES[what](issuer)).encode()
+        text = json.dumps(FALSE_METADATA[what](issuer)).encode()
         issuer.pages["/.well-known/openid-configuration"] = lambda _: (200, text)
         verifier = a_verifier(issuer, client)
         with pytest.raises(IssuerUnavailable):

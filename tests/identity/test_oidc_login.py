@@ -198,10 +198,10 @@ async def test_a_login_from_another_browser_late_or_with_an_old_verifier_is_refu
         provider.install()
         async with Gateway(config(issuer), {"s": upstream()}) as gate:
             browser = httpx2.AsyncClient(base_url=gate.base, follow_redirects=False, timeout=600)
-            stranger = httpx2.AsyncClient(base_url=gate.base, follow_redirects=False, timeout=600)
+            unauthorized = httpx2.AsyncClient(base_url=gate.base, follow_redirects=False, timeout=600)
             sent = await browser.get("/login/oidc?next=https://evil.test/")
             answer = provider.authorize(sent.headers["location"])
-            assert (await stranger.get("/login/callback", params=answer)).status_code == 403
+            assert (await unauthorized.get("/login/callback", params=answer)).status_code == 403
             landed = await browser.get("/login/callback", params=answer)
             assert "evil" not in landed.headers["refresh"]
             sent = await browser.get("/login/oidc")

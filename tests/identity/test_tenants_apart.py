@@ -119,8 +119,8 @@ async def seeded(gate: Gateway, issuer: LoginIssuer) -> Seeded:
     body = {"reason": f"{MARK}-reason", "grant": {"minutes": 60}}
     given = await as_boss(gate, MARK, "POST", f"/api/v1/approvals/{pay}/approve", body)
     assert given.status == 200, given.body
-    wish = {"config": {"mcp.enabled": "true", "mcp.tags": MARK}, "label": MARK}
-    scope = (await as_boss(gate, MARK, "POST", "/api/v1/scopes", wish)).json()["scope"]
+    request_body = {"config": {"mcp.enabled": "true", "mcp.tags": MARK}, "label": MARK}
+    scope = (await as_boss(gate, MARK, "POST", "/api/v1/scopes", request_body)).json()["scope"]
     second = await gate.caller("2025", token=secret(OTHER, "agent"), capabilities=TASKS)
     await second.call("shop__pay", {"note": "ours"}, task={"ttl": 6_000_000})
     await gate.advance(20)

@@ -21,7 +21,7 @@ arrived = asyncio.Event()
 answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
 
 
-def say(message: dict[str, Any]) -> None:
+def send(message: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
     sys.stdout.flush()
 
@@ -32,7 +32,7 @@ async def ask(company: int) -> str:
         await arrived.wait()
     key = f"question-{len(answers)}"
     answers[key] = asyncio.get_running_loop().create_future()
-    say({"id": key, "method": "elicitation/create", "params": FORM})
+    send({"id": key, "method": "elicitation/create", "params": FORM})
     answer = await answers[key]
     for one in staying:
         one.set()
@@ -58,8 +58,8 @@ async def call(request_id: Any, name: str, arguments: dict[str, Any]) -> None:
     else:
         text = str(os.getpid())
     if name == "update" and MEMO in followed:
-        say({"method": "notifications/resources/updated", "params": {"uri": MEMO}})
-    say({"id": request_id, "result": {"content": [{"type": "text", "text": text}]}})
+        send({"method": "notifications/resources/updated", "params": {"uri": MEMO}})
+    send({"id": request_id, "result": {"content": [{"type": "text", "text": text}]}})
 
 
 def result_of(method: str) -> dict[str, Any]:
@@ -84,7 +84,7 @@ async def main() -> None:
         if "method" not in message:
             answers[message["id"]].set_result(message.get("result") or message)
         elif message["method"] == "server/discover":
-            say({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
+            send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
         elif message["method"] == "tools/call":
             params = message["params"]
             if params["name"] == "die":
@@ -96,7 +96,7 @@ async def main() -> None:
         elif "id" in message:
             if message["method"] == "resources/subscribe":
                 followed.add(message["params"]["uri"])
-            say({"id": message["id"], "result": result_of(message["method"])})
+            send({"id": message["id"], "result": result_of(message["method"])})
 
 
 if __name__ == "__main__":

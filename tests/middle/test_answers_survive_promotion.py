@@ -56,7 +56,7 @@ async def questions(caller: Caller) -> dict[str, str]:
     return {row["params"]["message"]: row["request_id"] for row in shown}
 
 
-async def say(caller: Caller, asked: str, value: str) -> None:
+async def answer_in_round(caller: Caller, asked: str, value: str) -> None:
     answer = {"request_id": (await questions(caller))[asked], "action": "accept", "content": {"value": value}}
     assert (await caller.call_json("respond_to_elicitation", **answer))["success"] is True
 
@@ -79,24 +79,24 @@ async def killed(gate: Gateway, generation: str = "2025") -> Caller:
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_an_answer_given_during_promotion_is_not_requested_again(moment: str, generation: str) -> None:
     @seam
-    async def story() -> None:
+    async def scenario() -> None:
         notes = server()
         async with Gateway(CONFIG, {"notes": notes}) as gate:
             caller = await gate.caller(generation, token=TOKEN)
             call = caller.begin_call("notes__paint")
             await gate.advance(0.5)
             if moment == "before":
-                await say(caller, "Which colour?", "blue")
+                await answer_in_round(caller, "Which colour?", "blue")
             task_id = (await call.done()).result["structuredContent"]["taskgate_notice"]["task_id"]
             if moment == "after":
-                await say(caller, "Which colour?", "blue")
+                await answer_in_round(caller, "Which colour?", "blue")
             caller = await killed(gate, generation)
             assert list(await questions(caller)) == ["Which size?"]
-            await say(caller, "Which size?", "large")
+            await answer_in_round(caller, "Which size?", "large")
             assert await painted(gate, caller, task_id) == "blue large"
             assert times_asked(notes) == 1
 
-    story()
+    scenario()
 
 
 @seam
@@ -106,8 +106,8 @@ async def test_answers_sent_before_promotion_are_sent_again_and_not_requested_ag
         caller = await gate.caller("2025", token=TOKEN)
         call = caller.begin_call("notes__paint")
         await gate.advance(0.5)
-        await say(caller, "Which colour?", "blue")
-        await say(caller, "Which size?", "large")
+        await answer_in_round(caller, "Which colour?", "blue")
+        await answer_in_round(caller, "Which size?", "large")
         task_id = (await call.done()).result["structuredContent"]["taskgate_notice"]["task_id"]
         caller = await killed(gate)
         assert await questions(caller) == {}
@@ -122,8 +122,8 @@ async def test_the_last_answer_survives_a_crash_before_the_next_round_is_sent() 
         caller = await gate.caller("2025", token=TOKEN)
         call = caller.begin_call("notes__paint")
         task_id = (await call.done()).result["structuredContent"]["taskgate_notice"]["task_id"]
-        await say(caller, "Which colour?", "blue")
-        await say(caller, "Which size?", "large")
+        await answer_in_round(caller, "Which colour?", "blue")
+        await answer_in_round(caller, "Which size?", "large")
         caller = await killed(gate)
         assert await questions(caller) == {}
         assert await painted(gate, caller, task_id) == "blue large"
@@ -145,7 +145,7 @@ async def test_an_answer_on_the_sessions_own_stream_is_stored_with_the_task() ->
         assert len(caller.asked) == 2
         caller = await killed(gate)
         assert list(await questions(caller)) == ["Which size?"]
-        await say(caller, "Which size?", "large")
+        await answer_in_round(caller, "Which size?", "large")
         assert await painted(gate, caller, task_id) == "blue large"
         assert times_asked(notes) == 1
 
@@ -206,7 +206,7 @@ def test_an_acknowledged_approval_by_the_caller_is_stored(monkeypatch: pytest.Mo
     config = {**CONFIG, "approval": {"self": form_here}, "governance": {"rules": rules}}
 
     @seam
-    async def story() -> None:
+    async def scenario() -> None:
         async with Gateway(config, {"notes": server()}) as gate:
             answers = {"elicitation/create": lambda _params: None}
             able: dict[str, Any] = {"elicitation": {}, "tasks": {}}
@@ -222,4 +222,4 @@ def test_an_acknowledged_approval_by_the_caller_is_stored(monkeypatch: pytest.Mo
             assert (await gate.operator("GET", "/api/approvals")).json() == []
             await waiting.hang_up()
 
-    story()
+    scenario()

@@ -39,7 +39,7 @@ async def polled_three_intervals_ago(gate: Gateway, caller: Caller, task_id: str
     await gate.advance(15.5)
 
 
-async def looked_by_tool(gate: Gateway, caller: Caller, task_id: str) -> None:
+async def shown_by_tool(gate: Gateway, caller: Caller, task_id: str) -> None:
     await caller.call_json("get_task", task_id=task_id)
     await gate.advance(2)
 
@@ -99,7 +99,7 @@ STATEFUL = [
     (nothing, LATER),
     (polled_2_s_ago, NOW),
     (polled_three_intervals_ago, LATER),
-    (looked_by_tool, NOW),
+    (shown_by_tool, NOW),
     (waits_for_result, NOW),
     (waits_by_tool, NOW),
     (hung_up_while_it_waited, LATER),
@@ -110,7 +110,7 @@ STATELESS = [
     (nothing, LATER),
     (polled_2_s_ago, NOW),
     (polled_three_intervals_ago, LATER),
-    (looked_by_tool, NOW),
+    (shown_by_tool, NOW),
     (listens_to_task, NOW),
 ]
 

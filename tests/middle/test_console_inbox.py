@@ -135,10 +135,10 @@ async def test_a_question_is_a_real_form_and_the_first_answer_wins() -> None:
         (question,) = re.findall(r'action="(/inbox/questions/[^"]+)"', page)
         token = form_token(page)
         assert "data-card" not in await other.text("/inbox")
-        stranger = await other.post(
+        unauthorized = await other.post(
             question, {"f.size": "small", "f.count": "1"}, form_token(await other.text("/inbox"))
         )
-        assert stranger.status == 409
+        assert unauthorized.status == 409
         wrong = await boss.post(question, {"f.size": "small", "f.count": "many"}, token)
         assert (wrong.status, "count must be a whole number" in wrong.body.decode()) == (400, True)
         unfit = await boss.post(question, {"f.size": "huge", "f.count": "1"}, token)

@@ -176,17 +176,17 @@ async def test_every_live_page_has_an_element_that_is_updated() -> None:
         held = (await caller.call("bank__pay", {}, task={"ttl": 60000})).result["task"]["taskId"]
         (approval,) = (await gate.operator("GET", "/api/v1/approvals")).json()
         more = ("/servers/bank", "/scopes/default", f"/tasks/{held}", f"/approvals/{approval['id']}")
-        boss, hearing = await operator(gate), 0
+        boss, listening = await operator(gate), 0
         pages = gate.life.dashboard._pages.table.pages
         for path in (*(route.path for route in pages.values()), *more):
             page = await boss.text(path)
             if not re.search(r'data-topics="[^"]+"', page):
                 continue
-            hearing += 1
+            listening += 1
             main = page.partition("<main")[2]
             parts = [tag for tag in re.findall(r"<[^>]*\bdata-live\b[^>]*>", main) if " id=" in tag]
             assert parts, path
-        assert hearing >= 10
+        assert listening >= 10
 
 
 SENT = "sent"
@@ -218,15 +218,15 @@ async def in_every_state(store: Store) -> dict[str, str]:
     assert set(ways) == set(TaskState)
     made = {}
     for state, way in ways.items():
-        born = await store.accept(a_call("agent"))
-        assert isinstance(born, Change)
+        created = await store.accept(a_call("agent"))
+        assert isinstance(created, Change)
         for event in way:
             if isinstance(event, str):
-                moved: object = await store.intend(born.task.id, byte_hash="b", upstream="reports", recheck=just_go)
+                moved: object = await store.intend(created.task.id, byte_hash="b", upstream="reports", recheck=just_go)
             else:
-                moved = await store.advance(born.task.id, event)
+                moved = await store.advance(created.task.id, event)
             assert isinstance(moved, (Change, Intended)), (state, moved)
-        made[state.value] = born.task.id
+        made[state.value] = created.task.id
     return made
 
 

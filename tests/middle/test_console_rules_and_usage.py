@@ -153,8 +153,8 @@ async def test_a_caller_without_roles_sees_only_its_own_usage_and_no_rules() -> 
         await called(gate)
         mine = (await gate.http("GET", "/api/v1/usage", headers=bearer("other")).done()).json()
         assert [(row["principal"], row["tool"], row["calls"]) for row in mine] == [("other", "read", 1)]
-        everybody = (await gate.operator("GET", "/api/v1/usage?by=principal")).json()
-        assert {(row["principal"], row["calls"]) for row in everybody} == {("agent", 2), ("other", 1)}
+        all_persons = (await gate.operator("GET", "/api/v1/usage?by=principal")).json()
+        assert {(row["principal"], row["calls"]) for row in all_persons} == {("agent", 2), ("other", 1)}
         for path in ("/api/v1/rules", "/api/v1/rules/recorded", "/api/v1/rules/suggestions"):
             assert (await gate.http("GET", path, headers=bearer("other")).done()).status == 403
         reply = await gate.http("POST", "/api/v1/rules/rehearse", {"governance": "{}"}, bearer("ann")).done()

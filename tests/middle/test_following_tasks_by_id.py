@@ -108,7 +108,7 @@ async def test_question_of_a_followed_task_is_shown() -> None:
         assert (await caller.call("get_task_result", {"task_id": task_id})).text == "painted blue"
 
 
-async def told_as(caller: Any, client: str, tool: str, **arguments: Any) -> dict[str, Any]:
+async def kinds_of(caller: Any, client: str, tool: str, **arguments: Any) -> dict[str, Any]:
     reply: dict[str, Any] = json.loads((await caller.call(tool, arguments, _meta={"taskgate/client": client})).text)
     return reply
 
@@ -122,7 +122,7 @@ async def test_named_stateless_client_sees_each_event_once() -> None:
         (task_id,) = set(re.findall(r"tg_\w+", call.reply.text))
         await gate.advance(25)
         for client, expected in (("two", []), ("one", ["task_created", "task_completed"]), ("one", []), ("two", [])):
-            reply = await told_as(caller, client, "await_activity", task_ids=[task_id])
+            reply = await kinds_of(caller, client, "await_activity", task_ids=[task_id])
             assert kinds(reply) == expected
             assert reply["tasks"][0]["status"] == "completed"
 
@@ -149,7 +149,7 @@ async def test_empty_result_states_reason_and_remedy(tool: str) -> None:
         await gate.advance(0.5)
         assert waiting.is_done
         assert "taskgate/client" in json.loads(waiting.reply.text)["note"]
-        assert "note" not in await told_as(caller, "one", tool)
+        assert "note" not in await kinds_of(caller, "one", tool)
 
 
 @seam

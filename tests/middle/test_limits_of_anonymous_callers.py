@@ -40,10 +40,10 @@ async def _task(caller: Caller) -> Reply:
 @seam
 async def test_one_session_does_not_use_up_the_tasks_of_another() -> None:
     async with _limited(2) as gate:
-        greedy, other = await gate.caller("2025"), await gate.caller("2025")
+        busy_caller, other = await gate.caller("2025"), await gate.caller("2025")
         for _ in range(2):
-            assert "task" in (await _task(greedy)).result
-        data = _refused(await _task(greedy))
+            assert "task" in (await _task(busy_caller)).result
+        data = _refused(await _task(busy_caller))
         assert (data["counted_for"], data["limit_value"]) == ("conversation", 2)
         assert "task" in (await _task(other)).result
 

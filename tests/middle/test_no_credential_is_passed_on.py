@@ -26,10 +26,10 @@ class Remembering(Upstream):
 
     def __init__(self, generation: str) -> None:
         super().__init__(generation)
-        self.heard: list[str] = []
+        self.received_text: list[str] = []
 
     def _request(self, method: str, headers: dict[str, str], body: bytes, reply: HttpReply) -> None:
-        self.heard.append(f"{headers} {body.decode()}")
+        self.received_text.append(f"{headers} {body.decode()}")
         super()._request(method, headers, body, reply)
 
 
@@ -53,7 +53,7 @@ async def test_no_credential_of_a_caller_reaches_a_server(generation: str, behin
         await gate.advance(1)
         assert server.count("echo") == (2 if generation == "2025" else 1)
         session = caller.headers.get("mcp-session-id", "canary")
-        for message in server.heard:
+        for message in server.received_text:
             assert "canary" not in message
             assert "203.0.113.77" not in message
             assert session not in message

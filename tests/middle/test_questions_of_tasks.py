@@ -107,7 +107,7 @@ async def test_polling_for_answers_of_other_gateways_never_refuses_a_question() 
         store = records.store
         advance, read, seen = store.advance, store.questions, list[str]()
 
-        async def looked_at_before_it_is_stored(task_id: str, *more: Any, **given: Any) -> Any:
+        async def read_before_it_is_stored(task_id: str, *more: Any, **given: Any) -> Any:
             if given.get("questions"):
                 seen.append("before")
                 await questions.check_stored_answers(task_id)
@@ -121,7 +121,7 @@ async def test_polling_for_answers_of_other_gateways_never_refuses_a_question() 
                 await keep_answers(records, task_id, {open_now[0].key: answer})
             return found
 
-        store.advance = looked_at_before_it_is_stored
+        store.advance = read_before_it_is_stored
         caller = await gate.caller("2025", capabilities={"elicitation": {}})
         task_id = (await caller.call("notes__paint", task={"ttl": 600_000})).result["task"]["taskId"]
         await until(lambda: seen == ["before"])

@@ -41,8 +41,8 @@ async def test_waiting_helper_tool_states_how_long_it_waited() -> None:
         caller = await gate.caller("2025", capabilities={"tasks": {}})
         task_id = (await caller.call("notes__slow", {}, task={"ttl": 600_000})).result["taskId"]
         await until(lambda: server.count("slow") == 1)
-        wish = {"task_id": task_id, "timeout_ms": 30_000}
-        text = await text_at_sigterm(gate, lambda: caller.begin_call("get_task_result", wish))
+        request_body = {"task_id": task_id, "timeout_ms": 30_000}
+        text = await text_at_sigterm(gate, lambda: caller.begin_call("get_task_result", request_body))
         assert task_id in text
         assert seconds_in(text) == [4]
         await gate.stop()

@@ -17,7 +17,7 @@ SPEC_SHAPE: dict[str, Any] = {
     "systemPrompt": "Be kind.",
     "maxTokens": 1024,
 }
-SAID = {"role": "assistant", "content": {"type": "text", "text": "Hi"}, "model": "m"}
+SAMPLED = {"role": "assistant", "content": {"type": "text", "text": "Hi"}, "model": "m"}
 
 
 def server(generation: str = "2025") -> Upstream:
@@ -37,7 +37,7 @@ def server(generation: str = "2025") -> Upstream:
 @seam
 async def test_an_older_servers_sampling_request_reaches_a_client_in_the_specified_shape() -> None:
     async with Gateway({}, {"notes": server()}) as gate:
-        caller = await gate.caller("2025", capabilities={"sampling": {}}, answers={"sampling/createMessage": SAID})
+        caller = await gate.caller("2025", capabilities={"sampling": {}}, answers={"sampling/createMessage": SAMPLED})
         assert (await caller.call("notes__sample", {})).text == "Hi"
         (asked,) = caller.asked
         assert asked["params"] == SPEC_SHAPE

@@ -1,4 +1,4 @@
-"""A secret that came from a reference is found in nothing that shows, says or logs something about the configuration."""
+"""A secret that came from a reference is found in nothing that shows, expected or logs something about the configuration."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("given", "words", "says"),
+    ("given", "words", "expected"),
     [
         ("store", ("serve",), "The PostgreSQL store cannot be used"),
         ("store", ("stdio", "--alone"), "The PostgreSQL store cannot be used"),
@@ -160,13 +160,15 @@ REFUSED: dict[str, dict[str, Any]] = {
         ("listen", ("serve", "--port", "0"), "Cannot listen on"),
     ],
 )
-def test_errors_after_loading_contain_no_secrets(tmp_path: Path, given: str, words: tuple[str, ...], says: str) -> None:
+def test_errors_after_loading_contain_no_secrets(
+    tmp_path: Path, given: str, words: tuple[str, ...], expected: str
+) -> None:
     file = tmp_path / "taskgate.yaml"
     file.write_text(json.dumps({**REFUSED[given], "servers": {"s": {"url": "http://127.0.0.1:9/mcp"}}}))
     command = [sys.executable, "-m", "taskgate", *words, "-c", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
     assert done.returncode != 0, done.stdout
-    assert says in done.stderr
+    assert expected in done.stderr
     assert HIDDEN in done.stderr
     assert_hidden(done.stdout + done.stderr)
 

@@ -25,7 +25,7 @@ async def _said(_call: Call) -> str:
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 def test_a_new_capability_of_a_reconnected_server_is_used_although_no_list_changed(generation: str) -> None:
     @seam
-    async def story() -> None:
+    async def scenario() -> None:
         notes = Upstream(generation, capabilities={"prompts": {}})
         notes.on("prompts/list", _letters)
         notes.on("completion/complete", _ann)
@@ -40,7 +40,7 @@ def test_a_new_capability_of_a_reconnected_server_is_used_although_no_list_chang
             await gate.advance(120)
             assert (await caller.request("completion/complete", asked)).result["completion"]["values"] == ["Ann"]
 
-    story()
+    scenario()
 
 
 @seam

@@ -98,7 +98,7 @@ async def test_a_task_whose_result_is_no_longer_kept_is_expired_in_every_tool_th
 @pytest.mark.parametrize("tool", ["await_activity", "get_task_result", "execute_tool"])
 def test_the_maximum_of_a_wait_is_in_its_schema(tool: str) -> None:
     @seam
-    async def story() -> None:
+    async def scenario() -> None:
         async with Gateway(BOTH, {"notes": server()}) as gate:
             caller = await gate.caller("2025")
             (listed,) = [one for one in await caller.tools() if one["name"] == tool]
@@ -110,7 +110,7 @@ def test_the_maximum_of_a_wait_is_in_its_schema(tool: str) -> None:
             await call.done()
             assert 44 < call.took < 46
 
-    story()
+    scenario()
 
 
 @seam
@@ -185,8 +185,8 @@ async def test_an_approved_task_waits_for_an_unavailable_server_until_its_deadli
     notes = server()
     async with Gateway({**HELD, "tasks": {"execute_on": "approval"}}, {"notes": notes}) as gate:
         caller = await gate.caller("2025", capabilities={"tasks": {}})
-        wish = {"ttl": 3_600_000}
-        task_id = (await caller.call("notes__slow", {"seconds": 1}, task=wish)).result["task"]["taskId"]
+        request_body = {"ttl": 3_600_000}
+        task_id = (await caller.call("notes__slow", {"seconds": 1}, task=request_body)).result["task"]["taskId"]
         await notes.stop()
         (approval,) = (await gate.operator("GET", "/api/approvals")).json()
         reply = await gate.operator("POST", f"/api/approvals/{approval['id']}/approve", {})
@@ -224,7 +224,7 @@ def test_a_result_that_is_too_large_ends_a_task_as_executed_without_retry(
         return "x" * (17 * 1024 * 1024)
 
     @seam
-    async def story() -> None:
+    async def scenario() -> None:
         async with Gateway({"servers": {"notes": {"trust_annotations": True}}}, {"notes": notes}) as gate:
             caller = await gate.caller("2025", capabilities={"tasks": {}})
             task_id = (await caller.call("notes__huge", task={})).result["task"]["taskId"]
@@ -233,4 +233,4 @@ def test_a_result_that_is_too_large_ends_a_task_as_executed_without_retry(
             assert (error["data"]["error_type"], error["data"]["executed"]) == ("result_too_large", "yes")
             assert notes.count("huge") == 1
 
-    story()
+    scenario()

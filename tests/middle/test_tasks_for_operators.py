@@ -144,8 +144,8 @@ async def test_a_caller_follows_its_own_task_and_no_other() -> None:
         await gate.advance(1)
         path = f"/api/v1/tasks/{task_id}/events"
         mine = gate.http("GET", path, headers={"authorization": "Bearer agent-token-0123456789abcdef"})
-        for stranger in ("Bearer nonsense-0123456789abcdef", None):
-            headers = {"authorization": stranger} if stranger else {}
+        for unauthorized in ("Bearer nonsense-0123456789abcdef", None):
+            headers = {"authorization": unauthorized} if unauthorized else {}
             refused = await gate.http("GET", path, headers=headers).done()
             assert refused.status in (401, 403)
             listed = await gate.http("GET", "/api/v1/tasks", headers=headers).done()

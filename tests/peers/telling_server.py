@@ -24,7 +24,7 @@ FORM = {"type": "object", "properties": {"word": {"type": "string"}}}
 Wire = dict[str, Any]
 
 
-class Telling:
+class Notifying:
     def __init__(self, notes: Path | None) -> None:
         self._notes = notes
         self._numbers = itertools.count(1)
@@ -121,4 +121,4 @@ def tool(name: str) -> Wire:
 
 
 if __name__ == "__main__":
-    asyncio.run(Telling(Path(sys.argv[1]) if len(sys.argv) > 1 else None).serve())
+    asyncio.run(Notifying(Path(sys.argv[1]) if len(sys.argv) > 1 else None).serve())

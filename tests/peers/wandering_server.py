@@ -71,7 +71,7 @@ class Server:
     def __init__(self) -> None:
         self.beside: Stream | None = None
         self.followed: list[Stream] = []
-        self.heard = asyncio.Event()
+        self.received = asyncio.Event()
         self.runs: Counter[str] = Counter()
         self.broken: dict[str, Any] = {}
         self.strays: list[Any] = []
@@ -102,7 +102,7 @@ class Server:
         if last is None:
             self.beside = stream
             self.followed.append(stream)
-            self.heard.set()
+            self.received.set()
             return
         if self.broken.get(last) is not None:
             stream.message(answer(self.broken.pop(last), "resumed"))
@@ -145,12 +145,12 @@ class Server:
         if name == "accepted":
             writer.write(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n")
             await writer.drain()
-            await self.say_beside(request_id, name)
+            await self.send_on_stream(request_id, name)
             return
         stream = Stream(writer)
         await asyncio.sleep(given.get("seconds", 0))
         if name == "beside":
-            await self.say_beside(request_id, name)
+            await self.send_on_stream(request_id, name)
         elif name == "neighbour":
             self.strays.append(request_id)
         elif name == "carrier":
@@ -170,15 +170,15 @@ class Server:
         stream.end()
         await stream.writer.drain()
         if name == "resumed_beside":
-            await self.say_beside(request_id, name)
+            await self.send_on_stream(request_id, name)
         elif name == "gone" and self.listener is not None:
             self.listener.close()
             if self.beside is not None:
                 self.beside.writer.close()
             stream.writer.close()
 
-    async def say_beside(self, request_id: Any, expected_text: str) -> None:
-        await asyncio.wait_for(self.heard.wait(), 10)
+    async def send_on_stream(self, request_id: Any, expected_text: str) -> None:
+        await asyncio.wait_for(self.received.wait(), 10)
         assert self.beside is not None
         self.beside.message(answer("nobody", "nothing"))
         self.beside.message(answer(request_id, expected_text))

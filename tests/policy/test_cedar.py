@@ -353,8 +353,8 @@ def test_arguments_that_a_tool_never_sends_are_warned_about(condition: str, warn
 
 
 def test_unknown_arguments_are_found_with_closed_schemas_and_policies_for_one_tool() -> None:
-    anybody = engine("permit (principal, action, resource) when { context.arguments.unheard > 5 };")
-    assert anybody.contradictions("reports", "pay_now", {**SCHEMA, "additionalProperties": False})
+    any_person = engine("permit (principal, action, resource) when { context.arguments.unheard > 5 };")
+    assert any_person.contradictions("reports", "pay_now", {**SCHEMA, "additionalProperties": False})
     one = engine(
         'permit (principal, action, resource == Taskgate::Tool::"reports:pay_now") when { context.arguments.u > 5 };'
     )

@@ -46,8 +46,8 @@ class Link:
     def __init__(self, database: RestartableServer) -> None:
         self._database = database
         self._writers: set[asyncio.StreamWriter] = set()
-        self._speaks = asyncio.Event()
-        self._speaks.set()
+        self._is_up = asyncio.Event()
+        self._is_up.set()
         self._server: asyncio.Server | None = None
 
     async def open(self) -> str:
@@ -66,10 +66,10 @@ class Link:
 
     async def silent(self, seconds: float) -> None:
         """Nothing arrives on either side, and nobody is told."""
-        self._speaks.clear()
+        self._is_up.clear()
         await asyncio.sleep(seconds)  # the length of the fault
         self.cut()
-        self._speaks.set()
+        self._is_up.set()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
@@ -88,7 +88,7 @@ class Link:
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while piece := await reader.read(65536):
-                await self._speaks.wait()
+                await self._is_up.wait()
                 writer.write(piece)
                 await writer.drain()
 

@@ -14,11 +14,11 @@ from taskgate.store.postgres import committer, presence, store
 from taskgate.store.postgres.presence import Presence
 
 PATIENT_MS = 60_000
-JUDGES_AFTER_S = presence.LEASE_MS / 1000
+VERDICT_AFTER_S = presence.LEASE_MS / 1000
 
 
-def judges_as_ever(ours: Presence) -> bool:
-    return ours.is_fresh and clock.monotonic() - ours.gapless_since >= JUDGES_AFTER_S
+def usual_verdict(ours: Presence) -> bool:
+    return ours.is_fresh and clock.monotonic() - ours.gapless_since >= VERDICT_AFTER_S
 
 
 if __name__ == "__main__":
@@ -26,6 +26,6 @@ if __name__ == "__main__":
         patch.multiple(presence, LEASE_MS=PATIENT_MS, _LEASE_S=PATIENT_MS / 1000),
         patch.object(committer, "LEASE_MS", PATIENT_MS),
         patch.object(store, "LEASE_MS", PATIENT_MS),
-        patch.object(Presence, "may_declare_dead", property(judges_as_ever)),
+        patch.object(Presence, "may_declare_dead", property(usual_verdict)),
     ):
         main()

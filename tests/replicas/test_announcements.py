@@ -32,7 +32,7 @@ def workflows(there: Receiver) -> dict[str, Any]:
     return {"ops": {"channels": ["inbox", {"type": "webhook", "url": there.url, "secret": SECRET}]}}
 
 
-async def told_once(there: Receiver) -> None:
+async def check_announced_once(there: Receiver) -> None:
     """The end is told, and nothing twice: each state and number of votes has an id of its own."""
     await until(lambda: len(there.got) >= 2)
     await asyncio.sleep(0.5)  # what is too much would come now
@@ -69,7 +69,7 @@ async def test_an_approval_is_announced_once_also_when_gateways_start_and_stop(t
         asked = there.got[0]
         assert await called_back(stage, 1, asked) == 200, "at another gateway than the one that asked"
         assert (await stage.ended(stage.b, task_id))["status"] == "completed"
-        await told_once(there)
+        await check_announced_once(there)
         assert stage.ledger.count("c1") == 1
 
 
@@ -90,7 +90,7 @@ async def test_announcements_of_an_ended_gateway_are_updated_by_another(tmp_path
         await until(taken)
         assert await called_back(stage, 1, there.got[0]) == 200
         assert (await stage.ended(stage.b, task_id))["status"] == "completed"
-        await told_once(there)
+        await check_announced_once(there)
         assert stage.ledger.count("c1") == 1
 
 
@@ -115,7 +115,7 @@ async def test_a_vote_on_b_that_a_missed_is_found_when_its_connection_is_back(
         await until(lambda: stage.ledger.count("c1"))
         assert failed == [1]
         assert (await stage.ended(stage.b, task_id))["status"] == "completed"
-        await told_once(there)
+        await check_announced_once(there)
         assert stage.ledger.count("c1") == 1
 
 
@@ -177,7 +177,7 @@ async def test_a_held_request_of_an_ended_gateway_is_announced_once_and_continue
         assert await called_back(stage, 2, there.got[0]) == 200
         read = await second.request("resources/read", {"uri": "note://one"})
         assert read.result["contents"][0]["text"] == "read"
-        await told_once(there)
+        await check_announced_once(there)
         for reader in (first, second):
             await reader.http.aclose()
 

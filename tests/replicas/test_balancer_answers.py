@@ -48,7 +48,7 @@ class Balanced:
         await _ended(self.first)
         await _ended(self.second)
 
-    async def first_dies_during(self, call: str, work: asyncio.Task[Any]) -> None:
+    async def first_crashes_during(self, call: str, work: asyncio.Task[Any]) -> None:
         """The first gateway has the call. Another one, which could run it a second time, is there before it dies."""
         async with asyncio.timeout(DEADLINE_S):
             while not self.ledger.count(call):
@@ -102,7 +102,7 @@ async def test_a_crash_of_a_gateway_during_a_call_is_reported_as_executed_maybe(
         for number in range(3 if kept else 0):
             assert "result" in (await caller.call("books__read", {"call": f"{call}-{number}"})).reply
         work = asyncio.create_task(caller.call("books__once", {"call": call, "seconds": 600}))
-        await balanced.first_dies_during(call, work)
+        await balanced.first_crashes_during(call, work)
         async with asyncio.timeout(DEADLINE_S):
             _is_error_of_the_balancer(await work, "outcome_unknown", "maybe")
         assert replicas.ledger.count(call) == 1
@@ -191,7 +191,7 @@ async def test_clients_end_a_call_at_once_when_its_gateway_crashes(
             {"op": "call", "name": "books__once", "arguments": {"call": call, "seconds": 600}},
         ]
         work = asyncio.create_task(_played(caller, script, url))
-        await balanced.first_dies_during(call, work)
+        await balanced.first_crashes_during(call, work)
         seen = await work
         assert "502" in seen or "outcome_unknown" in seen, seen
         assert replicas.ledger.count(call) == 1

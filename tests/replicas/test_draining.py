@@ -51,7 +51,7 @@ async def cannot_be_written(_rows: SessionRows) -> None:
 
 
 @contextmanager
-def old_news(stage: Stage) -> Iterator[None]:
+def earlier_events(stage: Stage) -> Iterator[None]:
     """B has not looked at the leases since A gave its own back."""
     at_b, looks = stage.b.store.engine.presence, Presence.is_alive
     with patch.object(Presence, "is_alive", lambda self, owner: self is at_b or looks(self, owner)):
@@ -68,7 +68,7 @@ async def test_a_session_that_was_busy_until_its_gateway_ended_is_known_to_the_o
         with (
             patch.object(shared_sessions, "_HAND_OVER_S", 3600.0),
             patch.object(SessionRows, "release_sessions", writes),
-            old_news(stage),
+            earlier_events(stage),
         ):
             async with stage.a.caller(stateless=False) as busy:
                 call = asyncio.create_task(busy.call("books__once", {"call": "slow", "seconds": 1}))

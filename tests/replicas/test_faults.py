@@ -90,7 +90,7 @@ async def test_a_gateway_paused_for_longer_than_its_lease_runs_nothing_twice(tmp
         # It goes on under a new fence.
         another = await in_the_end(both, "c2")
         assert (await both.until(both.b, another, *OVER))["status"] == "completed"
-        assert await both.said_by(both.b, task_id) == shown
+        assert await both.task_shown_by(both.b, task_id) == shown
         assert both.ledger.count("c1") == 1
 
 

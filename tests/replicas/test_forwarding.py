@@ -77,11 +77,11 @@ async def test_a_session_works_at_every_gateway(tmp_path: Path, internal: Intern
 
 
 async def another_session_is_not_found(replicas: Replicas) -> None:
-    stranger = RawClient(replicas.url, headers={"mcp-session-id": "x" * 32})
+    unauthorized = RawClient(replicas.url, headers={"mcp-session-id": "x" * 32})
     for gateway in replicas.gateways:
-        stranger.url = gateway.url
-        assert (await stranger.request("ping")).status == 404
-    await stranger.http.aclose()
+        unauthorized.url = gateway.url
+        assert (await unauthorized.request("ping")).status == 404
+    await unauthorized.http.aclose()
 
 
 async def test_a_sessions_own_stream_and_progress_pass_through_another_gateway(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import httpx2
 from tests.harness.plain_http import NO_TLS
 from tests.harness.raw_client import RawClient
 from tests.replicas.in_process import HeldGateway, gateways, until
-from tests.replicas.three import TELLING
+from tests.replicas.three import NOTIFYING
 
 FACADE = {"default": {"default_servers": ["*"], "mode": "both"}}
 TOKEN = "the-token-of-ann"
@@ -176,7 +176,7 @@ SLOWLY = {"grace_ms": 60_000, "promote_after_ms": 60_000}
 async def test_state_of_own_tools_for_a_stateless_client_is_found_at_every_gateway(tmp_path: Path) -> None:
     """Timers, the events they make, and what servers say beside its calls: at the gateway that was asked first, and when that
     is gone at the next."""
-    servers = {"tells": {"command": sys.executable, "args": [str(TELLING)]}}
+    servers = {"tells": {"command": sys.executable, "args": [str(NOTIFYING)]}}
     scopes = {"default": {"default_servers": ["*"], "mode": "both"}}
     async with gateways(tmp_path, servers=servers, scopes=scopes, tasks=SLOWLY) as stage, AsyncExitStack() as stack:
         a, b = [await stack.enter_async_context(one.caller()) for one in stage.gateways]
@@ -222,7 +222,7 @@ async def test_a_stateless_client_waits_for_activity_at_one_gateway_in_a_scope_w
     tmp_path: Path,
 ) -> None:
     """What servers say beside its calls is heard where it waits, whichever gateway it calls."""
-    servers = {"tells": {"command": sys.executable, "args": [str(TELLING)]}}
+    servers = {"tells": {"command": sys.executable, "args": [str(NOTIFYING)]}}
     meta = {"_meta": {"taskgate/client": "laptop", "io.modelcontextprotocol/logLevel": "debug"}}
     async with gateways(tmp_path, servers=servers, tasks=SLOWLY) as stage, AsyncExitStack() as stack:
         a, b = [await stack.enter_async_context(one.caller()) for one in stage.gateways]

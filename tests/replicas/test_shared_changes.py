@@ -91,18 +91,18 @@ async def test_lists_announced_to_b_are_announced_to_callers_of_a(tmp_path: Path
     async with (
         asyncio.timeout(DEADLINE_S),
         gateways(tmp_path, servers=servers) as stage,
-        stage.a.caller(stateless=False) as hears,
+        stage.a.caller(stateless=False) as wait_for_message,
         stage.b.caller() as calls,
     ):
-        assert (await hears.request("tools/list")).result["tools"]
-        headers = {"accept": "text/event-stream", **hears.headers}
-        async with hears.http.stream("GET", hears.url, headers=headers) as stream:
+        assert (await wait_for_message.request("tools/list")).result["tools"]
+        headers = {"accept": "text/event-stream", **wait_for_message.headers}
+        async with wait_for_message.http.stream("GET", wait_for_message.url, headers=headers) as stream:
             events_stream = events(stream.aiter_lines())
             for _ in range(3):
                 assert "result" in (await calls.call("own__change")).reply
                 while (await anext(events_stream))["method"] != "notifications/tools/list_changed":
                     pass
-        listed = [tool["name"] for tool in (await hears.request("tools/list")).result["tools"]]
+        listed = [tool["name"] for tool in (await wait_for_message.request("tools/list")).result["tools"]]
         assert [name for name in listed if name.startswith("own__")] == ["own__change"], "the program of A is as it was"
 
 
@@ -112,11 +112,11 @@ async def test_lists_announced_while_a_was_disconnected_are_announced_to_its_cal
     async with (
         asyncio.timeout(DEADLINE_S),
         gateways_wired(tmp_path, servers=servers) as (stage, wire),
-        stage.a.caller(stateless=False) as hears,
+        stage.a.caller(stateless=False) as wait_for_message,
     ):
-        assert (await hears.request("tools/list")).result["tools"]
-        headers = {"accept": "text/event-stream", **hears.headers}
-        async with hears.http.stream("GET", hears.url, headers=headers) as stream:
+        assert (await wait_for_message.request("tools/list")).result["tools"]
+        headers = {"accept": "text/event-stream", **wait_for_message.headers}
+        async with wait_for_message.http.stream("GET", wait_for_message.url, headers=headers) as stream:
             events_stream = events(stream.aiter_lines())
             await _announced_unheard(stage, wire)
             while (await anext(events_stream))["method"] != "notifications/tools/list_changed":
@@ -248,8 +248,8 @@ async def _grants(a: Gateway, b: Gateway) -> None:
         first = await caller.call("books__once", {"call": "g0"})
         assert first.result["resultType"] == "task"
         (row,) = (await operator(a, "GET", "/api/approvals")).json()
-        wish = {"grant": {"minutes": 30}}
-        reply = await operator(a, "POST", f"/api/approvals/{row['id']}/approve", wish)
+        request_body = {"grant": {"minutes": 30}}
+        reply = await operator(a, "POST", f"/api/approvals/{row['id']}/approve", request_body)
         assert reply.status_code == 200, reply.text
 
         numbers = itertools.count(1)

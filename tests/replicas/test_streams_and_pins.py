@@ -44,7 +44,7 @@ for line in sys.stdin:
 SERVERS = {"own": {"command": sys.executable, "args": ["-c", FOLLOWED]}}
 
 
-async def hears_of_an_update(client: RawClient) -> None:
+async def gets_an_update(client: RawClient) -> None:
     """In the session's stream at the gateway that the client speaks to, after a call there."""
     headers = {"accept": "text/event-stream", **client.headers}
     async with client.http.stream("GET", client.url, headers=headers) as stream:
@@ -66,10 +66,10 @@ async def test_subscriptions_of_a_session_work_at_any_gateway_and_continue_at_th
         listed = (await client.request("resources/list")).result["resources"]
         (uri,) = [one["uri"] for one in listed if one["name"].endswith("notes")]
         assert (await client.request("resources/subscribe", {"uri": uri})).result == {}
-        await hears_of_an_update(client)
+        await gets_an_update(client)
         await stage.a.stop()
         assert (await client.request("ping")).result == {}
-        await hears_of_an_update(client)
+        await gets_an_update(client)
 
 
 async def test_a_broken_stream_is_resumed_through_another_gateway(tmp_path: Path) -> None:

@@ -34,14 +34,14 @@ class Pair:
     b: Gateway
     ledger: LedgerFile
 
-    async def said_by(self, gateway: Gateway, task_id: str) -> dict[str, Any]:
+    async def task_shown_by(self, gateway: Gateway, task_id: str) -> dict[str, Any]:
         async with RawClient(gateway.url, stateless=True, capabilities=TASKS) as caller:
             return (await caller.request("tasks/get", {"taskId": task_id})).result
 
     async def until(self, gateway: Gateway, task_id: str, *states: str) -> dict[str, Any]:
         async with asyncio.timeout(DEADLINE_S):
             while True:
-                shown = await self.said_by(gateway, task_id)
+                shown = await self.task_shown_by(gateway, task_id)
                 if shown["status"] in states:
                     return shown
                 await asyncio.sleep(0.1)
@@ -127,7 +127,7 @@ async def test_a_task_made_on_a_is_read_on_b_with_the_same_bytes(tmp_path: Path)
     async with pair(tmp_path, launcher=PATIENT) as both:
         task_id = await both.begin(both.a, "once", "c1")
         on_b = await both.until(both.b, task_id, *OVER)
-        on_a = await both.said_by(both.a, task_id)
+        on_a = await both.task_shown_by(both.a, task_id)
         assert on_b["status"] == "completed"
         assert on_b["result"] == on_a["result"]
         assert both.ledger.count("c1") == 1

@@ -25,7 +25,7 @@ from tests.harness.gateway import Gateway
 from tests.harness.postgres import fresh_url
 from tests.harness.programs import free_port, listening, start, until_ready
 
-TELLING = Path(__file__).resolve().parent.parent / "peers" / "telling_server.py"
+NOTIFYING = Path(__file__).resolve().parent.parent / "peers" / "telling_server.py"
 PRODUCT = ("-m", "taskgate")
 PATIENT = (str(Path(__file__).with_name("gateway_patient.py")),)
 """For tests in which nobody dies: a busy machine does not cost a gateway its lease."""
@@ -137,7 +137,7 @@ async def three_replicas(
     port, ledger = free_port(), LedgerFile(folder / "ledger.jsonl")
     upstream = await start(upstream_command(port, ledger, generation))
     config = {**configuration(port), **more}
-    config["servers"]["tells"] = {"command": sys.executable, "args": [str(TELLING)], "instances": "per_session"}
+    config["servers"]["tells"] = {"command": sys.executable, "args": [str(NOTIFYING)], "instances": "per_session"}
     try:
         await until_ready(upstream, listening(port))
         async with replicas_of(config, folder, internal, number, launcher) as (gateways, balancer, internals):

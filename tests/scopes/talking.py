@@ -1,6 +1,6 @@
 """A bare caller of the gateway in either generation, so that a test sees exactly what goes over the wire.
 
-`Talker` opens what its generation opens, lists, calls and hears news. It asserts nothing.
+`ScopeClient` opens what its generation opens, lists, calls and hears news. It asserts nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Said:
 
 
 @dataclass(slots=True)
-class Talker:
+class ScopeClient:
     url: str
     version: str
     http: httpx2.AsyncClient
@@ -97,7 +97,7 @@ class Talker:
         return await self.ask("tools/call", {"name": name, "arguments": arguments})
 
     @asynccontextmanager
-    async def hearing(self, *methods: str) -> AsyncIterator[asyncio.Event]:
+    async def listening(self, *methods: str) -> AsyncIterator[asyncio.Event]:
         """An event that is set when one of these notifications arrives; the stream is open from the start."""
         received, opened = asyncio.Event(), asyncio.Event()
         task = asyncio.create_task(self._listen(methods, received, opened))
@@ -141,19 +141,19 @@ class Talker:
 
 
 @asynccontextmanager
-async def talking(url: str, version: str, token: str | None = None, **headers: str) -> AsyncIterator[Talker]:
+async def talking(url: str, version: str, token: str | None = None, **headers: str) -> AsyncIterator[ScopeClient]:
     """A caller that is not open yet."""
     chosen = {name.replace("_", "-"): value for name, value in headers.items()}
     if token is not None:
         chosen["Authorization"] = f"Bearer {token}"
     limits = httpx2.Limits(max_connections=500)
     async with httpx2.AsyncClient(timeout=120, limits=limits) as http:
-        yield Talker(url, version, http, chosen)
+        yield ScopeClient(url, version, http, chosen)
 
 
 @asynccontextmanager
-async def opened(url: str, version: str, token: str | None = None, **headers: str) -> AsyncIterator[Talker]:
-    async with talking(url, version, token, **headers) as talker:
-        reply = await talker.open()
+async def opened(url: str, version: str, token: str | None = None, **headers: str) -> AsyncIterator[ScopeClient]:
+    async with talking(url, version, token, **headers) as client:
+        reply = await client.open()
         assert reply is None or "result" in reply.message, reply
-        yield talker
+        yield client

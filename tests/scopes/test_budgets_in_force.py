@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from tests.harness.gateway import running_gateway
 from tests.harness.peers import CALLERS, Caller, every_third
-from tests.scopes.talking import GENERATIONS, STATEFUL, Talker, opened, scope, server
+from tests.scopes.talking import GENERATIONS, STATEFUL, ScopeClient, opened, scope, server
 
 from taskgate import clock
 
 pytestmark = pytest.mark.virtual_time
 
-GREEDY, POLITE = "greedy-token", "polite-token"
+BUSY, QUIET = "greedy-token", "polite-token"
 
 
 def config(budgets: dict[str, Any], limits: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def config(budgets: dict[str, Any], limits: dict[str, Any] | None = None, **more
         "scopes": {"default": scope("*")},
         "tokens": [
             {"id": name, "sha256": hashlib.sha256(token.encode()).hexdigest()}
-            for name, token in (("greedy", GREEDY), ("polite", POLITE))
+            for name, token in (("greedy", BUSY), ("polite", QUIET))
         ],
         "auth": {"anonymous": "default"},
         "limits": limits or {},
@@ -35,16 +35,16 @@ def config(budgets: dict[str, Any], limits: dict[str, Any] | None = None, **more
     }
 
 
-async def counted(talker: Talker) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((await talker.call("work__count")).text)
+async def counted(client: ScopeClient) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((await client.call("work__count")).text)
     return found
 
 
-async def until_running(talker: Talker, calls: int) -> None:
+async def until_running(client: ScopeClient, calls: int) -> None:
     """Until so many calls run or wait at the server, as the metrics tell."""
     async with asyncio.timeout(20):
         while True:
-            metrics = (await talker.http.get(talker.url.replace("/mcp", "/metrics"))).text
+            metrics = (await client.http.get(client.url.replace("/mcp", "/metrics"))).text
             found = re.search(r'taskgate_line_running\{server_id="work"\} (\d+)', metrics)
             waits = re.search(r'taskgate_line_waiting\{server_id="work"\} (\d+)', metrics)
             if found and waits and int(found.group(1)) + int(waits.group(1)) >= calls:
@@ -56,10 +56,10 @@ async def until_running(talker: Talker, calls: int) -> None:
 async def test_no_more_calls_run_at_once_than_the_budget_allows_and_all_are_answered() -> None:
     async with (
         running_gateway(config({"max_concurrency": 2})) as gateway,
-        opened(gateway.url, GENERATIONS[0], GREEDY) as one,
+        opened(gateway.url, GENERATIONS[0], BUSY) as one,
         opened(gateway.url, GENERATIONS[1]) as two,
     ):
-        calls = [talker.call("work__slow", seconds=0.1) for talker in (one, two) for _ in range(6)]
+        calls = [client.call("work__slow", seconds=0.1) for client in (one, two) for _ in range(6)]
         assert [replies.text for replies in await asyncio.gather(*calls)] == ["done"] * 12
         assert await counted(one) == {"calls": 12, "most": 2, "order": [""] * 12}
 
@@ -115,14 +115,14 @@ async def test_a_full_queue_refuses_a_resource_read() -> None:
 async def test_a_caller_with_one_call_does_not_wait_for_all_calls_of_another() -> None:
     async with (
         running_gateway(config({"max_concurrency": 1})) as gateway,
-        opened(gateway.url, STATEFUL, GREEDY) as greedy,
-        opened(gateway.url, STATEFUL, POLITE) as polite,
+        opened(gateway.url, STATEFUL, BUSY) as busy_caller,
+        opened(gateway.url, STATEFUL, QUIET) as quiet_caller,
     ):
-        many = [asyncio.create_task(greedy.call("work__slow", seconds=0.1, who="greedy")) for _ in range(10)]
-        await until_running(greedy, 10)
-        assert (await polite.call("work__slow", seconds=0.1, who="polite")).text == "done"
+        many = [asyncio.create_task(busy_caller.call("work__slow", seconds=0.1, who="greedy")) for _ in range(10)]
+        await until_running(busy_caller, 10)
+        assert (await quiet_caller.call("work__slow", seconds=0.1, who="polite")).text == "done"
         await asyncio.gather(*many)
-        order = (await counted(polite))["order"]
+        order = (await counted(quiet_caller))["order"]
     assert len(order) == 11
     assert order.index("polite") <= 3
 
@@ -131,19 +131,19 @@ async def test_a_caller_with_one_call_does_not_wait_for_all_calls_of_another() -
 async def test_a_full_queue_refuses_at_once_with_executed_no(version: str) -> None:
     async with (
         running_gateway(config({"max_concurrency": 1}, {"queue_per_server": 2})) as gateway,
-        opened(gateway.url, version, GREEDY) as greedy,
-        opened(gateway.url, version, POLITE) as polite,
+        opened(gateway.url, version, BUSY) as busy_caller,
+        opened(gateway.url, version, QUIET) as quiet_caller,
     ):
         running = []
-        for number, talker in enumerate((greedy, greedy, polite), start=1):
-            running.append(asyncio.create_task(talker.call("work__slow", seconds=1)))
-            await until_running(greedy, number)
+        for number, client in enumerate((busy_caller, busy_caller, quiet_caller), start=1):
+            running.append(asyncio.create_task(client.call("work__slow", seconds=1)))
+            await until_running(busy_caller, number)
         began = clock.monotonic()
-        refused = await polite.call("work__slow", seconds=1)
+        refused = await quiet_caller.call("work__slow", seconds=1)
         took = clock.monotonic() - began
-        other = await polite.call("free__read")
+        other = await quiet_caller.call("free__read")
         await asyncio.gather(*running)
-        seen = await counted(greedy)
+        seen = await counted(busy_caller)
     data = refused.error["data"]
     assert (data["error_type"], data["executed"], data["gate"]) == ("overloaded", "no", "budget")
     assert refused.error["code"] == (-32013 if version == STATEFUL else -32603)
@@ -156,45 +156,45 @@ async def test_a_full_queue_refuses_at_once_with_executed_no(version: str) -> No
 async def test_tasks_use_the_same_queue_and_a_full_queue_refuses_them_before_they_are_accepted() -> None:
     async with (
         running_gateway(config({"max_concurrency": 1}, {"queue_per_server": 2})) as gateway,
-        opened(gateway.url, STATEFUL, GREEDY) as greedy,
+        opened(gateway.url, STATEFUL, BUSY) as busy_caller,
     ):
         params = {"name": "work__slow", "arguments": {"seconds": 0.5}, "task": {"ttl": 60000}}
-        made = [await greedy.ask("tools/call", params) for _ in range(2)]
-        await until_running(greedy, 2)
-        refused = await greedy.ask("tools/call", params)
+        made = [await busy_caller.ask("tools/call", params) for _ in range(2)]
+        await until_running(busy_caller, 2)
+        refused = await busy_caller.ask("tools/call", params)
         assert refused.error["data"]["error_type"] == "overloaded"
         for task in made:
-            result = await greedy.ask("tasks/result", {"taskId": task.result["task"]["taskId"]})
+            result = await busy_caller.ask("tasks/result", {"taskId": task.result["task"]["taskId"]})
             assert result.text == "done"
-        assert await counted(greedy) == {"calls": 2, "most": 1, "order": ["", ""]}
+        assert await counted(busy_caller) == {"calls": 2, "most": 1, "order": ["", ""]}
 
 
 async def test_a_call_that_waits_too_long_becomes_a_task_that_runs_once() -> None:
     tasks = {"promote_after_ms": 300}
     async with (
         running_gateway(config({"max_concurrency": 1}, tasks=tasks)) as gateway,
-        opened(gateway.url, STATEFUL, GREEDY) as greedy,
+        opened(gateway.url, STATEFUL, BUSY) as busy_caller,
     ):
-        first = asyncio.create_task(greedy.call("work__slow", seconds=1))
-        await until_running(greedy, 1)
-        second = await greedy.call("work__slow", seconds=0.05)
+        first = asyncio.create_task(busy_caller.call("work__slow", seconds=1))
+        await until_running(busy_caller, 1)
+        second = await busy_caller.call("work__slow", seconds=0.05)
         task_id = re.search(r"[0-9A-Za-z_-]{20,}", second.text)
         assert task_id is not None, second.text
-        result = await greedy.ask("tasks/result", {"taskId": task_id.group(0)})
+        result = await busy_caller.ask("tasks/result", {"taskId": task_id.group(0)})
         assert result.text == "done"
         await first
-        assert (await counted(greedy))["calls"] == 2
+        assert (await counted(busy_caller))["calls"] == 2
 
 
 async def test_a_cancelled_call_frees_its_place_in_the_queue() -> None:
     async with (
         running_gateway(config({"max_concurrency": 1}, {"queue_per_server": 2})) as gateway,
-        opened(gateway.url, GENERATIONS[1], GREEDY) as greedy,
+        opened(gateway.url, GENERATIONS[1], BUSY) as busy_caller,
         opened(gateway.url, STATEFUL) as watcher,
     ):
-        first = asyncio.create_task(greedy.call("work__slow", seconds=0.6))
+        first = asyncio.create_task(busy_caller.call("work__slow", seconds=0.6))
         await until_running(watcher, 1)
-        gives_up = asyncio.create_task(greedy.call("work__slow", seconds=5, who="gives up"))
+        gives_up = asyncio.create_task(busy_caller.call("work__slow", seconds=5, who="gives up"))
         await until_running(watcher, 2)
         gives_up.cancel()
         await asyncio.gather(gives_up, return_exceptions=True)
@@ -206,11 +206,11 @@ async def test_a_cancelled_call_frees_its_place_in_the_queue() -> None:
 async def test_a_reload_with_a_higher_limit_starts_waiting_calls() -> None:
     async with (
         running_gateway(config({"max_concurrency": 1})) as gateway,
-        opened(gateway.url, STATEFUL, GREEDY) as greedy,
+        opened(gateway.url, STATEFUL, BUSY) as busy_caller,
     ):
-        first = asyncio.create_task(greedy.call("work__slow", seconds=2))
-        rest = [asyncio.create_task(greedy.call("work__slow", seconds=0.05)) for _ in range(3)]
-        await until_running(greedy, 4)
+        first = asyncio.create_task(busy_caller.call("work__slow", seconds=2))
+        rest = [asyncio.create_task(busy_caller.call("work__slow", seconds=0.05)) for _ in range(3)]
+        await until_running(busy_caller, 4)
         await gateway.reload(config({"max_concurrency": 4}))
         await asyncio.wait_for(asyncio.gather(*rest), 1.9)
         assert not first.done()
@@ -257,10 +257,10 @@ async def test_a_rate_limited_caller_gets_retry_after(version: str) -> None:
     limits = {"calls_per_caller_per_second": 1, "burst_per_caller": 3}
     async with (
         running_gateway(config({}, limits)) as gateway,
-        opened(gateway.url, version, GREEDY) as greedy,
-        opened(gateway.url, version, POLITE) as polite,
+        opened(gateway.url, version, BUSY) as busy_caller,
+        opened(gateway.url, version, QUIET) as quiet_caller,
     ):
-        replies = await asyncio.gather(*(greedy.call("free__read") for _ in range(12)))
+        replies = await asyncio.gather(*(busy_caller.call("free__read") for _ in range(12)))
         refused = [one for one in replies if "error" in one.message]
         assert refused
         assert [one.text for one in replies if one not in refused] == ["free:read"] * (12 - len(refused))
@@ -270,10 +270,10 @@ async def test_a_rate_limited_caller_gets_retry_after(version: str) -> None:
         assert 0 < error["data"]["retry_after_ms"] <= 1000
         assert refused[0].headers["retry-after"] == "1"
         assert refused[0].status == (200 if version == STATEFUL else 429)
-        assert (await polite.call("free__read")).text == "free:read"
-        assert len(await greedy.tools()) == 4
+        assert (await quiet_caller.call("free__read")).text == "free:read"
+        assert len(await busy_caller.tools()) == 4
         await asyncio.sleep(error["data"]["retry_after_ms"] / 1000)
-        assert (await greedy.call("free__read")).text == "free:read"
+        assert (await busy_caller.call("free__read")).text == "free:read"
 
 
 @pytest.mark.parametrize(

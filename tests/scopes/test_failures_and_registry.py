@@ -11,22 +11,22 @@ from typing import Any
 
 import pytest
 from tests.harness.gateway import Gateway, running_gateway
-from tests.scopes.talking import GENERATIONS, SERVER, STATELESS, Talker, opened, scope, server
+from tests.scopes.talking import GENERATIONS, SERVER, STATELESS, ScopeClient, opened, scope, server
 
 from taskgate import clock
 
 pytestmark = pytest.mark.virtual_time
 
 
-async def metrics_of(talker: Talker, gateway: Gateway) -> str:
-    return str((await talker.http.get(f"{gateway.base}/metrics")).text)
+async def metrics_of(client: ScopeClient, gateway: Gateway) -> str:
+    return str((await client.http.get(f"{gateway.base}/metrics")).text)
 
 
-async def until_listed(talker: Talker, wanted: set[str]) -> None:
+async def until_listed(client: ScopeClient, wanted: set[str]) -> None:
     seen: set[str] = set()
     async with asyncio.timeout(20):
         while seen != wanted:
-            seen = set(await talker.tools())
+            seen = set(await client.tools())
             await asyncio.sleep(0.05)
 
 

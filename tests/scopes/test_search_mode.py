@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.peers import CALLERS, Caller, every_third
-from tests.scopes.talking import GENERATIONS, STATEFUL, Said, Talker, opened, scope, server
+from tests.scopes.talking import GENERATIONS, STATEFUL, Said, ScopeClient, opened, scope, server
 
 OWN = ["search_tools", "describe_tool", "call_tool"]
 CONFIG: dict[str, Any] = {
@@ -37,8 +37,8 @@ async def gateway() -> AsyncIterator[Gateway]:
         yield running
 
 
-async def found(talker: Talker, query: str, **more: Any) -> list[str]:
-    reply = await talker.call("search_tools", query=query, **more)
+async def found(client: ScopeClient, query: str, **more: Any) -> list[str]:
+    reply = await client.call("search_tools", query=query, **more)
     return [tool["name"] for tool in json.loads(reply.text)["tools"]]
 
 

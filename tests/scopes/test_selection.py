@@ -155,10 +155,10 @@ async def test_an_unknown_scope_is_not_found_and_only_operators_get_a_hint(
     guarded: Gateway, version: str, path: str
 ) -> None:
     async with (
-        talking(f"{guarded.url}{path}", version, BOB) as stranger,
+        talking(f"{guarded.url}{path}", version, BOB) as unauthorized,
         talking(f"{guarded.url}{path}", version, OPS) as operator,
     ):
-        refused, hinted = await stranger.ask("tools/list"), await operator.ask("tools/list")
+        refused, hinted = await unauthorized.ask("tools/list"), await operator.ask("tools/list")
     assert (refused.status, hinted.status) == (404, 404)
     assert refused.error["message"] == "There is nothing at this address."
     assert len(hinted.error["message"]) > len(refused.error["message"])
@@ -178,8 +178,8 @@ async def test_an_empty_set_of_tools_causes_a_warning(gateway: Gateway, version:
 
 
 async def test_a_wrong_token_is_refused_before_anything_else(guarded: Gateway) -> None:
-    async with talking(f"{guarded.url}/review", STATELESS, "guess") as stranger:
-        assert (await stranger.ask("tools/list")).status == 401
+    async with talking(f"{guarded.url}/review", STATELESS, "guess") as unauthorized:
+        assert (await unauthorized.ask("tools/list")).status == 401
 
 
 async def test_log_and_metrics_contain_the_effective_set(gateway: Gateway) -> None:

@@ -49,7 +49,7 @@ async def test_the_next_list_and_call_use_a_reduced_scope(version: str) -> None:
     ):
         assert await ann.tools() == ["files__read", "files__delete", "files__touch", "mail__send"]
         assert (await ann.call("mail__send")).text == "mail:send"
-        async with ann.hearing(LIST_CHANGED) as received:
+        async with ann.listening(LIST_CHANGED) as received:
             await gateway.reload(NARROW)
             await asyncio.wait_for(received.wait(), 15)
         assert await ann.tools() == ["files__read", "files__touch"]

@@ -50,11 +50,11 @@ def ledger_server() -> tuple[Upstream, Counter[tuple[str, int]]]:
     """An upstream outside the gateway that counts every execution."""
     upstream, ran = Upstream("2025"), Counter[tuple[str, int]]()
 
-    def tool(name: str, says: Callable[[int], str]) -> None:
+    def tool(name: str, expected_text: Callable[[int], str]) -> None:
         @upstream.tool(name)
         async def run(call: Call) -> str:
             ran[name, call.arguments["n"]] += 1
-            return says(call.arguments["n"])
+            return expected_text(call.arguments["n"])
 
     tool("read", lambda n: f"read {n}")
     tool("buy", lambda n: f"bought {n}")
@@ -85,16 +85,16 @@ def _doomed(write: Any, gate: Gateway, crash: Crash) -> Any:
         crash.writes += 1
         mine = crash.writes == crash.at and not crash.happened
         if mine and not crash.after:
-            await _die(gate, crash)
+            await _crash(gate, crash)
         answer = await write(self, *arguments, **options)
         if mine:
-            await _die(gate, crash)
+            await _crash(gate, crash)
         return answer
 
     return around
 
 
-async def _die(gate: Gateway, crash: Crash) -> None:
+async def _crash(gate: Gateway, crash: Crash) -> None:
     crash.happened = True
     while gate.life.app.store.is_committing:  # type: ignore[attr-defined]
         await asyncio.sleep(0.001)

@@ -20,13 +20,13 @@ from taskgate.scripts.monty_interpreter import MontyInterpreter
 from taskgate.scripts.worker_pool import Exchange, StepLost, WorkerPool
 from taskgate.scripts.worker_process import WorkerCommand
 
-PATIENCE_S = 120
+TIMEOUT_S = 120
 ENDLESS = "while True:\n    pass"
 PATIENT = replace(LIMITS, step_seconds=100)
 
 
 async def until(fact: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while not fact():
             await asyncio.sleep(0.01)
 
@@ -190,7 +190,7 @@ class OtherProgram(WorkerCommand):
 )
 async def test_worker_that_breaks_the_protocol_is_ended(program: str, kind: str) -> None:
     pool = WorkerPool(lambda: OtherProgram("", "", 0, 0, program), most=1, idle_s=10)
-    seconds = 2 if kind == "worker_late" else PATIENCE_S
+    seconds = 2 if kind == "worker_late" else TIMEOUT_S
     with pytest.raises(StepLost) as lost:
         await pool.run(Exchange(b"x" * (300_000 if kind == "worker_late" else 10), 1000, 1000, seconds))
     assert lost.value.kind == kind
@@ -244,7 +244,7 @@ async def main():
 asyncio.run(main())
 assert not any(name.startswith("pydantic_monty") for name in sys.modules)
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_S)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=TIMEOUT_S)
 
 
 GATEWAY_WITH_ENDLESS_SCRIPT = """

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.seam.http11 import EventReader, Reply, Wire, body_parts, read_head, request_bytes
-from tests.seam.waiting import PATIENCE_S, the_loop, until, within
+from tests.seam.waiting import TIMEOUT_S, the_loop, until, within
 
 STATEFUL, STATELESS = "2025-11-25", "2026-07-28"
 META = "io.modelcontextprotocol/"
@@ -83,7 +83,7 @@ class Exchange:
         assert self.ended is not None, "it is not over"
         return self.ended - self.began
 
-    async def done(self, seconds: float = PATIENCE_S) -> Reply:
+    async def done(self, seconds: float = TIMEOUT_S) -> Reply:
         """The whole answer. Raises what broke the connection, if something did."""
         assert self._reading is not None
         await within(asyncio.shield(self._reading), "the answer", seconds)
@@ -94,7 +94,7 @@ class Exchange:
         await within(self.headed.wait(), "the head of an answer")
         return self.reply
 
-    async def message(self, number: int, seconds: float = PATIENCE_S) -> Wire:
+    async def message(self, number: int, seconds: float = TIMEOUT_S) -> Wire:
         """The message with this number (from 0), as soon as it is there."""
         await until(lambda: len(self.reply.messages) > number or self.is_done, f"message {number}", seconds)
         assert len(self.reply.messages) > number, f"the stream ended after {self.reply.messages}"

@@ -37,7 +37,7 @@ class Network:
         self._ports = itertools.count(40_000)
         self._silent: set[Address] = set()
         self.ends: list[End] = []
-        self._look_for_ended_above = 100
+        self._check_ended_above = 100
         self.receive_bytes = RECEIVE_BYTES
         self.on_connect: Callable[[Address], None] = lambda _address: None
         """Called with the address whenever somebody tries to connect, whether or not anybody listens there."""
@@ -59,7 +59,7 @@ class Network:
         """Whoever connects to this address gets no answer at all, as behind a firewall."""
         self._silent.add(address)
 
-    def speak_again(self, address: Address) -> None:
+    def answer_again(self, address: Address) -> None:
         self._silent.discard(address)
 
     def listen(self, factory: Callable[[], Any], address: Address) -> Listener:
@@ -94,9 +94,9 @@ class Network:
     def _remember(self, *ends: End) -> None:
         """Those that are over are forgotten, not at every new one: a test may have thousands."""
         self.ends += ends
-        if len(self.ends) > self._look_for_ended_above:
+        if len(self.ends) > self._check_ended_above:
             self.ends = [end for end in self.ends if not end.is_over]
-            self._look_for_ended_above = 2 * len(self.ends) + 100
+            self._check_ended_above = 2 * len(self.ends) + 100
 
     def close(self) -> None:
         for end in self.ends:
@@ -171,7 +171,7 @@ class End(asyncio.Transport):
         self._delivering = False
         self._paused_writing = False
         self._eof_wanted = self._eof_sent = False
-        self._eof_received = self._eof_told = False
+        self._eof_received = self._eof_delivered = False
         self._closing = False
         self.is_over = False
 
@@ -296,14 +296,14 @@ class End(asyncio.Transport):
             self._received.clear()
             self._show_readable()
             self._protocol.data_received(data)
-            self._loop.call_soon(self.peer._room_again, context=self.peer.context)
+            self._loop.call_soon(self.peer._resume_writer, context=self.peer.context)
             self.peer._send()
-        if self._eof_received and not self._received and self._reading and not self._eof_told:
-            self._eof_told = True
+        if self._eof_received and not self._received and self._reading and not self._eof_delivered:
+            self._eof_delivered = True
             if not self._protocol.eof_received():
                 self.close()
 
-    def _room_again(self) -> None:
+    def _resume_writer(self) -> None:
         if self.is_over:
             return
         self._send()

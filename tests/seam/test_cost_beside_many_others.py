@@ -91,7 +91,7 @@ async def beside_listens(others: int) -> int:
         return await steps_in(lambda: one_task(ann))
 
 
-def told_server() -> Upstream:
+def notified_server() -> Upstream:
     """With two resources, of which one changes."""
     upstream = Upstream("2026", capabilities={"tools": {}, "resources": {"subscribe": True}})
 
@@ -104,7 +104,7 @@ def told_server() -> Upstream:
 
 async def update_beside(others: int, generation: str) -> int:
     """`others` follow another resource of the server; one session is told that its own has changed."""
-    upstream = told_server()
+    upstream = notified_server()
     async with Gateway(CONFIG, {"s": upstream}) as gate:
         ann = await caller_of(gate, "ann", "2025")
         stream = await ann.listen()
@@ -142,7 +142,7 @@ def test_the_cost_of_a_task_does_not_grow_with_other_streams() -> None:
     assert many <= few * GROWTH, (few, many)
 
 
-async def news_of_an_address_beside(others: int) -> int:
+async def resource_update_beside(others: int) -> int:
     """A server says that an address has done its work, which nobody was given."""
     upstream = server()
     async with Gateway(CONFIG, {"s": upstream}) as gate:
@@ -159,7 +159,7 @@ async def news_of_an_address_beside(others: int) -> int:
 
 
 def test_the_cost_of_a_resource_update_does_not_grow_with_open_sessions() -> None:
-    few, many = [run(partial(news_of_an_address_beside, others)) for others in (FEW, MANY)]
+    few, many = [run(partial(resource_update_beside, others)) for others in (FEW, MANY)]
     assert many <= few * GROWTH, (few, many)
 
 

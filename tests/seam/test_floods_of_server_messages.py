@@ -22,7 +22,7 @@ MANY = 1_000
 
 @pytest.fixture
 def turns(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
-    """How many messages were heard in each step of the loop."""
+    """How many messages were handled in each step of the loop."""
     received: Counter[int] = Counter()
     step = [0]
     usual = asyncio.Handle._run
@@ -42,7 +42,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     return received
 
 
-def _talker(generation: str) -> Upstream:
+def _client(generation: str) -> Upstream:
     upstream = Upstream(generation)
 
     async def talk(call: Call) -> str:
@@ -60,7 +60,7 @@ def _talker(generation: str) -> Upstream:
 @seam
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 async def test_many_notifications_are_handled_in_several_turns(generation: str, turns: Counter[int]) -> None:
-    async with Gateway({}, {"talker": _talker(generation)}) as gate:
+    async with Gateway({}, {"talker": _client(generation)}) as gate:
         caller = await gate.caller("2025")
         assert (await caller.call("talker__talk")).text == "said"
         assert turns.total() >= MANY
@@ -69,9 +69,9 @@ async def test_many_notifications_are_handled_in_several_turns(generation: str, 
 
 @seam
 async def test_a_response_after_many_notifications_survives_a_broken_connection(turns: Counter[int]) -> None:
-    upstream = _talker("2025")
+    upstream = _client("2025")
 
-    async def talk_and_break(call: Call) -> str:
+    async def send_and_break(call: Call) -> str:
         line = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
         answer = {"jsonrpc": "2.0", "id": call.message["id"], "result": {"content": [{"type": "text", "text": "done"}]}}
         call.reply.open_stream()
@@ -80,7 +80,7 @@ async def test_a_response_after_many_notifications_survives_a_broken_connection(
         call.reply.end.abort()
         return ""
 
-    upstream.tool("breaks", talk_and_break)
+    upstream.tool("breaks", send_and_break)
     async with Gateway({}, {"talker": upstream}) as gate:
         caller = await gate.caller("2025")
         assert (await caller.call("talker__breaks")).text == "done"
@@ -103,11 +103,11 @@ class _Silent(StreamWire):
 
 class _Counting:
     def __init__(self) -> None:
-        self.heard = 0
+        self.received = 0
         self.is_lost = False
 
     def incoming(self, message: Message, flight: object) -> None:
-        self.heard += 1
+        self.received += 1
 
     def lost(self, reason: object) -> None:
         self.is_lost = True
@@ -120,17 +120,17 @@ async def test_many_lines_of_a_child_are_handled_in_several_turns() -> None:
     line = wire.notification("notifications/message", b'{"level":"info","data":"x"}')
     for _ in range(MANY):
         stream.received(line)
-    assert ears.heard <= AT_ONCE
+    assert ears.received <= AT_ONCE
     assert stream.held_back == 1
     stream.stream_ended("ended with exit code 0")
-    assert not ears.is_lost, "what came before the end is heard first"
-    most = before = ears.heard
+    assert not ears.is_lost, "what came before the end is handled first"
+    most = before = ears.received
     while not ears.is_lost:
         the_loop().call_soon(lambda: None)
         await asyncio.sleep(0)
-        most, before = max(most, ears.heard - before), ears.heard
+        most, before = max(most, ears.received - before), ears.received
     assert most <= AT_ONCE
-    assert ears.heard == MANY
+    assert ears.received == MANY
 
 
 @seam
@@ -139,6 +139,6 @@ async def test_messages_after_a_large_line_keep_their_order_and_are_not_lost() -
     stream.attach(ears)
     stream.received(wire.notification("notifications/message", wire.encode({"level": "info", "data": "x" * (4 << 20)})))
     stream.received(wire.notification("notifications/message", b'{"level":"info","data":"x"}'))
-    assert ears.heard == 0
-    await until(lambda: ears.heard == 2, "both are heard")
+    assert ears.received == 0
+    await until(lambda: ears.received == 2, "both are handled")
     assert stream.went_on == 1

@@ -60,11 +60,11 @@ async def hangs_up(call: Call) -> None:
     call.reply.end.abort()
 
 
-async def says_nothing(call: Call) -> None:
+async def is_silent(call: Call) -> None:
     await call.sleep(3600)
 
 
-@pytest.mark.parametrize("breaks", [answers_500, hangs_up, says_nothing], ids=lambda breaks: breaks.__name__)
+@pytest.mark.parametrize("breaks", [answers_500, hangs_up, is_silent], ids=lambda breaks: breaks.__name__)
 @seam
 async def test_a_call_whose_handshake_fails_was_not_executed(breaks: Callable[[Call], Awaitable[None]]) -> None:
     shop = Upstream("2025")
@@ -232,7 +232,7 @@ async def test_a_server_that_reconnects_in_another_generation_is_probed_again(be
         caller = await gate.caller(before)
         assert (await caller.call("shop__echo")).text == "{}"
         shop.stateless = after == "2026"
-        shop.speaks_2025, shop.speaks_2026 = after == "2025", after == "2026"
+        shop.supports_2025, shop.supports_2026 = after == "2025", after == "2026"
         shop.forget_sessions()
         shop.hang_up()
         await gate.advance(120)

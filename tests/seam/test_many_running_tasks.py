@@ -78,11 +78,11 @@ async def test_runs_wait_for_a_slot_report_it_and_complete(generation: str) -> N
 async def test_run_queue_is_fair_between_callers() -> None:
     work = _sleeper("2025")
     async with Gateway({"limits": {"runs_per_server": 2}}, {"work": work}) as gate:
-        greedy, polite = await gate.caller("2025"), await gate.caller("2025")
-        await _begin(greedy, 50, 10, "greedy")
-        (one,) = await _begin(polite, 1, 10, "polite")
+        busy_caller, quiet_caller = await gate.caller("2025"), await gate.caller("2025")
+        await _begin(busy_caller, 50, 10, "greedy")
+        (one,) = await _begin(quiet_caller, 1, 10, "polite")
         await gate.advance(21)
-        assert (await _task(polite, one))["status"] == "completed"
+        assert (await _task(quiet_caller, one))["status"] == "completed"
 
 
 @seam

@@ -75,11 +75,11 @@ def test_programs_log_as_in_a_process_of_their_own_whatever_ran_before() -> None
 
 
 def test_a_test_that_waits_for_ever_fails_with_the_stack_of_every_task() -> None:
-    async def waits_for_nobody() -> None:
+    async def waits_without_end() -> None:
         await asyncio.get_running_loop().create_future()
 
     with pytest.raises(Deadlock, match="waits_for_nobody"):
-        run(waits_for_nobody)
+        run(waits_without_end)
 
 
 def test_a_wait_beside_a_running_gateway_ends_as_well() -> None:

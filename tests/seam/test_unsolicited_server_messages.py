@@ -19,7 +19,7 @@ SAMPLING: dict[str, Any] = {
     "messages": [{"role": "user", "content": {"type": "text", "text": "Hi"}}],
     "maxTokens": 5,
 }
-SAID = {"role": "assistant", "content": {"type": "text", "text": "Hello"}, "model": "m"}
+SAMPLED = {"role": "assistant", "content": {"type": "text", "text": "Hello"}, "model": "m"}
 QUESTIONS: dict[str, dict[str, Any]] = {
     "elicitation/create": FORM,
     "sampling/createMessage": SAMPLING,
@@ -27,7 +27,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 }
 ANSWERS: dict[str, dict[str, Any]] = {
     "elicitation/create": BLUE,
-    "sampling/createMessage": SAID,
+    "sampling/createMessage": SAMPLED,
     "roots/list": {"roots": [{"uri": "file:///tmp"}]},
 }
 CAN_ALL = {**CAN_ANSWER, "sampling": {}, "roots": {}}
@@ -201,7 +201,7 @@ async def test_open_calls_report_that_the_operator_was_asked_without_the_questio
             assert "colour" not in row["statusMessage"]
             assert (await caller.call_json("get_elicitations"))["elicitations"] == []
         (row,) = (await gate.operator("GET", "/api/questions")).json()
-        given = BLUE if method == "elicitation/create" else {"content": SAID["content"], "model": "m"}
+        given = BLUE if method == "elicitation/create" else {"content": SAMPLED["content"], "model": "m"}
         await gate.operator("POST", f"/api/questions/{row['request_id']}", given)
         assert "error" not in await asking
 

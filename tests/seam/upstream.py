@@ -16,7 +16,7 @@ from typing import Any, TypeVar, overload
 
 from tests.seam.callers import META, STATEFUL, STATELESS
 from tests.seam.network import End, Listener
-from tests.seam.upstream_call import Asks, Call, Failure
+from tests.seam.upstream_call import AsksInput, Call, Failure
 from tests.seam.upstream_http import HttpConnection, HttpReply
 from tests.seam.upstream_tasks import OwnTasks
 from tests.seam.waiting import the_loop
@@ -66,7 +66,7 @@ class Upstream:
         self._authorized = authorized
         self._challenge = challenge
         self.stateless = generation == "2026"
-        self.speaks_2025, self.speaks_2026 = generation != "2026", generation != "2025"
+        self.supports_2025, self.supports_2026 = generation != "2026", generation != "2025"
         self.capabilities: Wire = {"tools": {"listChanged": True}, **(capabilities or {})}
         self.list_ttl_ms = list_ttl_ms
         self.ran: list[Ran] = []
@@ -83,7 +83,7 @@ class Upstream:
         self._running: dict[tuple[str, Any], asyncio.Task[None]] = {}
         self._listener: Listener | None = None
         self._ends: list[End] = []
-        self._look_for_closed_ends_above = 100
+        self._check_closed_ends_above = 100
         self._address = ("", 0)
         self.tool("echo", _echo)
         for name, handler in (tools or {}).items():
@@ -169,8 +169,8 @@ class Upstream:
         for end in self._ends:
             end.pause_reading()
 
-    def speak_again(self) -> None:
-        the_loop().network.speak_again(self._address)
+    def answer_again(self) -> None:
+        the_loop().network.answer_again(self._address)
         for end in self._ends:
             end.resume_reading()
 
@@ -205,9 +205,9 @@ class Upstream:
 
     def _opened(self, end: End) -> None:
         self._ends.append(end)
-        if len(self._ends) > self._look_for_closed_ends_above:
+        if len(self._ends) > self._check_closed_ends_above:
             self._ends = [each for each in self._ends if not each.is_closing()]
-            self._look_for_closed_ends_above = 2 * len(self._ends) + 100
+            self._check_closed_ends_above = 2 * len(self._ends) + 100
 
     def _request(self, method: str, headers: dict[str, str], body: bytes, reply: HttpReply) -> None:
         session = headers.get("mcp-session-id", "")
@@ -225,7 +225,7 @@ class Upstream:
             self._posted(json.loads(body), headers, reply)
 
     def _open_get_stream(self, reply: HttpReply) -> None:
-        if not self.speaks_2025:
+        if not self.supports_2025:
             reply.send(405)
         else:
             reply.open_stream()
@@ -261,7 +261,7 @@ class Upstream:
             result = await self._result(call)
         except Failure as failure:
             call.reply.answer({**message, "error": failure.error})
-        except Asks as asks:
+        except AsksInput as asks:
             state = json.loads(call.params.get("requestState") or "{}") | (call.params.get("inputResponses") or {})
             asked = {"inputRequests": {asks.key: asks.question}, "requestState": json.dumps(state)}
             call.reply.answer({**message, "result": {"resultType": "input_required", **asked}})
@@ -279,9 +279,9 @@ class Upstream:
             return await self._call_tool(call)
         if method.startswith("tasks/"):
             return await self._tasks.answer(method, call)
-        if method == "initialize" and self.speaks_2025:
+        if method == "initialize" and self.supports_2025:
             return self._initialized(call)
-        if method == "server/discover" and self.speaks_2026:
+        if method == "server/discover" and self.supports_2026:
             extensions = dict(self.capabilities.get("extensions", {}))
             if any(tool.as_task for tool in self._tools.values()):
                 extensions[f"{META}tasks"] = {}
@@ -289,7 +289,7 @@ class Upstream:
         if method == "tools/list":
             tools = [tool.description for tool in self._tools.values()]
             return {"tools": tools, **({"ttlMs": self.list_ttl_ms, "cacheScope": "public"} if call.stateless else {})}
-        if method == "subscriptions/listen" and self.speaks_2026:
+        if method == "subscriptions/listen" and self.supports_2026:
             return self._listening(call)
         if method == "ping":
             return {}
@@ -331,7 +331,7 @@ class Upstream:
         except asyncio.CancelledError:
             ran.how = "cancelled"
             raise
-        except Asks:
+        except AsksInput:
             # The tool has only asked; it is executed when it runs to its end.
             self.ran.remove(ran)
             raise

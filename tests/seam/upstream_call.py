@@ -26,7 +26,7 @@ class Failure(Exception):
             self.error["data"] = data
 
 
-class Asks(Exception):
+class AsksInput(Exception):
     """A tool of 2026 has a question: its call is answered by `input_required` and comes again."""
 
     def __init__(self, key: str, question: Wire) -> None:
@@ -94,7 +94,7 @@ class Call:
         state = json.loads(self.params.get("requestState") or "{}")
         known = {**state, **given}
         if key not in known:
-            raise Asks(key, {"method": method, "params": params})
+            raise AsksInput(key, {"method": method, "params": params})
         found: Wire = known[key]
         return found
 

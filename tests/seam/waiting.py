@@ -9,14 +9,14 @@ from typing import TypeVar, cast
 from tests.seam.loop import Deadlock, VirtualLoop
 
 T = TypeVar("T")
-PATIENCE_S = 600.0
+TIMEOUT_S = 600.0
 
 
 def the_loop() -> VirtualLoop:
     return cast(VirtualLoop, asyncio.get_running_loop())
 
 
-async def within(awaited: Awaitable[T], what: str, seconds: float = PATIENCE_S) -> T:
+async def within(awaited: Awaitable[T], what: str, seconds: float = TIMEOUT_S) -> T:
     """The value, or a failure that says what did not come and what every task waits for."""
     try:
         async with asyncio.timeout(seconds) as limit:
@@ -27,7 +27,7 @@ async def within(awaited: Awaitable[T], what: str, seconds: float = PATIENCE_S) 
         raise Deadlock(f"{what}: not within {seconds:.0f} virtual seconds.\n{the_loop().stacks()}") from None
 
 
-async def until(fact: Callable[[], object], what: str = "the fact", seconds: float = PATIENCE_S) -> None:
+async def until(fact: Callable[[], object], what: str = "the fact", seconds: float = TIMEOUT_S) -> None:
     """Wait until something is so. Looks again after everything that can run has run, then every 10 virtual ms."""
     loop = the_loop()
     end = loop.time() + seconds

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # The SDK takes a second to load, and every worker of a test run loads this module: functions import it.
 Wire = dict[str, Any]
-PATIENCE = 60.0
+TIMEOUT = 60.0
 MOMENTS = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?([+-]\d\d:\d\d|Z)?|\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d+Z|\d+:\d\d:\d\d\s[AP]M"
 )
@@ -74,7 +74,7 @@ async def asked_through(server: Server, folder: Path, web: str) -> Wire:
 
 async def listed(gateway: Gateway) -> None:
     """Some programs install things when they are first started; who lists before that is answered without them."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while "server listed" not in gateway.log:
             await asyncio.sleep(0.1)
 
@@ -111,7 +111,7 @@ async def asked(server: Server, target: Any, fill: Filling, folder: Path, web: s
 
         async def ask(name: str, answer: Awaitable[Any]) -> None:
             try:
-                found: Any = (await asyncio.wait_for(answer, PATIENCE)).model_dump(
+                found: Any = (await asyncio.wait_for(answer, TIMEOUT)).model_dump(
                     mode="json", by_alias=True, exclude_none=True
                 )
             except Exception as error:

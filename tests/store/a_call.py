@@ -33,7 +33,7 @@ def a_call(**changes: Any) -> Task:
     return Task(**{**fields, **changes})
 
 
-async def trouble_is_over(store: SqliteStore) -> None:
+async def store_recovers(store: SqliteStore) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while store.trouble is not None:
             await asyncio.sleep(0.05)

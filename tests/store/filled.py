@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.generations.generation import Generation
-from taskgate.core.governance import approval as law
+from taskgate.core.governance import approval as approval_rules
 from taskgate.core.governance.approval import Binding
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.governance.workflow import Workflow
@@ -201,8 +201,14 @@ def _approval(number: int, task: Task) -> HeldCall:
     bound = Binding(task.principal, task.server, task.tool, task.digest, "sha256:def", "rev1", 0)
     # Three in four are over a month old, of these some have outlived their tasks.
     asked = task.created_ms - (31 * DAY_MS if number % 4 else 0)
-    approval = law.open_approval(f"ap_{ulid(asked, number.to_bytes(10))}", Workflow("ops"), "rules[0]", bound, asked)
-    state = law.State.OPEN if number % 50 == 0 else (law.State.USED, law.State.DENIED, law.State.EXPIRED)[number % 3]
+    approval = approval_rules.open_approval(
+        f"ap_{ulid(asked, number.to_bytes(10))}", Workflow("ops"), "rules[0]", bound, asked
+    )
+    state = (
+        approval_rules.State.OPEN
+        if number % 50 == 0
+        else (approval_rules.State.USED, approval_rules.State.DENIED, approval_rules.State.EXPIRED)[number % 3]
+    )
     approval = replace(approval, state=state, decided_at_ms=asked + 1000)
     task_id = None if number % 7 == 0 else task.id if number % 4 == 0 else "tg_gone"
     return HeldCall(approval, task.caller, task.wire_name, b"{}", task_id)

@@ -17,16 +17,16 @@ from taskgate.store.postgres.presence import CHANNEL, LATE_MS, LEASE_MS, RENEW_S
 RENEW_MS = int(RENEW_S * 1000)
 
 
-def looks_after(last_renewal_ms: int, first_look_ms: int) -> list[int]:
+def checks_after(last_renewal_ms: int, first_check_ms: int) -> list[int]:
     """The times at which a survivor looks at the lease of one that renewed last at `last_renewal_ms`, until it finds it dead."""
-    looks = [first_look_ms]
+    looks = [first_check_ms]
     while looks[-1] <= last_renewal_ms + LEASE_MS:
         looks.append(looks[-1] + round(listen_s([last_renewal_ms], looks[-1]) * 1000))
     return looks
 
 
 def test_a_crash_is_detected_right_after_the_lease_has_expired() -> None:
-    noticed = [looks_after(1_000, 1_000 + phase)[-1] - 1_000 for phase in range(RENEW_MS)]
+    noticed = [checks_after(1_000, 1_000 + phase)[-1] - 1_000 for phase in range(RENEW_MS)]
     assert min(noticed) > LEASE_MS, "a lease that had not ended was taken for dead"
     assert max(noticed) <= LEASE_MS + LATE_MS == 1_600
 

@@ -22,7 +22,7 @@ PASSWORD = "not-for-logs-1"
 
 
 @contextmanager
-def somebody(url: str, *, limit: int = -1, may: str = "") -> Iterator[str]:
+def person(url: str, *, limit: int = -1, may: str = "") -> Iterator[str]:
     """The address for a user of its own, with so many connections and these rights in the schema."""
     schema = str(conninfo.conninfo_to_dict(url)["options"]).split("=", 1)[1]
     name = f"somebody_{schema}_{len(may)}_{limit + 1}"
@@ -49,12 +49,12 @@ def refusal(url: str) -> str:
 
 
 def test_a_user_without_rights_is_refused_with_what_is_missing() -> None:
-    with somebody(fresh_url(), may="USAGE") as url:
+    with person(fresh_url(), may="USAGE") as url:
         assert "permission denied" in refusal(url)
 
 
 def test_a_database_without_connections_left_is_refused_with_the_reason() -> None:
-    with somebody(fresh_url(), limit=0, may="USAGE, CREATE") as url:
+    with person(fresh_url(), limit=0, may="USAGE, CREATE") as url:
         assert "too many connections" in refusal(url)
 
 
@@ -86,7 +86,7 @@ def test_a_check_names_what_a_user_may_not_do() -> None:
         ("USAGE", "create tables"),
         ("USAGE, CREATE", "DELETE, INSERT, SELECT, UPDATE on account_claims"),
     ):
-        with somebody(url, may=may) as other:
+        with person(url, may=may) as other:
             name = conninfo.conninfo_to_dict(other)["user"]
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute(f"GRANT SELECT ON taskgate_schema TO {name}")
@@ -99,7 +99,7 @@ def test_a_check_names_tables_that_may_be_written_but_not_changed() -> None:
     """Such a user can accept a call and never end it."""
     url = fresh_url()
     asyncio.run(_closed(open_store(url)))
-    with somebody(url, may="USAGE, CREATE") as other:
+    with person(url, may="USAGE, CREATE") as other:
         name = conninfo.conninfo_to_dict(other)["user"]
         with psycopg.connect(url, autocommit=True) as connection:
             schema = str(conninfo.conninfo_to_dict(url)["options"]).partition("search_path=")[2]

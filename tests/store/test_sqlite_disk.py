@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.store.a_call import DEADLINE_S, a_call, trouble_is_over
+from tests.store.a_call import DEADLINE_S, a_call, store_recovers
 
 from taskgate.core.audit.chain import AuditEntry, ChainIntact, verify
 from taskgate.core.errors import Executed, GatewayFault
@@ -47,7 +47,7 @@ async def test_a_full_database_acknowledges_nothing_and_recovers_when_there_is_r
     assert store.trouble is not None
     assert await store.get(big.id) is None
     await in_writer(store, lambda: pages(1_000_000))
-    await trouble_is_over(store)
+    await store_recovers(store)
     assert isinstance(await store.accept(big), Change)
     assert all([await store.get(call.id) is not None for call in kept])
     assert isinstance(verify(await store.audit_rows()), ChainIntact)
@@ -337,14 +337,14 @@ async def test_a_store_locked_by_another_process_fails_and_recovers(
 ) -> None:
     store = open_store(tmp_path / "store.db")
     monkeypatch.setattr(writer, "LOCK_WAIT_S", 0.1)
-    stranger = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
-    stranger.execute("BEGIN IMMEDIATE")
+    unauthorized = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    unauthorized.execute("BEGIN IMMEDIATE")
     answers = await asyncio.gather(*(store.accept(a_call()) for _ in range(100)), return_exceptions=True)
     assert all(isinstance(answer, GatewayFault) for answer in answers)
     store.record(AuditEntry(0, "kept for later"))
-    stranger.execute("ROLLBACK")
-    stranger.close()
-    await trouble_is_over(store)
+    unauthorized.execute("ROLLBACK")
+    unauthorized.close()
+    await store_recovers(store)
     assert [row.entry.event for row in await store.audit_rows()] == ["kept for later"]
     assert isinstance(await store.accept(a_call()), Change)
     await store.close()
@@ -352,8 +352,8 @@ async def test_a_store_locked_by_another_process_fails_and_recovers(
 
 async def test_waiting_for_a_foreign_lock_does_not_block_the_loop(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
-    stranger = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
-    stranger.execute("BEGIN IMMEDIATE")
+    unauthorized = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    unauthorized.execute("BEGIN IMMEDIATE")
     writing = asyncio.create_task(store.accept(a_call()))
     turns = 0
     while turns < 20:
@@ -362,8 +362,8 @@ async def test_waiting_for_a_foreign_lock_does_not_block_the_loop(tmp_path: Path
         turns += 1
         assert await store.get("no such task") is None
         assert not writing.done()
-    stranger.execute("ROLLBACK")
-    stranger.close()
+    unauthorized.execute("ROLLBACK")
+    unauthorized.close()
     assert isinstance(await asyncio.wait_for(writing, DEADLINE_S), Change)
     await store.close()
 

@@ -49,8 +49,8 @@ def _names_in(file: Path) -> frozenset[str]:
     return frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load))
 
 
-def _read_outside(names_read: NamesRead, *rooms: str) -> set[str]:
-    closed = [ROOT / room for room in rooms]
+def _read_outside(names_read: NamesRead, *packages: str) -> set[str]:
+    closed = [ROOT / room for room in packages]
     return set().union(
         *(names for file, names in names_read.items() if not any(room in file.parents for room in closed))
     )

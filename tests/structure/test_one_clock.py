@@ -18,7 +18,7 @@ ELSEWHERE = {
 }
 
 
-def _asks_for_time(source: str) -> list[int]:
+def _reads_time(source: str) -> list[int]:
     found = []
     for node in nodes_of(source):
         if not isinstance(node, ast.Attribute):
@@ -35,7 +35,7 @@ def test_the_time_is_read_in_one_module_only() -> None:
     asking = {
         str(path.relative_to(SOURCE)): lines
         for path in SOURCE.rglob("*.py")
-        if (lines := _asks_for_time(path.read_text()))
+        if (lines := _reads_time(path.read_text()))
     }
     assert set(asking) <= ELSEWHERE, asking
 
@@ -48,7 +48,7 @@ def test_the_check_detects_each_way_to_read_the_time() -> None:
         "asyncio.get_running_loop().time()",
         "self._loop.time()",
     ):
-        assert _asks_for_time(line), line
+        assert _reads_time(line), line
 
 
 def _keeps_the_clock(source: str) -> list[int]:

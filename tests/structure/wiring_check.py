@@ -52,7 +52,7 @@ def sins_in(path: str, source: str) -> Iterator[tuple[str, int, str]]:
         for default in _defaults(node):
             if isinstance(default, ast.Lambda) or (isinstance(default, ast.Name) and default.id in idle):
                 yield path, default.lineno, f"default {ast.unparse(default)}"
-        if isinstance(node, ast.Call) and _asks_by_name(node):
+        if isinstance(node, ast.Call) and _reads_by_name(node):
             yield path, node.lineno, ast.unparse(node)
         if _puts_past_the_class(node):
             yield path, node.lineno, ast.unparse(node)  # type: ignore[attr-defined]
@@ -63,7 +63,7 @@ def _is_protocol(node: ast.AST) -> TypeGuard[ast.ClassDef]:
     return isinstance(node, ast.ClassDef) and any(ast.unparse(base).startswith("Protocol") for base in node.bases)
 
 
-def _asks_by_name(call: ast.Call) -> bool:
+def _reads_by_name(call: ast.Call) -> bool:
     """Constants in capitals are the platform's, and not every platform has each of them."""
     name = call.func.id if isinstance(call.func, ast.Name) else ""
     asked = call.args[1] if len(call.args) > 1 else None

@@ -18,7 +18,7 @@ from tests.harness.peers import UPSTREAMS, Generation, Upstream
 from tests.tasks.test_task_methods import EXTENSION
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.virtual_time]
-TELLING = str(Path(__file__).resolve().parent.parent / "peers" / "telling_server.py")
+NOTIFYING = str(Path(__file__).resolve().parent.parent / "peers" / "telling_server.py")
 ELICITS: dict[str, Any] = {"tasks": {}, "elicitation": {"form": {}}}
 WORD = {"action": "accept", "content": {"word": "tea"}}
 
@@ -41,7 +41,7 @@ class Scene:
 @asynccontextmanager
 async def scene(folder: Path, tool_class: str) -> AsyncIterator[Scene]:
     notes = folder / "notes"
-    server = {"command": sys.executable, "args": [TELLING, str(notes)], "tools": {"ask": {"class": tool_class}}}
+    server = {"command": sys.executable, "args": [NOTIFYING, str(notes)], "tools": {"ask": {"class": tool_class}}}
     async with running_gateway({"schema": 1, "servers": {"tell": server}}, folder) as gateway:
         yield Scene(gateway, notes)
 
@@ -102,7 +102,7 @@ async def test_a_repeated_call_sends_its_question_under_another_key(tmp_path: Pa
     [
         pytest.param(u, id=u.name, marks=pytest.mark.peers(u.peer))
         for u in UPSTREAMS
-        if u.speaks is Generation.STATEFUL and u.tasks
+        if u.supports is Generation.STATEFUL and u.tasks
     ],
 )
 @pytest.mark.real_processes

@@ -38,7 +38,7 @@ time.sleep(600)
 """
 
 
-class Heard:
+class Received:
     """Remembers what the server said about itself."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ async def test_unresponsive_child_is_restarted_and_its_helpers_end(
 ) -> None:
     for name in ("EVERY_S", "WHEN_DEGRADED_S", "PATIENCE_S"):
         monkeypatch.setattr(health_watch, name, 0.05)
-    received, messages = tmp_path / "pids", Heard()
+    received, messages = tmp_path / "pids", Received()
     received.touch()
     spec = ServerSpec(
         "hangs",

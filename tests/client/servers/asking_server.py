@@ -15,7 +15,7 @@ from typing import Any
 
 numbers = itertools.count(1)
 waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
-told: list[dict[str, Any]] = []
+notifications: list[dict[str, Any]] = []
 FORM = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer", "default": 42}}}
 RELATED = {"_meta": {"io.modelcontextprotocol/related-task": {"taskId": "parent-1"}}}
 
@@ -83,7 +83,7 @@ async def answer(message: dict[str, Any]) -> None:
     global signed
     method, params = message["method"], message.get("params") or {}
     if method == "initialize":
-        told.append(params["capabilities"])
+        notifications.append(params["capabilities"])
         result: dict[str, Any] = {
             "protocolVersion": "2025-11-25",
             "capabilities": {"tools": {}},
@@ -92,7 +92,7 @@ async def answer(message: dict[str, Any]) -> None:
     elif method == "tools/list":
         result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
     elif method == "tools/call" and params["name"] == "capabilities":
-        result = {"content": [], "structuredContent": {"saw": told[0]}}
+        result = {"content": [], "structuredContent": {"saw": notifications[0]}}
     elif method == "tools/call" and params["name"] == "ask_url_first" and not signed:
         signed = True
         page = {"mode": "url", "message": "Sign in", "url": "https://example.test/in", "elicitationId": "e1"}

@@ -57,7 +57,7 @@ class Console:
 
     async def attend(self) -> None:
         """Obey until standard input ends."""
-        say({"ready": True})
+        write_line({"ready": True})
         while line := await asyncio.to_thread(sys.stdin.readline):
             command = json.loads(line)
             if command["op"] == "cancel":
@@ -78,10 +78,10 @@ class Console:
             reply = {"cancelled": True}
         except Exception as error:
             reply = {"error": f"{type(error).__name__}: {error}"}
-        say({"id": command["id"], "questions": list(questions), **reply})
+        write_line({"id": command["id"], "questions": list(questions), **reply})
 
 
-def say(reply: dict[str, Any]) -> None:
+def write_line(reply: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(reply, default=str) + "\n")
     sys.stdout.flush()
 

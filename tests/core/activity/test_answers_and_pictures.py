@@ -51,7 +51,7 @@ def test_a_valid_answer_becomes_a_protocol_result(
 
 
 @pytest.mark.parametrize(
-    ("params", "action", "content", "says"),
+    ("params", "action", "content", "expected_text"),
     [
         (FORM, "accept", {"name": "ann"}, "name"),
         (FORM, "accept", {"name": 1}, "name"),
@@ -63,11 +63,11 @@ def test_a_valid_answer_becomes_a_protocol_result(
     ],
 )
 def test_an_invalid_answer_is_refused_with_the_reason(
-    params: dict[str, Any], action: str, content: Any, says: str
+    params: dict[str, Any], action: str, content: Any, expected_text: str
 ) -> None:
     with pytest.raises(CallerError) as refusal:
         elicitation_answer(params, action, content)
-    assert says in refusal.value.message
+    assert expected_text in refusal.value.message
 
 
 def test_a_huge_schema_is_not_used() -> None:

@@ -55,7 +55,7 @@ def test_valid_arguments_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "expected_text"),
     [
         ([], "must be an object"),
         (None, 'needs "text"'),
@@ -72,10 +72,10 @@ def test_valid_arguments_are_kept() -> None:
         ({"text": "x", "zzzzzz": 1}, "it takes text"),
     ],
 )
-def test_invalid_arguments_are_refused_with_the_expected_type(arguments: Any, says: str) -> None:
+def test_invalid_arguments_are_refused_with_the_expected_type(arguments: Any, expected_text: str) -> None:
     with pytest.raises(CallerError) as refusal:
         FACE.read(arguments)
-    assert says in refusal.value.message
+    assert expected_text in refusal.value.message
 
 
 @pytest.mark.parametrize(("given", "read"), [(5000, 5000), (5000.0, 5000), (1500.5, 1501)])

@@ -49,10 +49,10 @@ def test_an_envelope_is_read_with_its_optional_parts() -> None:
     assert (bare.client_info, bare.log_level) == (None, None)
 
 
-@pytest.mark.parametrize(("settings", "wants"), [({}, True), ({"x": 1}, False), (None, False)])
-def test_only_an_empty_settings_object_declares_tasks(settings: Any, wants: bool) -> None:
+@pytest.mark.parametrize(("settings", "expected_headers"), [({}, True), ({"x": 1}, False), (None, False)])
+def test_only_an_empty_settings_object_declares_tasks(settings: Any, expected_headers: bool) -> None:
     meta = {**GOOD, CAPABILITIES: {"extensions": {TASKS_EXTENSION: settings}}}
-    assert read_envelope({"_meta": meta}).wants_tasks is wants
+    assert read_envelope({"_meta": meta}).wants_tasks is expected_headers
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ ANN = Approver("ann", frozenset({"approver"}))
 BOB = Approver("bob", frozenset({"approver", "finance"}))
 OPERATOR = Approver("operator", OWNER_ROLES)
 AGENT = Approver("agent", frozenset({"approver"}))
-STRANGER = Approver("eve")
+UNAUTHORIZED = Approver("eve")
 BINDING = Binding("agent", "files", "delete_file", "sha256:a", "sha256:d", "r1", 0, scope="default")
 PEOPLE = {who.id: who for who in (ANN, BOB, OPERATOR, AGENT)}
 
@@ -106,7 +106,7 @@ def test_one_denial_overrides_an_approval_even_of_the_same_person() -> None:
     [
         (WORKFLOW, ANN, None),
         (WORKFLOW, OPERATOR, None),
-        (WORKFLOW, STRANGER, Refusal.NOT_AN_APPROVER),
+        (WORKFLOW, UNAUTHORIZED, Refusal.NOT_AN_APPROVER),
         (WORKFLOW, AGENT, Refusal.OWN_CALL),
         (replace(WORKFLOW, self_approval=True), AGENT, None),
         (replace(WORKFLOW, self_approval=True), Approver("agent"), Refusal.NOT_AN_APPROVER),
@@ -147,9 +147,9 @@ def test_a_late_vote_is_refused_and_leaves_the_expiry_behind() -> None:
     outcome = apply(opened(), WORKFLOW, yes(ANN, at=2_000))
     assert isinstance(outcome, DecisionRefused)
     assert (outcome.why, outcome.approval.state) == (Refusal.EXPIRED, State.EXPIRED)
-    stranger = apply(opened(), WORKFLOW, yes(STRANGER, at=2_000))
-    assert isinstance(stranger, DecisionRefused)
-    assert stranger.why is Refusal.NOT_AN_APPROVER
+    unauthorized = apply(opened(), WORKFLOW, yes(UNAUTHORIZED, at=2_000))
+    assert isinstance(unauthorized, DecisionRefused)
+    assert unauthorized.why is Refusal.NOT_AN_APPROVER
 
 
 def test_an_unused_decision_expires() -> None:
@@ -190,9 +190,9 @@ def test_a_very_long_reason_is_cut() -> None:
 
 
 times = st.integers(1_000, 8_000)
-anybody = st.sampled_from([ANN, BOB, OPERATOR, AGENT, STRANGER])
+any_person = st.sampled_from([ANN, BOB, OPERATOR, AGENT, UNAUTHORIZED])
 happenings = st.one_of(
-    st.builds(Voted, anybody, st.sampled_from(list(Verdict)), times, st.just("why")),
+    st.builds(Voted, any_person, st.sampled_from(list(Verdict)), times, st.just("why")),
     st.builds(TimePassed, times),
     st.builds(Withdrawn, times),
     st.builds(Drifted, times, st.just("policy_drift"), st.just("x")),
@@ -205,10 +205,10 @@ LEGAL = {
 
 
 @given(st.lists(happenings, max_size=200), st.sampled_from([WORKFLOW, TWO]))
-def test_any_order_of_events_has_one_outcome(story: list[ApprovalEvent], workflow: Workflow) -> None:
+def test_any_order_of_events_has_one_outcome(events: list[ApprovalEvent], workflow: Workflow) -> None:
     current = opened(workflow)
     winners = dispatches = 0
-    for happening in story:
+    for happening in events:
         before = current
         outcome = apply(current, workflow, happening)
         current = outcome.approval
@@ -219,11 +219,11 @@ def test_any_order_of_events_has_one_outcome(story: list[ApprovalEvent], workflo
             assert outcome.ended == (before.state is State.OPEN and current.state is not State.OPEN)
     assert winners <= 1
     assert dispatches <= 1
-    said_yes = {vote.approver for vote in current.votes if vote.verdict is Verdict.APPROVE}
+    approved_by = {vote.approver for vote in current.votes if vote.verdict is Verdict.APPROVE}
     if current.state is State.USED:
-        assert len(said_yes) >= workflow.approvals_needed
+        assert len(approved_by) >= workflow.approvals_needed
         assert not any(vote.verdict is Verdict.DENY for vote in current.votes)
-    assert not said_yes & {"agent", "eve"}
+    assert not approved_by & {"agent", "eve"}
 
 
 APPROVED = after(opened(), yes(ANN))

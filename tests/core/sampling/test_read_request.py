@@ -82,7 +82,7 @@ def test_images_and_audio_are_parsed_and_required_of_the_model() -> None:
     assert inside.messages[2].content[0] == ToolResult("u1", (Image("AAAA", "image/png"),), True)
 
 
-def say(*messages: Any, **more: Any) -> dict[str, Any]:
+def sampling_request(*messages: Any, **more: Any) -> dict[str, Any]:
     return {"messages": list(messages), **more}
 
 
@@ -90,45 +90,54 @@ def say(*messages: Any, **more: Any) -> dict[str, Any]:
     ("params", "problem"),
     [
         ({}, "messages must be an array"),
-        (say(), "messages must be an array"),
-        (say(*[USER] * 1001), "1 to 1000"),
-        (say(5), "messages[0] needs the role"),
-        (say({"role": "tool", "content": "x"}), "messages[0] needs the role"),
-        (say({"role": "system", "content": "x"}), "no message of a user"),
-        (say(USER, {"role": "user", "content": []}), "messages[1] has no content"),
-        (say({"role": "user"}), "content of an unsupported type"),
-        (say({"role": "user", "content": {"type": "video"}}), "content of an unsupported type"),
-        (say({"role": "user", "content": {"type": "resource", "resource": {"blob": "x"}}}), "of an unsupported type"),
-        (say({"role": "user", "content": {"type": "text"}}), "text must be a string"),
-        (say({"role": "user", "content": {"type": "image", "data": "x"}}), "mimeType must be a string"),
-        (say({"role": "user", "content": USE}), "only be in a message of the assistant"),
-        (say(USER, {"role": "assistant", "content": USE}), "the last tool use is not answered"),
-        (say(USER, {"role": "assistant", "content": USE}, USER), "every tool use must be answered"),
-        (say({"role": "user", "content": RESULT}), "every tool use must be answered"),
-        (say({"role": "assistant", "content": RESULT}), "may only be in a user message"),
+        (sampling_request(), "messages must be an array"),
+        (sampling_request(*[USER] * 1001), "1 to 1000"),
+        (sampling_request(5), "messages[0] needs the role"),
+        (sampling_request({"role": "tool", "content": "x"}), "messages[0] needs the role"),
+        (sampling_request({"role": "system", "content": "x"}), "no message of a user"),
+        (sampling_request(USER, {"role": "user", "content": []}), "messages[1] has no content"),
+        (sampling_request({"role": "user"}), "content of an unsupported type"),
+        (sampling_request({"role": "user", "content": {"type": "video"}}), "content of an unsupported type"),
         (
-            say(
+            sampling_request({"role": "user", "content": {"type": "resource", "resource": {"blob": "x"}}}),
+            "of an unsupported type",
+        ),
+        (sampling_request({"role": "user", "content": {"type": "text"}}), "text must be a string"),
+        (sampling_request({"role": "user", "content": {"type": "image", "data": "x"}}), "mimeType must be a string"),
+        (sampling_request({"role": "user", "content": USE}), "only be in a message of the assistant"),
+        (sampling_request(USER, {"role": "assistant", "content": USE}), "the last tool use is not answered"),
+        (sampling_request(USER, {"role": "assistant", "content": USE}, USER), "every tool use must be answered"),
+        (sampling_request({"role": "user", "content": RESULT}), "every tool use must be answered"),
+        (sampling_request({"role": "assistant", "content": RESULT}), "may only be in a user message"),
+        (
+            sampling_request(
                 {"role": "assistant", "content": USE},
                 {"role": "user", "content": [RESULT, {"type": "text", "text": "x"}]},
             ),
             "without other content",
         ),
-        (say({"role": "assistant", "content": [USE, USE]}, {"role": "user", "content": RESULT}), "have the same id"),
-        (say({"role": "assistant", "content": USE}, {"role": "user", "content": [RESULT, RESULT]}), "every tool use"),
-        (say(USER, maxTokens=0), "maxTokens must be a whole number from 1"),
-        (say(USER, maxTokens=1.5), "maxTokens must be a whole number"),
-        (say(USER, maxTokens=True), "maxTokens must be a whole number"),
-        (say(USER, maxTokens="5"), "maxTokens must be a whole number"),
-        (say(USER, temperature=2.1), "temperature must be a number from 0 to 2"),
-        (say(USER, temperature="hot"), "temperature must be a number"),
-        (say(USER, stopSequences="END"), "stopSequences must be an array"),
-        (say(USER, stopSequences=[""]), "stopSequences must be an array"),
-        (say(USER, systemPrompt=5), "systemPrompt must be a string"),
-        (say(USER, tools={}), "tools must be an array"),
-        (say(USER, tools=[5]), "tools must hold objects"),
-        (say(USER, tools=[{}]), "name must be a string"),
-        (say(USER, toolChoice={"mode": "maybe"}), "toolChoice.mode must be"),
-        (say(USER, toolChoice=5), "toolChoice.mode must be"),
+        (
+            sampling_request({"role": "assistant", "content": [USE, USE]}, {"role": "user", "content": RESULT}),
+            "have the same id",
+        ),
+        (
+            sampling_request({"role": "assistant", "content": USE}, {"role": "user", "content": [RESULT, RESULT]}),
+            "every tool use",
+        ),
+        (sampling_request(USER, maxTokens=0), "maxTokens must be a whole number from 1"),
+        (sampling_request(USER, maxTokens=1.5), "maxTokens must be a whole number"),
+        (sampling_request(USER, maxTokens=True), "maxTokens must be a whole number"),
+        (sampling_request(USER, maxTokens="5"), "maxTokens must be a whole number"),
+        (sampling_request(USER, temperature=2.1), "temperature must be a number from 0 to 2"),
+        (sampling_request(USER, temperature="hot"), "temperature must be a number"),
+        (sampling_request(USER, stopSequences="END"), "stopSequences must be an array"),
+        (sampling_request(USER, stopSequences=[""]), "stopSequences must be an array"),
+        (sampling_request(USER, systemPrompt=5), "systemPrompt must be a string"),
+        (sampling_request(USER, tools={}), "tools must be an array"),
+        (sampling_request(USER, tools=[5]), "tools must hold objects"),
+        (sampling_request(USER, tools=[{}]), "name must be a string"),
+        (sampling_request(USER, toolChoice={"mode": "maybe"}), "toolChoice.mode must be"),
+        (sampling_request(USER, toolChoice=5), "toolChoice.mode must be"),
     ],
 )
 def test_a_request_that_no_provider_supports_is_refused_before_it_is_sent(params: dict[str, Any], problem: str) -> None:
@@ -160,4 +169,4 @@ def test_bad_preferences_have_their_own_error(given: Any, problem: str) -> None:
 
 
 def test_integral_numbers_are_integers() -> None:
-    assert read_request(say(USER, maxTokens=5.0)).max_tokens == 5
+    assert read_request(sampling_request(USER, maxTokens=5.0)).max_tokens == 5

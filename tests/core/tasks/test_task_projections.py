@@ -33,7 +33,7 @@ from taskgate.core.tasks.task import Outcome, OutcomeKind
 
 RESULT = b'{"content":[{"type":"text","text":"ok"}],"x":12345678901234567890123}'
 FINE = Outcome(OutcomeKind.RESULT, RESULT)
-SAD = Outcome(OutcomeKind.RESULT, RESULT, is_error=True)
+TOOL_ERROR = Outcome(OutcomeKind.RESULT, RESULT, is_error=True)
 ERROR = Outcome(OutcomeKind.ERROR, b'{"code":-32000,"message":"gone"}', is_error=True)
 
 STATUS_TABLE = [
@@ -44,7 +44,7 @@ STATUS_TABLE = [
     (TaskState.RUNNING, None, "working", "working", "working", "working"),
     (TaskState.INPUT_REQUIRED, None, "input_required", "input_required", "working", "working"),
     (TaskState.COMPLETED, FINE, "completed", "completed", "completed", "completed"),
-    (TaskState.COMPLETED, SAD, "failed", "completed", "failed", "failed"),
+    (TaskState.COMPLETED, TOOL_ERROR, "failed", "completed", "failed", "failed"),
     (TaskState.FAILED, ERROR, "failed", "failed", "failed", "failed"),
     (TaskState.CANCELLED, None, "cancelled", "cancelled", "cancelled", "cancelled"),
     (TaskState.REJECTED, ERROR, "failed", "failed", "failed", "failed"),
@@ -93,7 +93,7 @@ def test_a_list_row_names_the_tool_as_the_caller_knows_it() -> None:
 
 
 def test_a_failed_stateful_task_always_has_a_message() -> None:
-    assert status_message(a_task(state=TaskState.COMPLETED, outcome=SAD)) is not None
+    assert status_message(a_task(state=TaskState.COMPLETED, outcome=TOOL_ERROR)) is not None
     assert status_message(a_task(state=TaskState.COMPLETED, outcome=FINE)) is None
 
 
@@ -116,7 +116,7 @@ def encoded(value: object) -> bytes:
 
 
 def test_a_completed_stateless_task_inlines_the_result_byte_for_byte() -> None:
-    task = a_task(state=TaskState.COMPLETED, outcome=SAD)
+    task = a_task(state=TaskState.COMPLETED, outcome=TOOL_ERROR)
     assert b'"result":' + RESULT in encoded(stateless_get_result(task, 1000, outcome=RESULT))
 
 

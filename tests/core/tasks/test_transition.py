@@ -187,10 +187,10 @@ BIRTHS = [None, AlreadySent("b1", "reports", NOW - 50), HeldForApproval("ap_1", 
     st.lists(st.sampled_from(EVERY_HAPPENING), max_size=12),
 )
 def test_any_order_of_events_leaves_a_legal_state_and_final_states_are_final(
-    birth: AlreadySent | HeldForApproval | None, tool_class: ToolClass, events: list[h.TransitionEvent]
+    creation: AlreadySent | HeldForApproval | None, tool_class: ToolClass, events: list[h.TransitionEvent]
 ) -> None:
     draft = a_task(tool_class=tool_class)
-    task = create(draft, birth, now_ms=NOW, owner="node", fence=7)
+    task = create(draft, creation, now_ms=NOW, owner="node", fence=7)
     possible_runs = 1 if task.may_have_been_sent else 0
     for at, event in enumerate(events, start=NOW):
         after = apply(task, event, at)
