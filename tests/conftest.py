@@ -32,14 +32,14 @@ if str(ROOT) not in sys.path:
 
 from tests.harness.absent import all_absent, reason_for  # noqa: E402
 from tests.harness.forking import FORKING, fresh_interpreters, install  # noqa: E402
-from tests.harness.node_again import NODE_AGAIN  # noqa: E402
+from tests.harness.node_reuse import NODE_AGAIN  # noqa: E402
 from tests.harness.postgres import end_left_over  # noqa: E402
 from tests.harness.process_state import kept  # noqa: E402
 from tests.harness.reach import reaches_programs  # noqa: E402
 from tests.harness.scratch import scratch_in_memory  # noqa: E402
 from tests.harness.sharing import GroupScheduling, check_groups, group_of  # noqa: E402
 from tests.harness.trust_store import read_trust_store_once  # noqa: E402
-from tests.seam.circumstances import virtual_loop  # noqa: E402
+from tests.seam.conditions import virtual_loop  # noqa: E402
 
 from taskgate import core  # noqa: E402
 

@@ -14,7 +14,7 @@ from tests.activity.callers import Caller, Failed, call, call_json, http_session
 from tests.harness.gateway import Gateway, running_gateway
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
-ODD = {"command": sys.executable, "args": [str(Path(__file__).with_name("odd_upstream.py"))]}
+ODD = {"command": sys.executable, "args": [str(Path(__file__).with_name("misbehaving_upstream.py"))]}
 CONFIG: dict[str, Any] = {
     "schema": 1,
     "servers": {

@@ -25,7 +25,7 @@ from typing import Any
 from tests.chaos.stage import configuration
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.raw_client import META, STATELESS, RawClient
-from tests.replicas.three import Replicas, three_replicas
+from tests.replicas.three_gateways import Replicas, three_replicas
 
 PINGS = 1_000
 CALLS = 600

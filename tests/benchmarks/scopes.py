@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 from tests.harness.absent import HOME, reason_for  # noqa: E402
 from tests.harness.gateway import Gateway, running_gateway  # noqa: E402
 from tests.harness.programs import free_port  # noqa: E402
-from tests.scopes.talking import STATEFUL, STATELESS, ScopeClient, opened, scope, server  # noqa: E402
+from tests.scopes.scope_client import STATEFUL, STATELESS, ScopeClient, opened, scope, server  # noqa: E402
 
 RECORDS = 1000
 LISTED, LISTS = 1000, 200

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.channels.a_card import Ear, a_card, decided
+from tests.channels.card_factory import Ear, a_card, decided
 
 from taskgate.channels.notify import NotifyChannel
 from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool, plan_summary

@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.channels.a_card import a_card, decided
+from tests.channels.card_factory import a_card, decided
 
 from taskgate.channels.slack_blocks import (
     ARGUMENTS_LIMIT,

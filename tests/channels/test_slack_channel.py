@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.channels.a_card import DEADLINE_S, NOW_S, Ear, Pauses, a_card, decided
+from tests.channels.card_factory import DEADLINE_S, NOW_S, Ear, Pauses, a_card, decided
 from tests.channels.slack_double import APP_TOKEN, BOT_TOKEN, SlackDouble, slack
 
 from taskgate.channels import slack_reactions

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.channels.a_card import NOW_S, Ear, Pauses, a_card, decided
+from tests.channels.card_factory import NOW_S, Ear, Pauses, a_card, decided
 from tests.channels.receiver_double import Receiver, receiver
 
 from taskgate.channels.webhook import LONGEST_PAUSE_S, WebhookChannel, WebhookSettings

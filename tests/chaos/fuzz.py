@@ -277,14 +277,14 @@ async def good_line(child: asyncio.subprocess.Process, words: str) -> None:
 async def upstream_http(frames: int, seed: int) -> str:
     """An upstream answers calls with spoiled HTTP answers and event streams."""
     port = free_port()
-    command = [sys.executable, "-m", "tests.chaos.evil_upstream", "--http", str(port), "--seed", str(seed)]
+    command = [sys.executable, "-m", "tests.chaos.hostile_upstream", "--http", str(port), "--seed", str(seed)]
     async with running(command, listening(port), {"PYTHONPATH": pythonpath()}):
         return await call_evil({"evil": {"url": f"http://127.0.0.1:{port}/mcp"}}, frames, 1, "upstream-http")
 
 
 async def upstream_stdio(frames: int, seed: int) -> str:
     """A child writes spoiled lines around its answers."""
-    arguments = ["-m", "tests.chaos.evil_upstream", "--stdio", "--seed", str(seed), "--lines", str(STDIO_LINES)]
+    arguments = ["-m", "tests.chaos.hostile_upstream", "--stdio", "--seed", str(seed), "--lines", str(STDIO_LINES)]
     server = {"command": sys.executable, "args": arguments, "env": {"PYTHONPATH": pythonpath()}}
     return await call_evil({"evil": server}, frames, STDIO_LINES, "upstream-stdio")
 

@@ -73,12 +73,12 @@ class LedgerFile:
 
 @dataclass(slots=True)
 class DoomedGateway(Gateway):
-    """A gateway that can be started with an evil fate (`doomed_gateway.py`); without one it is the real thing."""
+    """A gateway that can be started with an evil fate (`crashing_gateway.py`); without one it is the real thing."""
 
     fate: str | None = None
 
     async def start(self) -> None:
-        program = ["-m", "taskgate"] if self.fate is None else [str(HERE / "doomed_gateway.py"), self.fate]
+        program = ["-m", "taskgate"] if self.fate is None else [str(HERE / "crashing_gateway.py"), self.fate]
         command: list[str | Path] = [sys.executable, *program, "serve", "-c", self.config]
         command += ["--host", "127.0.0.1", "--port", str(self.port)]
         env = {"TASKGATE_STATE_DIR": str(self.state), **self.env}

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.activity.callers import Failed, http_session
-from tests.chaos.doomed_gateway import STOPPED
+from tests.chaos.crashing_gateway import STOPPED
 from tests.chaos.stage import Stage, set_stage
 
 pytestmark = pytest.mark.slow
@@ -163,13 +163,13 @@ async def test_a_restart_after_a_crash_at_each_write_follows_the_recovery_table(
 async def test_a_takeover_after_a_crash_at_each_write_follows_the_recovery_table(
     tmp_path: Path, generation: str
 ) -> None:
-    async with set_stage(tmp_path, "die", generation) as stage:
+    async with set_stage(tmp_path, "crash", generation) as stage:
         interrupted = InterruptedRuns(stage)
         for moment in MOMENTS:
             task_id = await begin(stage, moment)
             await asyncio.wait_for(stage.gateway.crashed(), REPORTED_S)
             interrupted.begun(moment, task_id)
-            await stage.gateway.reborn("die")
+            await stage.gateway.reborn("crash")
             await interrupted.judge(moment)
         await interrupted.read_again()
         assert interrupted.wrong == []

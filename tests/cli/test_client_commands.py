@@ -18,7 +18,7 @@ from taskgate.cli.exit_codes import ExitCode
 
 pytestmark = pytest.mark.timeout(60)
 ROOT = Path(__file__).resolve().parents[2]
-FAULTY_SERVER = [sys.executable, str(ROOT / "tests" / "client" / "servers" / "lying_server.py")]
+FAULTY_SERVER = [sys.executable, str(ROOT / "tests" / "client" / "servers" / "faulty_server.py")]
 ASKER = [sys.executable, str(ROOT / "tests" / "client" / "servers" / "asking_server.py")]
 COMMAND = [sys.executable, "-m", "taskgate"]
 ENVIRONMENT = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "TASKGATE_STATE_DIR": "/nonexistent"}

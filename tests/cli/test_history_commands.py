@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.cli.test_operators_commands import run, until
+from tests.cli.test_operator_commands import run, until
 from tests.harness.gateway import Gateway, running_gateway
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]

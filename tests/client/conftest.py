@@ -202,9 +202,9 @@ def gateway(servers: Servers) -> str:
 @pytest.fixture
 def faulty(servers: Servers) -> str:
     """A hand-written server that breaks the rules on purpose."""
-    return servers.url((sys.executable, str(OWN / "lying_server.py")))
+    return servers.url((sys.executable, str(OWN / "faulty_server.py")))
 
 
 @pytest.fixture
 def faulty_command() -> list[str]:
-    return [sys.executable, str(OWN / "lying_server.py"), "--stdio"]
+    return [sys.executable, str(OWN / "faulty_server.py"), "--stdio"]

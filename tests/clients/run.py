@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tests.clients.matrix import CLIENTS, Client
-from tests.clients.scenes import SCENES, Play
+from tests.clients.scenarios import SCENES, Play
 from tests.clients.stage import Stage, a_stage
 from tests.harness.absent import reason_for
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from tests.clients.matrix import CLIENTS, Client
-from tests.clients.scenes import SCENES, Play
+from tests.clients.scenarios import SCENES, Play
 from tests.clients.stage import Stage, a_stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.peers("mcp23")]

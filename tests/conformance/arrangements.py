@@ -22,7 +22,7 @@ from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.peers import EVERYTHING
 from tests.harness.programs import free_port, listening, running
 from tests.harness.raw_client import RawClient
-from tests.replicas.three import replicas_of
+from tests.replicas.three_gateways import replicas_of
 
 KEYED_QUESTIONS = {
     "input-required-result-basic-elicitation",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.harness.absent import HOME
-from tests.harness.node_again import NODE_AGAIN
+from tests.harness.node_reuse import NODE_AGAIN
 
 SUITE = HOME / "conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js"
 REVISIONS = ("2025-11-25", "2026-07-28")

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from tests.conformance import drive_gateway, drive_gateway_login
 from tests.conformance.suite import SUITE, failures, read_verdicts
-from tests.harness.node_again import NODE_AGAIN
+from tests.harness.node_reuse import NODE_AGAIN
 
 pytestmark = [pytest.mark.slow, pytest.mark.peers("conformance"), pytest.mark.timeout(120)]
 RELAY = Path(__file__).with_name("client_relay.py")

@@ -1,7 +1,7 @@
 """A store as large as the console is measured with: a week of history, open tasks that wait for people, and an audit log.
 
 History and audit rows are written in bulk; open tasks and their approvals go through the store. The names are those of
-`tests.store.filled`: 40 servers, 30 callers in three tenants.
+`tests.store.filled_store`: 40 servers, 30 callers in three tenants.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 from tests.benchmarks.store import a_call
-from tests.store.filled import DAY_MS, Columns, Put, put_postgres, put_sqlite, week_counts, week_row
+from tests.store.filled_store import DAY_MS, Columns, Put, put_postgres, put_sqlite, week_counts, week_row
 
 from taskgate.core.audit.chain import GENESIS, AuditEntry
 from taskgate.core.digest import digest_of_bytes

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.console.barriers import a_search_for_barriers
+from tests.console.accessibility import a_search_for_barriers
 from tests.console.stage import CONFIG, PAGES, Console, a_console, settled
 from tests.harness.browser import Chromium
 

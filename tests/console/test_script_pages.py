@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.console.barriers import SCHEMES, SIZES, a_search_for_barriers
+from tests.console.accessibility import SCHEMES, SIZES, a_search_for_barriers
 from tests.console.stage import CONFIG, Console, a_console, settled
 from tests.harness.browser import Chromium
 

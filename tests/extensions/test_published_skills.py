@@ -19,7 +19,7 @@ import pytest
 from tests.conformance.suite import SUITE, Verdicts, failures, losses, read_verdicts
 from tests.harness.absent import HOME
 from tests.harness.gateway import Gateway, running_gateway
-from tests.harness.node_again import NODE_AGAIN
+from tests.harness.node_reuse import NODE_AGAIN
 from tests.harness.peers import PROGRAMS, interpreter
 from tests.harness.programs import START_DEADLINE, free_port, listening, run_to_end, running
 

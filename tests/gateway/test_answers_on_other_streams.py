@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.gateway.test_upstreams_that_break import verdict
+from tests.gateway.test_broken_upstreams import verdict
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import free_port, listening, running
 from tests.harness.raw_client import Answer, RawClient
@@ -19,7 +19,7 @@ from tests.harness.raw_client import Answer, RawClient
 from taskgate import clock
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.virtual_time]
-WANDERING = Path(__file__).parent.parent / "peers" / "wandering_server.py"
+WANDERING = Path(__file__).parent.parent / "peers" / "stream_switching_server.py"
 RETRY_S = 0.3
 
 

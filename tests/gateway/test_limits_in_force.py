@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.activity.callers import Failed, call_json, http_session
 from tests.gateway.conftest import MIRROR
+from tests.gateway.test_broken_upstreams import verdict
 from tests.gateway.test_lifecycle import _children, eventually, http_server, mirror
-from tests.gateway.test_upstreams_that_break import verdict
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import free_port
 from tests.harness.raw_client import Answer, RawClient, read_messages

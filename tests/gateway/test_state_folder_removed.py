@@ -13,7 +13,7 @@ from tests.harness.programs import free_port
 from taskgate.cli.start_conditions import END_WITHIN_S
 from taskgate.lifecycle.lost_files import STATE_CHECK_S
 
-HANGING = (str(Path(__file__).with_name("gateway_that_hangs.py")),)
+HANGING = (str(Path(__file__).with_name("hanging_gateway.py")),)
 
 
 @pytest.mark.parametrize("launcher", [("-m", "taskgate"), HANGING], ids=["closes", "hangs while it closes"])

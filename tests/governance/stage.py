@@ -20,7 +20,7 @@ import httpx2
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.plain_http import NO_TLS
 
-SERVER = Path(__file__).resolve().parent / "noting_server.py"
+SERVER = Path(__file__).resolve().parent / "recording_server.py"
 DEADLINE = 120.0
 STATEFUL, STATELESS = "2025-11-25", "2026-07-28"
 TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}

@@ -19,7 +19,7 @@ import pytest
 from _pytest.mark import ParameterSet
 from tests.harness.absent import HOME
 from tests.harness.forking import FORKING
-from tests.harness.node_again import NODE_AGAIN
+from tests.harness.node_reuse import NODE_AGAIN
 from tests.harness.programs import free_port, listening, run_to_end, running
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "peers"

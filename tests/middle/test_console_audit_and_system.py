@@ -8,7 +8,7 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-from tests.middle.test_console_frame import TASKS, TOKENS, bank_server, bearer
+from tests.middle.test_console_routes_and_streams import TASKS, TOKENS, bank_server, bearer
 from tests.middle.test_console_rules_and_usage import HOSTILE, bank, guard_of, login, page, posted
 from tests.seam import Call, Gateway, seam
 

@@ -9,9 +9,9 @@ from collections import deque
 from typing import Any
 from urllib.parse import quote
 
-from tests.middle.test_console_frame import TASKS, TOKENS, bearer
 from tests.middle.test_console_inbox import AGENT
 from tests.middle.test_console_pages import HOSTILE, Person, form_token, known, operator
+from tests.middle.test_console_routes_and_streams import TASKS, TOKENS, bearer
 from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate import clock

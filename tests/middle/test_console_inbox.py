@@ -6,8 +6,8 @@ import html
 import re
 from typing import Any
 
-from tests.middle.test_console_frame import TASKS, TOKENS
 from tests.middle.test_console_pages import HOSTILE, form_token, known, operator
+from tests.middle.test_console_routes_and_streams import TASKS, TOKENS
 from tests.seam import Call, Gateway, Upstream, seam
 
 HELD: dict[str, Any] = {

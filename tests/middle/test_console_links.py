@@ -18,7 +18,7 @@ import pytest
 from tests.console.large_store import SERVERS, TENANTS, held, open_task
 from tests.middle.test_console_pages import Person
 from tests.seam import Call, Gateway, Upstream, seam
-from tests.store.filled import week_counts, week_row
+from tests.store.filled_store import week_counts, week_row
 
 from taskgate.core.history.counts import Counted, Dimension, Period
 from taskgate.core.history.row import CallOutcome

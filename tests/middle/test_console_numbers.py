@@ -12,9 +12,9 @@ from typing import Any
 
 from tests.benchmarks.gate import calls
 from tests.benchmarks.store import a_call
-from tests.middle.test_console_frame import TASKS, TOKENS
 from tests.middle.test_console_inbox import AGENT, HELD, shop
 from tests.middle.test_console_pages import form_token, known, operator
+from tests.middle.test_console_routes_and_streams import TASKS, TOKENS
 from tests.seam import Gateway, seam
 
 from taskgate.ports.store_answers import Change

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 from tests.benchmarks.store import a_call
 from tests.harness.unchecked import just_go
-from tests.middle.test_console_frame import TASKS, TOKENS, bank_server, bearer
+from tests.middle.test_console_routes_and_streams import TASKS, TOKENS, bank_server, bearer
 from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate.core.errors import Executed

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.middle.test_console_frame import TASKS, TOKENS, bearer
+from tests.middle.test_console_routes_and_streams import TASKS, TOKENS, bearer
 from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate.core.usage import UsageRow

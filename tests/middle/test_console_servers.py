@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.middle.test_console_frame import TOKENS, bearer
+from tests.middle.test_console_routes_and_streams import TOKENS, bearer
 from tests.middle.test_console_rules_and_usage import HOSTILE, bank, page
 from tests.seam import Gateway, seam
 

@@ -6,8 +6,8 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-from tests.middle.test_console_frame import TASKS, TOKENS, bank_server, bearer
 from tests.middle.test_console_pages import HOSTILE, known, operator
+from tests.middle.test_console_routes_and_streams import TASKS, TOKENS, bank_server, bearer
 from tests.seam import Call, Gateway, Upstream, seam
 
 

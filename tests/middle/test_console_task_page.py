@@ -8,9 +8,9 @@ import re
 import shlex
 from typing import Any
 
-from tests.middle.test_console_frame import TASKS, TOKENS
 from tests.middle.test_console_inbox import AGENT, HELD, held
 from tests.middle.test_console_pages import HOSTILE, form_token, known, operator
+from tests.middle.test_console_routes_and_streams import TASKS, TOKENS
 from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate.dashboard.charts.phases import phase_bar

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.middle.test_console_frame import TASKS, TOKENS
 from tests.middle.test_console_inbox import AGENT, HELD, held
 from tests.middle.test_console_pages import Person, form_token, known, operator
+from tests.middle.test_console_routes_and_streams import TASKS, TOKENS
 from tests.middle.test_console_task_page import shop
 from tests.seam import Gateway, seam
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tests.middle.test_console_frame import TASKS, TOKENS, bank_server, bearer, frames
 from tests.middle.test_console_pages import Person
+from tests.middle.test_console_routes_and_streams import TASKS, TOKENS, bank_server, bearer, frames
 from tests.seam import Gateway, seam
 
 from taskgate.core.governance.approver import Approver

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.middle.test_console_frame import TOKENS
+from tests.middle.test_console_routes_and_streams import TOKENS
 from tests.middle.test_console_rules_and_usage import bank, page
 from tests.seam import Gateway, seam
 

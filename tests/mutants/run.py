@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mutants.kept_list import LEFT_OUT_MARK, ROOT, Mutant, NotFound, Source, mutants, mutated
+from tests.mutants.mutant_list import LEFT_OUT_MARK, ROOT, Mutant, NotFound, Source, mutants, mutated
 
 WORKERS = int(os.environ.get("WORKERS", "2"))
 LIMIT_S = 900

@@ -18,7 +18,7 @@ from tests.harness.plain_http import NO_TLS
 from tests.harness.programs import free_port, listening, running
 from tests.harness.raw_client import Answer, RawClient
 from tests.replicas.test_forwarding import SLOWLY
-from tests.replicas.three import DEPLOY, PATIENT, Replicas, deployed, nginx_around, three_replicas
+from tests.replicas.three_gateways import DEPLOY, PATIENT, Replicas, deployed, nginx_around, three_replicas
 
 DEADLINE_S = 60
 BALANCERS = [pytest.param(kind, marks=pytest.mark.peers(kind)) for kind in ("haproxy", "nginx")]

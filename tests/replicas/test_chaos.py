@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.stage import LedgerFile
-from tests.mutants.kept_list import ROOT, Mutant, Source, mutants, mutated
+from tests.mutants.mutant_list import ROOT, Mutant, Source, mutants, mutated
 from tests.replicas import chaos
 from tests.replicas.chaos import Cluster, Fault, Load, Made, Strike, cluster, problems, strike
 

@@ -22,7 +22,7 @@ import httpx2
 import pytest
 from tests.harness.raw_client import RawClient
 from tests.replicas.test_two_gateways import OVER, TASKS
-from tests.replicas.three import PATIENT, Replicas, three_replicas
+from tests.replicas.three_gateways import PATIENT, Replicas, three_replicas
 
 DEADLINE_S = 90
 FORWARDED = {"grace_ms": 60_000, "promote_after_ms": 60_000}

@@ -25,7 +25,7 @@ from tests.harness.postgres import OwnServer
 from tests.harness.programs import free_port
 from tests.harness.raw_client import RawClient
 from tests.replicas.in_process import TASKS, DatabaseWire, HeldGateway, Stage, gateways, gateways_wired, until
-from tests.store.a_call import a_call
+from tests.store.call_factory import a_call
 
 from taskgate.assembly import shared_store
 from taskgate.core.errors import Executed, GatewayFault
@@ -435,7 +435,7 @@ async def test_a_gateway_of_another_version_is_seen_and_works(tmp_path: Path, mo
         assert stage.ledger.count("c1") == 1
 
 
-OFF = str(Path(__file__).with_name("gateway_hours_off.py"))
+OFF = str(Path(__file__).with_name("gateway_wrong_clock.py"))
 
 
 async def second_round_elsewhere(first: str, second: str, name: str) -> None:

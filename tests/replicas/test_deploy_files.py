@@ -15,7 +15,7 @@ import pytest_asyncio
 from tests.harness.absent import find_program
 from tests.harness.raw_client import RawClient
 from tests.replicas.test_forwarding import SLOWLY, ask_and_answer
-from tests.replicas.three import DEPLOY, Replicas, deployed, nginx_around, three_replicas
+from tests.replicas.three_gateways import DEPLOY, Replicas, deployed, nginx_around, three_replicas
 from tests.seam import Gateway as SeamGateway
 from tests.seam import Upstream, seam
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.harness.plain_http import NO_TLS
 from tests.harness.raw_client import RawClient
-from tests.replicas.three import PATIENT, Internal, Replicas, on_port, on_socket, three_replicas
+from tests.replicas.three_gateways import PATIENT, Internal, Replicas, on_port, on_socket, three_replicas
 
 DEADLINE_S = 60
 SLOWLY = {"grace_ms": 60_000, "promote_after_ms": 60_000}

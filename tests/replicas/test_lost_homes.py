@@ -14,7 +14,7 @@ import psycopg
 from tests.harness.plain_http import NO_TLS
 from tests.harness.raw_client import Answer, RawClient
 from tests.replicas.in_process import gateways, until
-from tests.replicas.three import PATIENT, Replicas, three_replicas
+from tests.replicas.three_gateways import PATIENT, Replicas, three_replicas
 
 DEADLINE_S = 60
 SLOWLY = {"grace_ms": 60_000, "promote_after_ms": 60_000}

@@ -12,7 +12,7 @@ import pytest_asyncio
 from tests.conversations.behaviours import complaints, script
 from tests.harness.absent import reason_for
 from tests.harness.peers import CALLERS, UPSTREAMS, Caller
-from tests.replicas.three import PATIENT, deployed, replicas_of
+from tests.replicas.three_gateways import PATIENT, deployed, replicas_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
 STATEFUL, STATELESS = UPSTREAMS[0], UPSTREAMS[1]

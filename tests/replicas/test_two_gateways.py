@@ -21,7 +21,7 @@ from tests.harness.plain_http import NO_TLS
 from tests.harness.postgres import fresh_url
 from tests.harness.programs import free_port, listening, start, until_ready
 from tests.harness.raw_client import RawClient
-from tests.replicas.three import PATIENT, PRODUCT
+from tests.replicas.three_gateways import PATIENT, PRODUCT
 
 TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {"form": {}}}
 DEADLINE_S = 90

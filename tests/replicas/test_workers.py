@@ -26,7 +26,7 @@ from tests.harness.plain_http import NO_TLS
 from tests.harness.postgres import fresh_url
 from tests.harness.programs import Program, free_port, listening, start, until_ready
 from tests.harness.raw_client import RawClient
-from tests.identity.test_tls_of_the_listener import certificate, trusting, write
+from tests.identity.test_listener_tls import certificate, trusting, write
 from tests.replicas.chaos import LEASE_LOST
 from tests.replicas.test_two_gateways import DEADLINE_S, TASKS, operator
 

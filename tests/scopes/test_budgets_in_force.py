@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.harness.gateway import running_gateway
 from tests.harness.peers import CALLERS, Caller, every_third
-from tests.scopes.talking import GENERATIONS, STATEFUL, ScopeClient, opened, scope, server
+from tests.scopes.scope_client import GENERATIONS, STATEFUL, ScopeClient, opened, scope, server
 
 from taskgate import clock
 

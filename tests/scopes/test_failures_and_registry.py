@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.harness.gateway import Gateway, running_gateway
-from tests.scopes.talking import GENERATIONS, SERVER, STATELESS, ScopeClient, opened, scope, server
+from tests.scopes.scope_client import GENERATIONS, SERVER, STATELESS, ScopeClient, opened, scope, server
 
 from taskgate import clock
 

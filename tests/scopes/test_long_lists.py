@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.harness.gateway import running_gateway
-from tests.scopes.talking import STATEFUL, STATELESS, opened, scope, server
+from tests.scopes.scope_client import STATEFUL, STATELESS, opened, scope, server
 
 from taskgate.gateway.methods.catalog_lists import PAGE
 

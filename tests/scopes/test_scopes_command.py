@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner
 from tests.harness.gateway import running_gateway
 from tests.harness.programs import run_to_end
-from tests.scopes.talking import STATEFUL, opened, scope, server
+from tests.scopes.scope_client import STATEFUL, opened, scope, server
 
 from taskgate.cli.root import build_app
 

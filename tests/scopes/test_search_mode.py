@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.peers import CALLERS, Caller, every_third
-from tests.scopes.talking import GENERATIONS, STATEFUL, Said, ScopeClient, opened, scope, server
+from tests.scopes.scope_client import GENERATIONS, STATEFUL, Said, ScopeClient, opened, scope, server
 
 OWN = ["search_tools", "describe_tool", "call_tool"]
 CONFIG: dict[str, Any] = {

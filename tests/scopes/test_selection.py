@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.harness.gateway import Gateway, running_gateway
-from tests.scopes.talking import GENERATIONS, STATEFUL, STATELESS, opened, scope, server, talking
+from tests.scopes.scope_client import GENERATIONS, STATEFUL, STATELESS, opened, scope, server, talking
 
 ANN, OPS, BOB = "ann-token", "ops-token", "bob-token"
 

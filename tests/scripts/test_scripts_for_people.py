@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.middle.test_console_frame import TOKENS
 from tests.middle.test_console_pages import operator
+from tests.middle.test_console_routes_and_streams import TOKENS
 from tests.scripts.test_running_scripts import ON, ended, shop, started, structured
 from tests.seam import Gateway, seam
 

@@ -1,6 +1,6 @@
 """The real gateway in the test's process: `Lifecycle.serve`, as `taskgate serve` runs it, on the virtual loop.
 
-What differs from a started process, and why, is in `circumstances.py`.
+What differs from a started process, and why, is in `conditions.py`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, overload
 
-from tests.seam.circumstances import circumstances
+from tests.seam.conditions import circumstances
 from tests.seam.loop import VirtualLoop
 
 T = TypeVar("T")

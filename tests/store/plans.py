@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
-from tests.store.filled import DAY_MS, DEAD, FENCE, NOW_MS, OURS, Names
+from tests.store.filled_store import DAY_MS, DEAD, FENCE, NOW_MS, OURS, Names
 
 from taskgate.core.history.row import numbered
 from taskgate.core.identity.conversation import streams_between

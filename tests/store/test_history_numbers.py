@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.harness.postgres import fresh_url
-from tests.store.filled import Put, put_postgres, put_sqlite, week_counts, week_row
+from tests.store.filled_store import Put, put_postgres, put_sqlite, week_counts, week_row
 
 from taskgate.core.history.counts import ChartSubject, Dimension, Period, series, totals
 from taskgate.core.history.filters import HistoryFilter

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.harness.unchecked import just_go
-from tests.store.a_call import a_call
+from tests.store.call_factory import a_call
 
 from taskgate.core.tasks.transition import ResultReceived
 from taskgate.store.sqlite.store import open_store

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.harness.postgres import fresh_url
-from tests.store.filled import Amounts, fill_postgres, fill_sqlite
+from tests.store.filled_store import Amounts, fill_postgres, fill_sqlite
 from tests.store.plans import Plans, PostgresPlans, SqlitePlans
 
 from taskgate.store.sqlite.connection import migrate

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.harness.postgres import fresh_url
-from tests.store.filled import DAY_MS, NOW_MS, Amounts, fill_postgres, fill_sqlite
+from tests.store.filled_store import DAY_MS, NOW_MS, Amounts, fill_postgres, fill_sqlite
 
 from taskgate.assembly.audit_keeper import FORGET_AT_ONCE, AuditKeeper
 from taskgate.core.audit.chain import AuditEntry

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.store.a_call import DEADLINE_S, a_call, store_recovers
+from tests.store.call_factory import DEADLINE_S, a_call, store_recovers
 
 from taskgate.core.audit.chain import AuditEntry, ChainIntact, verify
 from taskgate.core.errors import Executed, GatewayFault
@@ -156,7 +156,7 @@ FULL_DISK = """
 import asyncio, resource, sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
-from tests.store.a_call import a_call, trouble_is_over
+from tests.store.call_factory import a_call, trouble_is_over
 from taskgate.core.errors import GatewayFault
 from taskgate.core.tasks.transition import ResultReceived
 from taskgate.store.sqlite.store import open_store

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.unchecked import just_go
-from tests.store.a_call import DEADLINE_S, a_call
+from tests.store.call_factory import DEADLINE_S, a_call
 
 import taskgate.store.sqlite
 from taskgate.core.audit.chain import AuditEntry, row_bytes

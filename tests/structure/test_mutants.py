@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from tests.mutants.kept_list import LEFT_OUT_MARK, ROOT, Mutant, NotFound, Source, mutants, mutated
+from tests.mutants.mutant_list import LEFT_OUT_MARK, ROOT, Mutant, NotFound, Source, mutants, mutated
 
 
 def is_run(test: str) -> bool:

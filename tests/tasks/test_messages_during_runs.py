@@ -14,7 +14,7 @@ from tests.features.wire_client import PREFIX, TIMEOUT_S, WireClient, session
 from tests.harness.gateway import Gateway, running_gateway
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
-NOTIFYING = str(Path(__file__).resolve().parent.parent / "peers" / "telling_server.py")
+NOTIFYING = str(Path(__file__).resolve().parent.parent / "peers" / "notifying_server.py")
 STATUS, PROGRESS, LOG = "notifications/tasks/status", "notifications/progress", "notifications/message"
 RUN_BY = pytest.mark.parametrize("tool", ["steps", "steps_task"], ids=["run by us", "a task of the server's own"])
 

@@ -18,7 +18,7 @@ from tests.harness.peers import UPSTREAMS, Generation, Upstream
 from tests.tasks.test_task_methods import EXTENSION
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.virtual_time]
-NOTIFYING = str(Path(__file__).resolve().parent.parent / "peers" / "telling_server.py")
+NOTIFYING = str(Path(__file__).resolve().parent.parent / "peers" / "notifying_server.py")
 ELICITS: dict[str, Any] = {"tasks": {}, "elicitation": {"form": {}}}
 WORD = {"action": "accept", "content": {"word": "tea"}}
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
-from tests.core.tasks.a_task import NOW, a_task, an_attempt
+from tests.core.tasks.task_factory import NOW, a_task, an_attempt
 
 from taskgate.core.errors import Executed
 from taskgate.core.tasks.state import TaskState

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.tasks.a_task import NOW, a_task, an_attempt
+from tests.core.tasks.task_factory import NOW, a_task, an_attempt
 
 from taskgate.core.errors import CallerError
 from taskgate.core.ids import RANDOM_BYTES, creation_ms, is_task_id, is_ulid, new_task_id, ulid

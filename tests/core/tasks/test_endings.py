@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.core.tasks.a_task import NOW, a_task, an_attempt
+from tests.core.tasks.task_factory import NOW, a_task, an_attempt
 
 from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.generations.generation import Generation

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.tasks.a_task import NOW, a_task, an_attempt
+from tests.core.tasks.task_factory import NOW, a_task, an_attempt
 
 from taskgate.core.errors import (
     Basis,

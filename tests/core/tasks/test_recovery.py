@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.core.tasks.a_task import NOW, a_task, an_attempt
+from tests.core.tasks.task_factory import NOW, a_task, an_attempt
 
 from taskgate.core.generations.generation import Generation
 from taskgate.core.tasks.endings import after_restore, gave_up_text, outcome_unknown_text, past_deadline_text

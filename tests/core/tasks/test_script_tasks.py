@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from tests.core.tasks.a_task import NOW, a_task
+from tests.core.tasks.task_factory import NOW, a_task
 
 from taskgate.core.errors import Executed
 from taskgate.core.scripts.record import OpenCall, ScriptRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.tasks.a_task import a_task
+from tests.core.tasks.task_factory import a_task
 
 from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.tasks import endings

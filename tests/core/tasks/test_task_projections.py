@@ -4,7 +4,7 @@ import json
 
 import msgspec
 import pytest
-from tests.core.tasks.a_task import NOW, a_task
+from tests.core.tasks.task_factory import NOW, a_task
 
 from taskgate.core.errors import Executed
 from taskgate.core.tasks.projections_stateful import (

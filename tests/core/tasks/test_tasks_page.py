@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from tests.core.tasks.a_task import a_task
+from tests.core.tasks.task_factory import a_task
 
 from taskgate.core.tasks.projections_stateful import stateful_status
 from taskgate.core.tasks.projections_stateless import stateless_status

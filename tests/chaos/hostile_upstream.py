@@ -1,7 +1,7 @@
 """An upstream that introduces itself well and then answers calls with spoiled frames, over HTTP or stdio.
 
-    python -m tests.chaos.evil_upstream --http 9300 --seed 7
-    python -m tests.chaos.evil_upstream --stdio --seed 7 --lines 50
+    python -m tests.chaos.hostile_upstream --http 9300 --seed 7
+    python -m tests.chaos.hostile_upstream --stdio --seed 7 --lines 50
 
 Over HTTP one call gets one spoiled answer: as JSON, as an event stream, cut short, or with a wrong length. Over stdio
 one call gets many spoiled lines and then, usually, its good answer.

@@ -25,9 +25,9 @@ from tests.harness.gateway import Gateway
 from tests.harness.postgres import fresh_url
 from tests.harness.programs import free_port, listening, start, until_ready
 
-NOTIFYING = Path(__file__).resolve().parent.parent / "peers" / "telling_server.py"
+NOTIFYING = Path(__file__).resolve().parent.parent / "peers" / "notifying_server.py"
 PRODUCT = ("-m", "taskgate")
-PATIENT = (str(Path(__file__).with_name("gateway_patient.py")),)
+PATIENT = (str(Path(__file__).with_name("gateway_slow_verdict.py")),)
 """For tests in which nobody dies: a busy machine does not cost a gateway its lease."""
 
 

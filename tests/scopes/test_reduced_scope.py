@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.peers import CALLERS, Caller, every_third
-from tests.scopes.talking import GENERATIONS, LIST_CHANGED, opened, scope, server
+from tests.scopes.scope_client import GENERATIONS, LIST_CHANGED, opened, scope, server
 
 from taskgate.store.sqlite.store import open_store
 

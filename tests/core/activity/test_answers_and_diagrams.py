@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.core.tasks.a_task import a_task
+from tests.core.tasks.task_factory import a_task
 
 from taskgate.core.activity import pending_on_servers, triggers
 from taskgate.core.catalog.regex_filter import RegexFilter

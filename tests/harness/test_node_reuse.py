@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.harness.node_again import NodeAgain
+from tests.harness.node_reuse import NodeAgain
 
 pytestmark = pytest.mark.peers("ts1")
 PROGRAM = """

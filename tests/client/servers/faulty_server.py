@@ -1,6 +1,6 @@
 """A server that breaks the rules on purpose, one way per tool name; both generations, HTTP and stdio, no SDK.
 
-lying_server.py --http PORT | --stdio
+faulty_server.py --http PORT | --stdio
 
 `tools/call` of a tool makes a task (stateful: only when asked, except `unasked_task`) whose `tasks/get` replies
 follow that tool's script, one reply per poll, the last one for ever. The tool `polls` tells when each task was

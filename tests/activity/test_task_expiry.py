@@ -14,7 +14,7 @@ from tests.activity.callers import Caller, call, call_json, http_session, http_s
 from tests.harness.gateway import Gateway, running_gateway
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
-TRAVELLER = str(Path(__file__).parent.parent / "chaos" / "doomed_gateway.py")
+TRAVELLER = str(Path(__file__).parent.parent / "chaos" / "crashing_gateway.py")
 CONFIG: dict[str, Any] = {
     "schema": 1,
     "servers": {"files": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}},

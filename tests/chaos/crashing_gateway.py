@@ -1,6 +1,6 @@
 """Starts the gateway so that it dies, stops or misbehaves at exact writes of a task's life. The product knows nothing of this.
 
-doomed_gateway.py HOW ARGUMENTS... runs `taskgate ARGUMENTS...`. A call says itself at which moment: its argument `call` begins with
+crashing_gateway.py HOW ARGUMENTS... runs `taskgate ARGUMENTS...`. A call says itself at which moment: its argument `call` begins with
 `before-accept`, `after-intend` and so on. With `crash` the process ends by SIGKILL right there, before the write began or after it
 was synced; with `stop` that one task goes no further and says so on standard error, so that one kill ends many lives, each at its
 own moment. Tasks that were accepted by an earlier process go on undisturbed.
@@ -148,6 +148,6 @@ if __name__ == "__main__":
     elif wanted.startswith("clock+"):
         travel(int(wanted.removeprefix("clock+")))
     else:
-        prepare({"die": crash, "stop": stop}[wanted])
+        prepare({"crash": crash, "stop": stop}[wanted])
     sys.argv = ["taskgate", *sys.argv[2:]]
     main()

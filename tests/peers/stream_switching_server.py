@@ -1,6 +1,6 @@
 """A stateful HTTP server whose answers take another way than their call's own stream.
 
-    python wandering_server.py PORT
+    python stream_switching_server.py PORT
 
 The tool's name says which way the answer takes:
 

@@ -15,8 +15,8 @@ from urllib.parse import quote, urlencode
 
 from tests.identity.accounts import Browser, LoginIssuer, Notes, config, connected, digest, page_for
 from tests.identity.issuer import an_issuer
-from tests.middle.test_console_frame import TASKS, frames
 from tests.middle.test_console_pages import Person, form_token
+from tests.middle.test_console_routes_and_streams import TASKS, frames
 from tests.seam import Call, Gateway, Reply, Upstream, seam
 
 from taskgate.core.catalog.own_tools import ArgumentKind, Parameter

@@ -15,7 +15,7 @@ import httpx2
 from tests.harness.plain_http import NO_TLS
 from tests.harness.raw_client import RawClient
 from tests.replicas.in_process import HeldGateway, gateways, until
-from tests.replicas.three import NOTIFYING
+from tests.replicas.three_gateways import NOTIFYING
 
 FACADE = {"default": {"default_servers": ["*"], "mode": "both"}}
 TOKEN = "the-token-of-ann"

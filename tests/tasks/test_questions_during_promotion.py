@@ -23,7 +23,7 @@ from taskgate.store.sqlite.store import open_store
 
 pytestmark = pytest.mark.timeout(90)
 MIRROR = Path(__file__).parent.parent / "peers" / "mirror_server.py"
-NOTIFYING = Path(__file__).parent.parent / "peers" / "telling_server.py"
+NOTIFYING = Path(__file__).parent.parent / "peers" / "notifying_server.py"
 # Pinned, because looking for another generation takes a while in the first call, and these tests are about moments.
 ASKING = {"command": sys.executable, "args": [str(NOTIFYING)], "generation": "2025-11-25"}
 GRACE_S, COMMIT_S = 0.4, 0.7

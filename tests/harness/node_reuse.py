@@ -1,4 +1,4 @@
-"""Node programs that tests run often are run again in a process that has their imports behind it (`node_again.mjs`).
+"""Node programs that tests run often are run again in a process that has their imports behind it (`node_reuse.mjs`).
 
 Half a second of processor time is what most of these programs take to load their modules. Each run is a fresh module with its own
 arguments and environment. Really started are: tests marked `fresh_interpreter`, and everything with TASKGATE_TEST_FORK=0.
@@ -22,7 +22,7 @@ from tests.harness.absent import HOME
 from tests.harness.forking import FORKING
 from tests.harness.programs import START_DEADLINE, die_with_parent, run_to_end
 
-RUNNER: Final = Path(__file__).with_name("node_again.mjs")
+RUNNER: Final = Path(__file__).with_name("node_reuse.mjs")
 # An answer holds everything that a program wrote.
 MAX_BYTES = 64 << 20
 

@@ -1,6 +1,6 @@
 """A stdio MCP server that writes down every call it gets, and describes its tools as a file says at that moment.
 
-Run as a program: `noting_server.py NOTES TOOLS`. The test reads NOTES to prove what went upstream, and rewrites TOOLS to
+Run as a program: `recording_server.py NOTES TOOLS`. The test reads NOTES to prove what went upstream, and rewrites TOOLS to
 change a definition behind the gateway's back. A file CAPABILITIES beside TOOLS, if there is one, is added to what the
 server says it can do; with `tasks` in it, calls may be tasks, which end at once. Its process id is in the file PID.
 """

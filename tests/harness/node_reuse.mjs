@@ -1,6 +1,6 @@
 // Runs one program as often as it is asked to, each time as a fresh module in this process: what it imports is loaded once.
 //
-//     node node_again.mjs SOCKET PROGRAM
+//     node node_reuse.mjs SOCKET PROGRAM
 //
 // An order is a line of JSON with the arguments and the environment; the answer says with which code the program ended and what it
 // wrote. Orders are carried out one after the other. The program has to end by `process.exit()`. What would end any Node process,
