@@ -1,15 +1,15 @@
-"""Starts the gateway so that it dies, stops or misbehaves at exact writes of a task's life. The product knows nothing of this.
+"""Starts the gateway so that it crashes, stops or misbehaves at exact writes of a task.
 
-crashing_gateway.py HOW ARGUMENTS... runs `taskgate ARGUMENTS...`. A call says itself at which moment: its argument `call` begins with
-`before-accept`, `after-intend` and so on. With `crash` the process ends by SIGKILL right there, before the write began or after it
-was synced; with `stop` that one task goes no further and says so on standard error, so that one kill ends many lives, each at its
-own moment. Tasks that were accepted by an earlier process go on undisturbed.
+`crashing_gateway.py HOW ARGUMENTS...` runs `taskgate ARGUMENTS...`. The argument `call` of a call names the moment: it begins with
+`before-accept`, `after-intend` and so on. With `crash` the process ends by SIGKILL there, before the write began or after it
+was synced. With `stop` only that task stops, which is reported on stderr, so that one kill interrupts many tasks, each at its own
+moment. Tasks that an earlier process accepted are not affected.
 
-`before-write+7` and `after-write+7` end the process at that write of a script or of a call, whichever it is.
+`before-write+7` and `after-write+7` end the process at that write of a script or of a call, whichever comes first.
 
-`clock+7200` lives two hours later than everybody else. `no-intent` and `early-reply+SECONDS` are sabotaged builds, for showing that
-the checker notices: the first never writes the intent, the second answers so long before the task is durable. For `disk-full` no
-file may grow beyond a megabyte, as on a disk without room; that limit can be lifted from outside.
+`clock+7200` sets the clock two hours ahead. `no-intent` and `early-reply+SECONDS` are sabotaged builds, which show that the checker
+detects them: the first never writes the intent, the second replies before the task is durable. With `disk-full` no file may exceed
+a megabyte; that limit can be lifted from outside.
 """
 
 from __future__ import annotations

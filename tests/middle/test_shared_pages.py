@@ -9,8 +9,8 @@ from dataclasses import fields, replace
 from typing import Any, cast
 
 import pytest
-from tests.middle.test_console_frame import TASKS, bank_server
 from tests.middle.test_console_pages import Person, form_token, known, operator
+from tests.middle.test_console_routes_and_streams import TASKS, bank_server
 from tests.seam import Gateway, seam
 
 from taskgate.access.arrival import Arrival
