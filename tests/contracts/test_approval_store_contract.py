@@ -325,10 +325,10 @@ async def test_grants_are_stored_listed_revoked_and_expire(adapter: StoreUnderTe
 
 
 async def test_pins_are_stored_replaced_and_deleted(store: Store) -> None:
-    first = Pin("sha256:1", {"name": "build", "big": 2**80})
+    first = Pin.of("sha256:1", {"name": "build", "big": 2**80})
     await store.put_pin("reports", "build", first)
     await store.put_pin("files", "read", first)
-    accepted = Pin("sha256:2", {"name": "build"})
+    accepted = Pin.of("sha256:2", {"name": "build"})
     await store.put_pin("reports", "build", accepted, by="ann", audit=AuditEntry(0, "pin_accepted"))
     (pin,) = await store.pins("reports")
     assert (pin.pin, pin.by, pin.at_ms) == (accepted, "ann", START)

@@ -319,7 +319,7 @@ async def test_an_intent_waits_until_changes_of_other_gateways_are_read(a: Postg
     """Pins, scopes and added servers are kept in memory: an intent that would be checked against an old copy is not written."""
     b.now_known(PINS, (await b.read_revisions()).get(PINS, 0))
     task = await accepted(b)
-    await a.put_pin("reports", "build", Pin("sha256:1", {"name": "build"}))
+    await a.put_pin("reports", "build", Pin.of("sha256:1", {"name": "build"}))
     assert await b.intend(task.id, byte_hash="b", upstream="u", recheck=just_go) == Outdated((PINS,))
     found = await b.get(task.id)
     assert found is not None
@@ -331,7 +331,7 @@ async def test_an_intent_waits_until_changes_of_other_gateways_are_read(a: Postg
 async def test_every_change_of_cached_data_increments_its_revision(a: PostgresStore, b: PostgresStore) -> None:
     kept = KeptScope("tmp-1", START + 60_000, b"{}")
     for topic, change in (
-        (PINS, lambda: a.put_pin("s", "t", Pin("sha256:1", {"name": "t"}))),
+        (PINS, lambda: a.put_pin("s", "t", Pin.of("sha256:1", {"name": "t"}))),
         (SCOPES, lambda: a.keep_scope(kept, AuditEntry(0, "scope_handed_over"))),
         (SCOPES, lambda: a.forget_scope("tmp-1", AuditEntry(0, "scope_ended"))),
         (SERVERS, lambda: a.keep_server(KeptServer("guest", "default", b"{}"))),
@@ -346,7 +346,7 @@ async def test_every_change_of_cached_data_increments_its_revision(a: PostgresSt
 
 
 async def test_the_first_of_two_concurrent_pins_is_kept(a: PostgresStore, b: PostgresStore) -> None:
-    ours, theirs = Pin("sha256:1", {"name": "t"}), Pin("sha256:2", {"name": "t"})
+    ours, theirs = Pin.of("sha256:1", {"name": "t"}), Pin.of("sha256:2", {"name": "t"})
     assert await a.put_first_pins([FirstPin("s", "t", ours)]) == (ours,)
     assert await b.put_first_pins([FirstPin("s", "t", theirs), FirstPin("s", "u", theirs)]) == (ours, theirs)
 

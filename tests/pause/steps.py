@@ -243,7 +243,7 @@ def a_waterfall(size: int) -> Step:
 
 def a_definition(size: int) -> Step:
     tool = {"name": "t", "description": "see other__tool \u200b" * (size // 20), "inputSchema": {"type": "object"}}
-    pin = Pin("sha256:x", {"name": "t", "description": ""})
+    pin = Pin.of("sha256:x", {"name": "t", "description": ""})
     return lambda: compare_pin(PinMode.WARN, tool, pin, [f"other{n}" for n in range(50)])
 
 

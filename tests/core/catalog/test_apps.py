@@ -9,7 +9,7 @@ import pytest
 
 from taskgate.core import wire
 from taskgate.core.catalog import apps
-from taskgate.core.catalog.entry import CatalogEntry, EntryKind
+from taskgate.core.catalog.entry import EntryKind, read_entry
 
 URI = "ui://clock/app.html"
 
@@ -33,8 +33,9 @@ URI = "ui://clock/app.html"
 )
 def test_addresses_of_an_interface_are_found_under_every_key(meta: Any, found: tuple[str, ...]) -> None:
     assert apps.ui_addresses({"name": "t", "_meta": meta}) == found
-    entry = CatalogEntry(EntryKind.TOOL, "s", "t", wire.raw({}), {"name": "t", "_meta": meta})
-    assert entry.ui_addresses == entry.ui_addresses == found
+    entry = read_entry(EntryKind.TOOL, "s", wire.raw({"name": "t", "_meta": meta}))
+    assert entry is not None
+    assert entry.ui_addresses == found
 
 
 @pytest.mark.parametrize(
@@ -57,8 +58,9 @@ def test_addresses_of_an_interface_are_found_under_every_key(meta: Any, found: t
 def test_visibility_of_a_tool_is_read(meta: Any, model: bool, app: bool) -> None:
     definition = {"name": "t", "_meta": meta}
     assert (apps.is_for_model(definition), apps.is_for_apps(definition)) == (model, app)
-    entry = CatalogEntry(EntryKind.TOOL, "s", "t", wire.raw({}), definition)
-    assert entry.is_for_model is entry.is_for_model is model
+    entry = read_entry(EntryKind.TOOL, "s", wire.raw(definition))
+    assert entry is not None
+    assert (entry.is_for_model, entry.traits.is_for_apps) == (model, app)
 
 
 @pytest.mark.parametrize(

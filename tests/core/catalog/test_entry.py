@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.catalog.entry import CatalogEntry, EntryKind, read_entries
+from taskgate.core.catalog.entry import EntryKind, read_entries
 from taskgate.core.catalog.rendering import Audience, render
 from taskgate.core.catalog.task_support import TaskSupport
 from taskgate.core.generations.generation import Generation
@@ -145,13 +145,20 @@ def test_task_support_is_removed_for_revisions_without_tasks() -> None:
     assert json.loads(render(entry, "t", TaskSupport.OPTIONAL, old)) == {"name": "t", "annotations": {"title": "T"}}
 
 
-def test_task_support_of_a_server_is_searched_once() -> None:
-    definition: dict[str, Any] = {"name": "t", "execution": {"taskSupport": "optional"}}
-    entry = CatalogEntry(EntryKind.TOOL, "s", "t", msgspec.Raw(b"{}"), definition)
-    silent = CatalogEntry(EntryKind.TOOL, "s", "u", msgspec.Raw(b"{}"), {"name": "u"})
-    assert [entry.task_support, silent.task_support] == [TaskSupport.OPTIONAL, None]
-    definition.clear()
-    assert [entry.task_support, silent.task_support] == [TaskSupport.OPTIONAL, None]
+def test_tools_without_declarations_share_their_traits() -> None:
+    plain, other, long, shown = read(
+        b'[{"name":"a"},{"name":"b","annotations":{"title":"B"}},{"name":"c","execution":{"taskSupport":"optional"}},'
+        b'{"name":"d","outputSchema":{"type":"object"}}]'
+    )
+    assert plain.traits is other.traits
+    assert [plain.task_support, long.task_support] == [None, TaskSupport.OPTIONAL]
+    assert [plain.traits.has_output_schema, shown.traits.has_output_schema] == [False, True]
+
+
+def test_definition_is_parsed_from_its_bytes() -> None:
+    (entry,) = read(b"[" + AWKWARD + b"]")
+    assert entry.definition == json.loads(AWKWARD)
+    assert entry.definition is entry.definition
 
 
 def test_the_digest_of_a_definition_is_computed_once_and_follows_every_field() -> None:
@@ -177,13 +184,16 @@ def test_annotations_without_task_support_are_unchanged() -> None:
     assert render(entry, "t", TaskSupport.OPTIONAL, Audience(Generation.STATEFUL, supports_tasks=False)) == raw
 
 
-def test_arguments_that_are_sent_as_headers_are_read_once() -> None:
+def test_arguments_that_are_sent_as_headers_are_found() -> None:
     def tool(header: Any) -> bytes:
         schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": header}}}
         return json.dumps([{"name": "a", "inputSchema": schema}]).encode()
 
     (declared,) = read(tool("Region"))
     assert [param.path for param in declared.header_params] == [("region",)]
-    assert declared.header_params is declared.header_params
+    (escaped,) = read(tool("Region").replace(b"x-mcp-header", b"x\\u002dmcp-header"))
+    assert escaped.header_params == declared.header_params
+    (silent,) = read(tool("Region").replace(b"x-mcp-header", b"x-other"))
+    assert silent.header_params == ()
     (broken,) = read(tool("no spaces allowed"))
     assert broken.header_params is None

@@ -17,7 +17,7 @@ from taskgate.core.catalog.pages import InvalidCursor, page
 
 
 def entry(kind: EntryKind, server: str, name: str) -> CatalogEntry:
-    return CatalogEntry(kind, server, name, msgspec.Raw(b"{}"), {})
+    return CatalogEntry(kind, server, name, msgspec.Raw(b"{}"))
 
 
 def listed(kind: EntryKind, **names: list[str]) -> dict[str, list[CatalogEntry]]:

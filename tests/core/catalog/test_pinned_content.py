@@ -59,7 +59,7 @@ def test_a_definition_has_every_setting_and_the_digest_of_every_byte() -> None:
 @pytest.mark.parametrize("mode", [PinMode.WARN, PinMode.ENFORCE])
 def test_a_changed_byte_or_setting_is_a_change(mode: PinMode) -> None:
     first = page("<p>one</p>")
-    pin = Pin(definition_digest(first), first)
+    pin = Pin.of(definition_digest(first), first)
     assert compare_content(mode, first, None) == FirstSeen(pin.digest, ())
     assert compare_content(mode, page("<p>one</p>"), pin) == Accepted(pin.digest)
     for other in (page("<p>two</p>"), page("<p>one</p>", _meta={"ui": {"permissions": {"camera": {}}}})):

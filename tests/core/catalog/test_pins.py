@@ -35,7 +35,7 @@ TOOL: dict[str, Any] = {
     "_meta": {"vendor/x": 1},
     "somethingNew": {"a": ["b"]},
 }
-PIN = Pin(definition_digest(TOOL), TOOL)
+PIN = Pin.of(definition_digest(TOOL), TOOL)
 
 
 def test_an_unchanged_definition_is_accepted_in_every_mode() -> None:
@@ -118,7 +118,7 @@ def test_an_ambiguous_definition_is_flagged_and_still_has_a_digest() -> None:
 def test_a_definition_without_canonical_bytes_is_pinned_all_the_same() -> None:
     one, other = {"name": "x", "description": "\ud800"}, {"name": "x", "description": "\ud801"}
     assert definition_digest(one) != definition_digest(other)
-    seen = compare_pin(PinMode.ENFORCE, other, Pin(definition_digest(one), one))
+    seen = compare_pin(PinMode.ENFORCE, other, Pin.of(definition_digest(one), one))
     assert isinstance(seen, PinChanged)
     assert seen.flags[0].kind is FlagKind.AMBIGUOUS
 
@@ -130,7 +130,7 @@ def test_a_very_deep_definition_is_compared() -> None:
             value = {"properties": [value]}
         return {"name": "x", "inputSchema": value}
 
-    seen = compare_pin(PinMode.ENFORCE, nested("b"), Pin(definition_digest(nested("a")), nested("a")))
+    seen = compare_pin(PinMode.ENFORCE, nested("b"), Pin.of(definition_digest(nested("a")), nested("a")))
     assert isinstance(seen, PinChanged)
     assert len(seen.changes.changes) == 1
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.core.globs import PatternError
-from taskgate.core.governance import pipeline, rules
+from taskgate.core.governance import answers as answers_module
+from taskgate.core.governance import pipeline
 from taskgate.core.governance.decision import (
     Action,
     Decision,
@@ -149,13 +152,15 @@ def test_force_required_is_a_glob_on_the_own_name() -> None:
 
 
 def test_the_cache_of_decisions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "MAX_REMEMBERED", 3)
-    monkeypatch.setattr(pipeline, "MAX_REMEMBERED", 3)
-    made = gates()
+    monkeypatch.setattr(answers_module, "MAX_REMEMBERED", 3)
+    monkeypatch.setattr(pipeline, "MAX_DISTINCT", 1)
+    made = replace(gates(), rules=compile_rules([], force_required=["copy"]))
     for number in range(10):
         assert decide(made, TOOL, "files", f"drop_{number}") == decide(made, TOOL, "files", f"drop_{number}")
         assert made.rules.forced("files", f"drop_{number}") is False
+        assert decide(made, TOOL, f"server{number}", "read") == Forward("defaults")
     assert len(made._answers) <= 3
+    assert len(made._distinct) == 1
     assert len(made.rules._answers) <= 3
     assert len(made.rules._forced_answers) <= 3
 

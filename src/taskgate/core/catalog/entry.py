@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from enum import StrEnum
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -14,14 +15,18 @@ from taskgate.core.catalog import apps
 from taskgate.core.catalog.pin import definition_digest
 from taskgate.core.catalog.skills import InvalidSkill, Skill, read_skill
 from taskgate.core.catalog.task_support import TaskSupport, upstream_support
+from taskgate.core.meta import META
 from taskgate.core.wire import Raw
 from taskgate.lazy_dataclass import dataclass
-from taskgate.mcp.param_headers import InvalidParamHeader, ParamHeader, param_headers_of
+from taskgate.mcp.param_headers import ANNOTATION, InvalidParamHeader, ParamHeader, param_headers_of
 
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 MAX_NAME: Final = 8192
+DEFINITIONS_CACHED: Final = 256
+"""Parsed definitions that are kept, for tools that are called often."""
+ANNOTATION_BYTES: Final = ANNOTATION.encode()
 
 
 class EntryKind(StrEnum):
@@ -41,67 +46,74 @@ NAMED_BY: Final = {
 }
 
 
+class Traits(NamedTuple):
+    """What lists and calls need of a definition again and again. Most tools have the same traits, which are then kept once."""
+
+    task_support: TaskSupport | None = None
+    """The `taskSupport` that the server declares for this tool."""
+    ui_addresses: tuple[str, ...] = ()
+    """The URIs of a tool's user interface, as its server declares them."""
+    is_for_model: bool = True
+    """Whether the server allows a model to see the tool."""
+    is_for_apps: bool = True
+    """Whether the server allows apps to call the tool."""
+    header_params: tuple[ParamHeader, ...] | None = ()
+    """The arguments of a tool that are also sent as headers; None if the declaration is invalid."""
+    has_output_schema: bool = False
+
+
+_COMMON_TRAITS: Final = Traits()
+_WITH_TRAITS: Final = frozenset({META, "annotations", "execution", "outputSchema"})
+
+
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """`name` is the server's own: the name of a tool or prompt, the URI of a resource, the URI template of a template."""
+    """`name` is the server's own: the name of a tool or prompt, the URI of a resource, the URI template of a template.
+
+    Only the bytes of the definition are kept: parsed, it would take several times as much memory.
+    """
 
     kind: EntryKind
     server: str
     name: str
     raw: Raw
-    definition: Mapping[str, Any]
-    _memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    traits: Traits = field(default=_COMMON_TRAITS, compare=False)
+    skill_entry: Skill | None = field(default=None, compare=False)
+    _digest: str = field(default="", repr=False, compare=False)
+
+    @property
+    def definition(self) -> Mapping[str, Any]:
+        """The parsed definition. The last ones used are cached."""
+        return _parsed(bytes(self.raw))
 
     @property
     def digest(self) -> str:
         """The digest of the whole definition, computed once: it costs more than the rest of a call."""
-        known: str | None = self._memo.get("digest")
-        if known is None:
-            known = self._memo["digest"] = definition_digest(self.definition)
-        return known
+        if not self._digest:
+            object.__setattr__(self, "_digest", definition_digest(self.definition))
+        return self._digest
 
     @property
     def task_support(self) -> TaskSupport | None:
-        """The `taskSupport` that the server declares for this tool. Computed once, used by every call."""
-        if "task_support" not in self._memo:
-            self._memo["task_support"] = upstream_support(self.definition)
-        found: TaskSupport | None = self._memo["task_support"]
-        return found
+        return self.traits.task_support
 
     @property
     def ui_addresses(self) -> tuple[str, ...]:
-        """The URIs of a tool's user interface, as its server declares them."""
-        if "ui" not in self._memo:
-            self._memo["ui"] = apps.ui_addresses(self.definition)
-        found: tuple[str, ...] = self._memo["ui"]
-        return found
+        return self.traits.ui_addresses
 
     @property
     def is_for_model(self) -> bool:
-        """Whether the server allows a model to see the tool."""
-        if "model" not in self._memo:
-            self._memo["model"] = apps.is_for_model(self.definition)
-        found: bool = self._memo["model"]
-        return found
+        return self.traits.is_for_model
 
     @property
     def header_params(self) -> tuple[ParamHeader, ...] | None:
-        """The arguments of a tool that are also sent as headers; None if the declaration is invalid."""
-        if "headers" not in self._memo:
-            try:
-                self._memo["headers"] = param_headers_of(self.input_schema)
-            except InvalidParamHeader:
-                self._memo["headers"] = None
-        found: tuple[ParamHeader, ...] | None = self._memo["headers"]
-        return found
+        return self.traits.header_params
 
     @property
     def skill(self) -> Skill:
         """The entry as a skill. Lists have only valid ones."""
-        if "skill" not in self._memo:
-            self._memo["skill"] = read_skill(self.definition)
-        found: Skill = self._memo["skill"]
-        return found
+        assert self.skill_entry is not None
+        return self.skill_entry
 
     @property
     def input_schema(self) -> Any:
@@ -113,6 +125,12 @@ class CatalogEntry:
         return found if isinstance(found, Mapping) else {}
 
 
+@lru_cache(maxsize=DEFINITIONS_CACHED)
+def _parsed(raw: bytes) -> Mapping[str, Any]:
+    definition: Mapping[str, Any] = wire.parse_strictly(raw)
+    return definition
+
+
 def read_entry(kind: EntryKind, server: str, raw: Raw, max_depth: int = wire.DEEPEST) -> CatalogEntry | None:
     """Parse one entry of a list; None if it has no name, a name that is too long, or is an invalid skill. Raises
     BeyondLimits if it is nested too deeply.
@@ -120,9 +138,45 @@ def read_entry(kind: EntryKind, server: str, raw: Raw, max_depth: int = wire.DEE
     text = bytes(raw)
     definition = wire.parse_strictly(text, max_depth)
     name = name_in(kind, definition)
-    if name is None or (kind is EntryKind.SKILL and _skill_fault(definition) is not None):
+    if name is None:
         return None
-    return CatalogEntry(kind, server, name, Raw(text), definition)
+    match kind:
+        case EntryKind.TOOL:
+            return CatalogEntry(
+                kind, server, name, Raw(text), _traits(definition, text), None, definition_digest(definition)
+            )
+        case EntryKind.SKILL:
+            try:
+                return CatalogEntry(kind, server, name, Raw(text), skill_entry=read_skill(definition))
+            except InvalidSkill:
+                return None
+        case _:
+            return CatalogEntry(kind, server, name, Raw(text))
+
+
+def _traits(definition: Mapping[str, Any], text: bytes) -> Traits:
+    params = _header_params(definition, text)
+    if params == () and _WITH_TRAITS.isdisjoint(definition):
+        return _COMMON_TRAITS
+    found = Traits(
+        upstream_support(definition),
+        apps.ui_addresses(definition),
+        apps.is_for_model(definition),
+        apps.is_for_apps(definition),
+        params,
+        "outputSchema" in definition,
+    )
+    return _COMMON_TRAITS if found == _COMMON_TRAITS else found
+
+
+def _header_params(definition: Mapping[str, Any], text: bytes) -> tuple[ParamHeader, ...] | None:
+    # Without an escape in the bytes, an annotation is in them literally.
+    if ANNOTATION_BYTES not in text and b"\\u" not in text:
+        return ()
+    try:
+        return param_headers_of(definition.get("inputSchema"))
+    except InvalidParamHeader:
+        return None
 
 
 def name_in(kind: EntryKind, definition: Any) -> str | None:

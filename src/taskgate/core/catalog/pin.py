@@ -12,10 +12,13 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from taskgate.core import wire
 from taskgate.core.catalog.suspicions import Flag, suspicions
-from taskgate.core.digest import digest, digest_of_bytes
+from taskgate.core.digest import digest as canonical_digest
+from taskgate.core.digest import digest_of_bytes
 from taskgate.core.redaction.difference import Difference, difference
 from taskgate.core.strict_json import AmbiguousJson
+from taskgate.core.wire import Raw
 from taskgate.lazy_dataclass import dataclass
 
 
@@ -29,10 +32,32 @@ class PinMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What was accepted: the digest, and the definition, so that a later difference can be shown."""
+    """What was accepted: the digest, and the JSON of the definition, so that a later difference can be shown."""
 
     digest: str
-    definition: Mapping[str, Any]
+    raw: Raw
+
+    @classmethod
+    def of(cls, digest: str, definition: Mapping[str, Any]) -> Pin:
+        return cls(digest, raw_definition(definition))
+
+    @property
+    def definition(self) -> Mapping[str, Any]:
+        return parsed_definition(self.raw)
+
+
+def raw_definition(definition: Mapping[str, Any]) -> Raw:
+    """Return a definition as JSON."""
+    try:
+        return wire.raw(dict(definition))
+    except (OverflowError, UnicodeError):
+        # The standard library preserves integers of any size and halves of surrogate pairs.
+        return Raw(json.dumps(dict(definition)).encode())
+
+
+def parsed_definition(raw: Raw) -> Mapping[str, Any]:
+    definition: Mapping[str, Any] = json.loads(bytes(raw))
+    return definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +95,17 @@ def definition_digest(tool: Mapping[str, Any]) -> str:
     """
     whole = dict(tool)
     try:
-        return digest(whole)
+        return canonical_digest(whole)
     except AmbiguousJson:
         # A hostile server must not evade its pin by sending something without canonical bytes.
         return digest_of_bytes(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode())
 
 
-def compare_pin(mode: PinMode, tool: Mapping[str, Any], pin: Pin | None, other_servers: Iterable[str] = ()) -> Pinned:
-    """Compare the current definition of a tool with the pinned one."""
-    now = definition_digest(tool)
+def compare_pin(
+    mode: PinMode, tool: Mapping[str, Any], pin: Pin | None, other_servers: Iterable[str] = (), *, digest: str = ""
+) -> Pinned:
+    """Compare the current definition of a tool with the pinned one. `digest` is that of the definition, if it is known."""
+    now = digest or definition_digest(tool)
     if mode is PinMode.OFF or (pin is not None and pin.digest == now):
         return Accepted(now)
     flags = suspicions(tool, other_servers)

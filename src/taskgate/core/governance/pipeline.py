@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from taskgate.core.catalog.pin_keys import RESOURCE_PREFIX, resource_key
+from taskgate.core.governance.answers import AnswersByName
 from taskgate.core.governance.decision import (
     Action,
     Decision,
@@ -26,7 +27,7 @@ from taskgate.core.governance.decision import (
     Strictness,
     strictness,
 )
-from taskgate.core.governance.rules import MAX_REMEMBERED, Matched, RuleSet, compile_rules
+from taskgate.core.governance.rules import Matched, RuleSet, compile_rules
 from taskgate.core.governance.visibility import EVERYTHING_VISIBLE, Layer
 from taskgate.core.governance.workflow import DEFAULT_WORKFLOW, Workflow
 from taskgate.core.patterns import PatternKind, judged_skeleton
@@ -37,6 +38,7 @@ from taskgate.lazy_dataclass import dataclass
 
 UNKNOWN = "unknown_tool"
 REFUSED = "policy_denied"
+MAX_DISTINCT = 10_000
 
 
 class EnforcementProfile(StrEnum):
@@ -82,7 +84,9 @@ class Gates:
     profile: EnforcementProfile = EnforcementProfile.PRODUCTION
     script_gates: Gates | None = None
     """Gates for the calls that scripts make; None if no rule distinguishes them."""
-    _answers: dict[tuple[PatternKind, str, str], Decision] = field(default_factory=dict, repr=False)
+    _answers: AnswersByName[Decision] = field(default_factory=AnswersByName, repr=False)
+    _distinct: dict[Decision, Decision] = field(default_factory=dict, repr=False)
+    """Equal decisions are kept once: thousands of tools have the same one."""
 
     def judging(self, *, from_script: bool) -> Gates:
         """Return the gates that judge a call, by whether a script makes it."""
@@ -99,13 +103,13 @@ def decide(
     """
     if quarantined and kind is not PatternKind.PROMPT and (server, _quarantine_name(kind, name)) in quarantined:
         return Denied(Gate.VISIBILITY, "its definition changed and is not accepted yet", UNKNOWN)
-    key = (kind, server, name)
-    found = gates._answers.get(key)
+    found = gates._answers.of(kind, server).get(name)
     if found is None:
-        found = _decide_afresh(gates, kind, server, name)
-        if len(gates._answers) >= MAX_REMEMBERED:
-            gates._answers.clear()
-        gates._answers[key] = found
+        fresh = _decide_afresh(gates, kind, server, name)
+        if len(gates._distinct) >= MAX_DISTINCT:
+            gates._distinct.clear()
+        found = gates._distinct.setdefault(fresh, fresh)
+        gates._answers.keep(kind, server, name, found)
     return found
 
 

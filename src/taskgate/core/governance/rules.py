@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from taskgate.core.globs import Glob, PatternError
+from taskgate.core.governance.answers import AnswersByName
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.glob_index import NO_MATCH, RuleIndex
 from taskgate.core.patterns import Pattern, PatternKind, PatternSet, judged_skeleton
 from taskgate.core.resource_uri import normal_form
 from taskgate.lazy_dataclass import dataclass
 
-# A caller may invent names if unlisted tools are allowed, so the cache is bounded.
-MAX_REMEMBERED = 50_000
 DEFAULT_RULE = "defaults"
 
 
@@ -69,29 +68,25 @@ class RuleSet:
         self._forced = forced
         self._index = RuleIndex([(rule.pattern, rule.server) for rule in rules], lambda pattern: pattern.name)
         self._lookalikes: RuleIndex | None = None
-        self._answers: dict[tuple[PatternKind, str, str], Matched] = {}
-        self._forced_answers: dict[tuple[str, str], bool] = {}
+        self._answers = AnswersByName[Matched]()
+        self._forced_answers = AnswersByName[bool]()
 
     def match(self, kind: PatternKind, server: str, name: str) -> Matched:
         """Return the first rule that matches the name, else the defaults."""
-        key = (kind, server, name)
-        found = self._answers.get(key)
+        found = self._answers.of(kind, server).get(name)
         if found is None:
             found = self._first(kind, server, name)
-            if len(self._answers) >= MAX_REMEMBERED:
-                self._answers.clear()
-            self._answers[key] = found
+            self._answers.keep(kind, server, name, found)
         return found
 
     def forced(self, server: str, name: str) -> bool:
         """Whether `force_required` requires that this tool is called as a task."""
-        key = (server, name)
-        found = self._forced_answers.get(key)
+        if not self._forced.patterns:
+            return False
+        found = self._forced_answers.of(PatternKind.TOOL, server).get(name)
         if found is None:
             found = self._forced.for_server(server)(name)
-            if len(self._forced_answers) >= MAX_REMEMBERED:
-                self._forced_answers.clear()
-            self._forced_answers[key] = found
+            self._forced_answers.keep(PatternKind.TOOL, server, name, found)
         return found
 
     def workflows(self) -> dict[str, str]:

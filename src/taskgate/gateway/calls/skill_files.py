@@ -83,7 +83,7 @@ def read_entry(server: str, uri: str, result: bytes) -> CatalogEntry:
         raise _broken(server, f"it is not valid: {fault}") from None
     if skill.uri != uri:
         raise _broken(server, "it is that of another skill")
-    return CatalogEntry(EntryKind.SKILL, server, uri, raw, definition)
+    return CatalogEntry(EntryKind.SKILL, server, uri, raw, skill_entry=skill)
 
 
 def _broken(server: str, why: str) -> UpstreamError:

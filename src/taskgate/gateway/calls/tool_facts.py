@@ -35,7 +35,7 @@ class ToolFacts:
         elif MARK in result:
             self._handed_out.note(fair_key_of(task), task.scope, task.server, result)
         entry = self._entry(task.server, task.tool) if self._validation.on else None
-        if entry is None or "outputSchema" not in entry.definition:
+        if entry is None or not entry.traits.has_output_schema:
             return result
         try:
             await self._validation.output(entry, task.wire_name, result)

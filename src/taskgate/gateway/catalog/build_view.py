@@ -5,11 +5,11 @@ The decision for each tool is taken here, by the same function that decides a ca
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import Address, folders_above
-from taskgate.core.catalog.apps import UI_SCHEME, is_for_apps
+from taskgate.core.catalog.apps import UI_SCHEME
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.links import scheme_of
 from taskgate.core.catalog.merge import merge
@@ -74,8 +74,9 @@ def build_view(
     notes += [note for merged in found.values() for note in merged.notes]
     tool_names = found[EntryKind.TOOL].names
     assert tool_names is not None
+    with_tasks = {server: supports_tasks(found) for server, found in capabilities.items()}
     tools = {
-        name: _tool(plan, name, e, capabilities[e.server], catalogs, revision=subset.revision)
+        name: _tool(plan, name, e, catalogs, tasks=with_tasks[e.server], revision=subset.revision)
         for name, e in found[EntryKind.TOOL].entries.items()
     }
     return View(
@@ -157,7 +158,7 @@ def _names_of(entry: CatalogEntry) -> tuple[str, ...]:
 def _app_tools(tools: Iterable[ToolRef], addresses: ShownAddresses) -> dict[str, tuple[ToolRef, ...]]:
     found: dict[str, tuple[ToolRef, ...]] = {}
     for tool in tools:
-        if tool.server in addresses.interfaces and tool.entry is not None and is_for_apps(tool.entry.definition):
+        if tool.server in addresses.interfaces and tool.entry is not None and tool.entry.traits.is_for_apps:
             found[tool.name] = (*found.get(tool.name, ()), tool)
     return found
 
@@ -194,18 +195,19 @@ def _tool(
     plan: Plan,
     name: str,
     entry: CatalogEntry,
-    capabilities: Mapping[str, Any],
     catalogs: CatalogSnapshot,
     *,
+    tasks: bool,
     revision: str,
 ) -> ToolRef:
     decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=catalogs.quarantined)
     forced = plan.gates.rules.forced(entry.server, entry.name)
-    params, unfit = entry.header_params or (), entry.header_params is None
-    tasks = supports_tasks(capabilities)
+    traits = entry.traits
+    params, unfit = traits.header_params or (), traits.header_params is None
     raw_name = wire.raw(entry.name)
     forwarded = type(decision) is Forward and decision.note is None
-    as_task = entry.task_support is TaskSupport.REQUIRED or (tasks and entry.task_support is TaskSupport.OPTIONAL)
+    support = traits.task_support
+    as_task = support is TaskSupport.REQUIRED or (tasks and support is TaskSupport.OPTIONAL)
     plain = forwarded and not forced and not params and not as_task
     return ToolRef(
         name,
@@ -220,7 +222,7 @@ def _tool(
         unfit,
         revision,
         plain,
-        "outputSchema" in entry.definition,
+        traits.has_output_schema,
         plan.plain_timeout_of(entry.server),
         catalogs.changed_interface(entry),
     )

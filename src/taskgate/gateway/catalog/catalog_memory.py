@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from hashlib import sha256
 from typing import Final
 
 from taskgate.core.catalog.entry import EntryKind
@@ -20,6 +21,7 @@ class CatalogMemory:
     def __init__(self, store: CatalogStore) -> None:
         self._store = store
         self._stored: dict[str, tuple[str, bytes]] = {}
+        """By server: the fingerprint of its configuration, and the digest of its stored lists."""
 
     async def restore(self, upstreams: Mapping[str, Upstream]) -> dict[str, Offer]:
         """Load the stored lists of these servers as they are configured now, and delete all others."""
@@ -31,7 +33,7 @@ class CatalogMemory:
             if offer is None:
                 self._store.forget_catalog(kept.server)
                 continue
-            self._stored[kept.server] = (kept.fingerprint, kept.body)
+            self._stored[kept.server] = (kept.fingerprint, sha256(kept.body).digest())
             found[kept.server] = offer
         return found
 
@@ -48,12 +50,13 @@ class CatalogMemory:
         body = to_bytes(offer)
         if len(body) > MAX_BYTES:
             return
+        stored = (upstream.fingerprint, sha256(body).digest())
         try:
-            if self._stored.get(upstream.id) == (upstream.fingerprint, body):
+            if self._stored.get(upstream.id) == stored:
                 self._store.catalog_confirmed(upstream.id, offer.listed_ms)
                 return
             self._store.keep_catalog(KeptCatalog(upstream.id, upstream.fingerprint, offer.listed_ms, body))
-            self._stored[upstream.id] = (upstream.fingerprint, body)
+            self._stored[upstream.id] = stored
         except GatewayFault as problem:
             log.warning("lists not kept", server=upstream.id, why=problem.message)
 

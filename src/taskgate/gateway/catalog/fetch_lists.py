@@ -63,6 +63,9 @@ class _Fetch:
         self._notes: dict[EntryKind, list[str]] = {}
         self._ttls: list[float] = []
         self._omitted: OmittedTools | None = None
+        listed = before.entries.values() if before is not None else ()
+        self._known = {(entry.kind, bytes(entry.raw)): entry for entries in listed for entry in entries}
+        """Entries of the last fetch: an entry with the same bytes need not be parsed again, and is kept once."""
         loop = asyncio.get_running_loop()
         self._running = {
             kind: loop.create_task(self._list(kind)) for kind in LISTS if has_list(link.capabilities, kind)
@@ -171,11 +174,12 @@ class _Fetch:
         room = self._limits.tools_per_upstream + 1 - len(found)
         for number, raw in enumerate((await _elements(listed))[:room], 1):
             text = bytes(raw)
-            if not reads_quickly(text):
+            entry = self._unchanged(kind, text)
+            if entry is None and not reads_quickly(text):
                 omitted.entry(await _name(kind, text), TOO_LARGE)
                 continue
             try:
-                entry = read_entry(kind, server, raw, self._limits.json_depth)
+                entry = entry or read_entry(kind, server, raw, self._limits.json_depth)
             except wire.BeyondLimits as problem:
                 omitted.entry(await _name(kind, text), problem.reason)
                 continue
@@ -188,6 +192,10 @@ class _Fetch:
             if number % PORTION == 0 or read_bytes > PORTION_BYTES:
                 read_bytes = 0
                 await let_others_run()
+
+    def _unchanged(self, kind: EntryKind, text: bytes) -> CatalogEntry | None:
+        """Return the entry with these bytes, if it certainly satisfies the present limits."""
+        return None if text.count(b"{") + text.count(b"[") > self._limits.json_depth else self._known.get((kind, text))
 
     async def _page(self, method: str, cursor: Raw | None) -> Members:
         params: Members = {"cursor": cursor} if cursor is not None else {}

@@ -84,7 +84,7 @@ class Validation:
             if number and number % SCHEMAS_AT_ONCE == 0:
                 yield
             tool = (entry.server, entry.name)
-            if "outputSchema" not in entry.definition or self._looked.get(tool) == entry.digest:
+            if not entry.traits.has_output_schema or self._looked.get(tool) == entry.digest:
                 continue
             if len(self._looked) >= MAX_COMPILED:
                 self._looked.clear()

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import NamedTuple
 
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
-from taskgate.core.catalog.task_support import sends_task_status, supports_tasks
+from taskgate.core.catalog.task_support import TaskSupport, sends_task_status, supports_tasks
 from taskgate.core.governance.decision import Action, action_of
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.governance.task_annotation import annotation_line, shown_support
@@ -22,12 +24,23 @@ from taskgate.telemetry.metrics import Gauge, Labels, Metrics
 from taskgate.turns import PORTION
 
 
+class _Annotation(NamedTuple):
+    shown: TaskSupport | None
+    action: Action
+    upstream_tasks: bool
+    forced: bool
+
+
+_annotation = cache(_Annotation)
+"""Returns the same value for all tools that are annotated alike; there are few dozen."""
+
+
 class AnnotationReport:
     def __init__(self, plan: Live[Plan], quarantine: Quarantine, metrics: Metrics) -> None:
         self._plan = plan
         self._quarantine = quarantine
-        self._lines: dict[tuple[str, str], str] = {}
-        self._shown: dict[tuple[str, str], str] = {}
+        self._reported: dict[str, dict[str, _Annotation]] = {}
+        """By server and tool."""
         self._tasks: dict[str, tuple[bool, bool]] = {}
         metrics.show(
             Gauge(
@@ -53,15 +66,15 @@ class AnnotationReport:
                 server=server,
             )
         entries = offer.entries.get(EntryKind.TOOL, ())
-        names = {entry.name for entry in entries}
-        for gone in [tool for tool in self._lines if tool[0] == server and tool[1] not in names]:
-            del self._lines[gone], self._shown[gone]
+        reported = self._reported.setdefault(server, {})
+        for gone in reported.keys() - {entry.name for entry in entries}:
+            del reported[gone]
         for number, entry in enumerate(entries):
             if number and number % PORTION == 0:
                 yield
-            self._note(plan, entry, tasks)
+            self._note(plan, entry, tasks, reported)
 
-    def _note(self, plan: Plan, entry: CatalogEntry, upstream_tasks: bool) -> None:
+    def _note(self, plan: Plan, entry: CatalogEntry, upstream_tasks: bool, reported: dict[str, _Annotation]) -> None:
         decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=self._quarantine.tools)
         action = action_of(decision)
         forced = plan.gates.rules.forced(entry.server, entry.name)
@@ -72,12 +85,13 @@ class AnnotationReport:
             upstream_support=entry.task_support,
             forced=forced,
         )
-        tool = (entry.server, entry.name)
-        line = annotation_line(entry.name, shown, action, upstream_tasks=upstream_tasks, forced=forced)
-        self._shown[tool] = shown.value if shown is not None else "unlisted"
-        if self._lines.get(tool) != line:
-            self._lines[tool] = line
-            log.info(line, server=entry.server)
+        annotation = _annotation(shown, action, upstream_tasks, forced)
+        if reported.get(entry.name) is not annotation:
+            reported[entry.name] = annotation
+            log.info(
+                annotation_line(entry.name, shown, action, upstream_tasks=upstream_tasks, forced=forced),
+                server=entry.server,
+            )
             if action is Action.POLICY and plan.governing.policy is not None:
                 for warning in plan.governing.policy.contradictions(entry.server, entry.name, schema_of(entry)):
                     log.warning("policy and schema disagree", detail=warning)
@@ -89,5 +103,6 @@ class AnnotationReport:
                 self.inspect(server, offers[server])
 
     def _counts(self) -> Iterable[tuple[Labels, float]]:
-        counts = Counter(self._shown.values())
-        return [((shown,), float(count)) for shown, count in sorted(counts.items())]
+        shown = (annotation.shown for tools in self._reported.values() for annotation in tools.values())
+        counts = Counter(support.value if support is not None else "unlisted" for support in shown)
+        return [((support,), float(count)) for support, count in sorted(counts.items())]

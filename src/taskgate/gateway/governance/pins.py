@@ -13,12 +13,23 @@ from typing import Any, Final
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.apps import UI_SCHEME
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
-from taskgate.core.catalog.pin import FirstSeen, Pin, PinChanged, PinMode, Pinned, compare_pin
+from taskgate.core.catalog.pin import (
+    Accepted,
+    FirstSeen,
+    Pin,
+    PinChanged,
+    PinMode,
+    Pinned,
+    compare_pin,
+    parsed_definition,
+    raw_definition,
+)
 from taskgate.core.catalog.pin_keys import RESOURCE_PREFIX, SKILL_PREFIX, kind_of, resource_key, skill_key
 from taskgate.core.catalog.pinned_content import compare_content
 from taskgate.core.catalog.skills import read_skill
 from taskgate.core.catalog.suspicions import Flag
 from taskgate.core.redaction.difference import Difference, difference
+from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.catalogs import Offer
 from taskgate.gateway.catalog.quarantine import Quarantine
 from taskgate.gateway.events import DefinitionChanged, EventHub
@@ -44,11 +55,15 @@ class Unaccepted:
     """A definition that differs from the pinned one, or one that is new where new ones must be accepted."""
 
     digest: str
-    definition: Mapping[str, Any]
+    raw: Raw
     pinned: str | None
     changes: Difference | None
     flags: tuple[Flag, ...]
     quarantined: bool
+
+    @property
+    def definition(self) -> Mapping[str, Any]:
+        return parsed_definition(self.raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +130,22 @@ class Pins:
 
     def _compare_tool(self, entry: CatalogEntry, others: list[str], known: bool) -> None:
         key = (entry.server, entry.name)
-        found = compare_pin(self._plan.value.governing.pins, entry.definition, self._pinned.get(key), others)
-        self._found(key, entry.definition, found, server_known=known)
+        pin = self._pinned.get(key)
+        if pin is not None and pin.digest == entry.digest:
+            if pin.raw is not entry.raw:
+                # The bytes are kept once.
+                self._pinned[key] = Pin(pin.digest, entry.raw)
+            self._unaccepted.pop(key, None)
+            return
+        mode = self._plan.value.governing.pins
+        found = compare_pin(mode, entry.definition, pin, others, digest=entry.digest)
+        self._found(key, entry.raw, found, server_known=known)
 
     def _compare_skill(self, entry: CatalogEntry, others: list[str]) -> None:
         """Compare a skill's entry with its pin. The entry contains the digests of its files, so it covers them."""
         key = (entry.server, skill_key(entry.name))
         found = compare_pin(self._plan.value.governing.pins, entry.definition, self._pinned.get(key), others)
-        self._found(key, entry.definition, found, server_known=False)
+        self._found(key, entry.raw, found, server_known=False)
 
     def permits_skill(self, entry: CatalogEntry) -> bool:
         """Return whether a separately fetched entry, and the files it lists, may be returned to a caller."""
@@ -152,7 +175,10 @@ class Pins:
         key = (server, resource_key(uri))
         before = self._unaccepted.get(key)
         found = compare_content(self._plan.value.governing.pins, definition, self._pinned.get(key))
-        self._found(key, definition, found, server_known=False)
+        if isinstance(found, Accepted):
+            self._unaccepted.pop(key, None)
+        else:
+            self._found(key, raw_definition(definition), found, server_known=False)
         if self._unaccepted.get(key) is not before:
             self._refresh_quarantine()
         return not self._is_quarantined(key)
@@ -168,15 +194,15 @@ class Pins:
                 self.permits_content(server, name.removeprefix(RESOURCE_PREFIX), what.definition)
         self._refresh_quarantine()
 
-    def _found(self, key: Key, definition: Mapping[str, Any], found: Pinned, *, server_known: bool) -> None:
+    def _found(self, key: Key, raw: Raw, found: Pinned, *, server_known: bool) -> None:
         if isinstance(found, FirstSeen):
-            self._first_seen(key, definition, found, server_known=server_known)
+            self._first_seen(key, raw, found, server_known=server_known)
         elif isinstance(found, PinChanged):
-            self._changed(key, definition, found)
+            self._changed(key, raw, found)
         else:
             self._unaccepted.pop(key, None)
 
-    def _first_seen(self, key: Key, definition: Mapping[str, Any], found: FirstSeen, *, server_known: bool) -> None:
+    def _first_seen(self, key: Key, raw: Raw, found: FirstSeen, *, server_known: bool) -> None:
         for flag in found.flags:
             log.warning(
                 "suspicious definition",
@@ -191,11 +217,11 @@ class Pins:
             before = self._unaccepted.get(key)
             if before is None or before.digest != found.digest:
                 log.warning(f"new {what} withheld until it is accepted", server=key[0], tool=key[1])
-            self._keep(key, Unaccepted(found.digest, definition, None, None, found.flags, True))
+            self._keep(key, Unaccepted(found.digest, raw, None, None, found.flags, True))
             return
         if server_known:
             log.warning(f"new {what}", server=key[0], tool=key[1])
-        pin = self._pinned[key] = Pin(found.digest, definition)
+        pin = self._pinned[key] = Pin(found.digest, raw)
         if not self._first:
             self._run(self._store_first_pins())
         self._first.append(FirstPin(*key, pin, _entry("tool_pinned", key, found.digest)))
@@ -214,25 +240,23 @@ class Pins:
     async def _pin_first(self, first: Sequence[FirstPin]) -> None:
         for ours, holds in zip(first, await self._store.put_first_pins(first), strict=True):
             if holds.digest != ours.pin.digest:
-                self._pinned_elsewhere((ours.server, ours.tool), ours.pin.definition, holds)
+                self._pinned_elsewhere((ours.server, ours.tool), ours.pin, holds)
 
-    def _pinned_elsewhere(self, key: Key, definition: Mapping[str, Any], holds: Pin) -> None:
+    def _pinned_elsewhere(self, key: Key, ours: Pin, holds: Pin) -> None:
         """Another gateway pinned another definition first, so this one counts as changed."""
         self._pinned[key] = holds
         mode = self._plan.value.governing.pins
         if key[1].startswith(RESOURCE_PREFIX):
-            found = compare_content(mode, definition, holds)
+            found = compare_content(mode, ours.definition, holds)
         else:
             others = [name for name in self._plan.value.registry.records if name != key[0]]
-            found = compare_pin(mode, definition, holds, others)
-        self._found(key, definition, found, server_known=True)
+            found = compare_pin(mode, ours.definition, holds, others)
+        self._found(key, ours.raw, found, server_known=True)
         self._refresh_quarantine()
 
-    def _changed(self, key: Key, definition: Mapping[str, Any], found: PinChanged) -> None:
+    def _changed(self, key: Key, raw: Raw, found: PinChanged) -> None:
         before = self._unaccepted.get(key)
-        self._keep(
-            key, Unaccepted(found.digest, definition, found.pinned, found.changes, found.flags, found.quarantined)
-        )
+        self._keep(key, Unaccepted(found.digest, raw, found.pinned, found.changes, found.flags, found.quarantined))
         if before is not None and before.digest == found.digest:
             return
         log.warning(
@@ -302,7 +326,7 @@ class Pins:
         what = self._unaccepted.get((server, tool))
         if what is None or what.digest != digest:
             return False
-        pin = Pin(digest, what.definition)
+        pin = Pin(digest, what.raw)
         await self._store.put_pin(server, tool, pin, by=by, audit=_entry("tool_accepted", (server, tool), digest, by))
         self._pinned[server, tool] = pin
         self._unaccepted.pop((server, tool), None)

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import json
+import msgspec
 
 from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.pin import Pin
+from taskgate.core.wire import Raw
 from taskgate.ports.approval_store import FirstPin, StoredPin
 from taskgate.ports.topics import PINS
 from taskgate.store.operations.audit import record_audit
 from taskgate.store.transaction import Transaction
 
 
+class _Doc(msgspec.Struct):
+    digest: str
+    definition: Raw
+
+
+_read_doc = msgspec.json.Decoder(_Doc).decode
+
+
 def pin_doc(pin: Pin) -> bytes:
-    doc = {"digest": pin.digest, "definition": pin.definition}
-    try:
-        return wire.encode(doc)
-    except OverflowError:
-        # The standard library preserves integers of any size.
-        return json.dumps(doc, ensure_ascii=False).encode()
+    return wire.encode(_Doc(pin.digest, pin.raw))
 
 
 def pin_from(server: str, tool: str, doc: bytes, by: str, at_ms: int) -> StoredPin:
-    decoded = json.loads(doc)
-    return StoredPin(server, tool, Pin(decoded["digest"], decoded["definition"]), by, at_ms)
+    found = _read_doc(doc)
+    return StoredPin(server, tool, Pin(found.digest, found.definition), by, at_ms)
 
 
 def put_pin(tx: Transaction, server: str, tool: str, pin: Pin, *, by: str, audit: AuditEntry | None) -> None:

@@ -35,6 +35,8 @@ _OF_OTHER_TABLES: Final = frozenset(
         "insert_outcome",
         "withdraw_questions",
         "find_approval",
+        "put_first_pin",
+        "find_pin",
     }
 )
 """Statements that do not depend on gathered rows."""
