@@ -16,7 +16,7 @@ from taskgate.channels import slack_blocks
 from taskgate.channels.card_json import card_json
 from taskgate.core import wire
 from taskgate.core.catalog.names import NameTable
-from taskgate.core.catalog.pages import page
+from taskgate.core.catalog.pages import EntryList, page
 from taskgate.core.catalog.pin import Pin, PinMode, compare_pin
 from taskgate.core.catalog.regex_filter import RegexFilter
 from taskgate.core.catalog.schema_check import SchemaCheck
@@ -249,7 +249,7 @@ def a_definition(size: int) -> Step:
 
 def a_page(size: int) -> Step:
     items = [b'{"name":"tool"}'] * size
-    return lambda: page(items, page(items, None, 10).next_cursor, 10)
+    return lambda: page(EntryList(items), page(EntryList(items), None, 10).next_cursor, 10)
 
 
 def a_header_schema(size: int) -> Step:

@@ -11,6 +11,7 @@ from tests.harness.cpu_time import slowness, untraced
 from tests.seam import Call, Gateway, Upstream, seam, until
 from tests.seam.longest_step import longest_step
 
+from taskgate.core.catalog.entry import EntryKind
 from taskgate.gateway.catalog import views
 from taskgate.gateway.catalog.build_view import build_view
 
@@ -142,3 +143,32 @@ async def test_view_made_obsolete_during_its_build_is_not_used(monkeypatch: pyte
         revision.grow()
         await caller.tools()
         assert builds == 2
+
+
+@seam
+async def test_entry_that_did_not_change_is_kept_when_lists_are_fetched_again() -> None:
+    tools = [tool(0), tool(1)]
+    async with Gateway({}, {"s": server(tools)}) as gate:
+        catalogs = gate.life.app.gateway.console.catalogs
+        await catalogs.refresh("s")
+        before = catalogs.offers()["s"].entries[EntryKind.TOOL]
+        tools[1] = tool(1, title="changed")
+        await catalogs.refresh("s")
+        after = catalogs.offers()["s"].entries[EntryKind.TOOL]
+        assert after[0] is before[0]
+        assert after[1].definition["title"] == "changed"
+        assert "title" not in before[1].definition
+
+
+@seam
+async def test_entry_that_is_too_deep_since_a_reload_is_omitted_when_lists_are_fetched_again() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(30):
+        deep = {"properties": {"a": deep}}
+    async with Gateway({}, {"s": server([tool(0), tool(1, outputSchema=deep)])}) as gate:
+        catalogs = gate.life.app.gateway.console.catalogs
+        await catalogs.refresh("s")
+        assert [entry.name for entry in catalogs.offers()["s"].entries[EntryKind.TOOL]] == ["tool_0", "tool_1"]
+        await gate.reload({"limits": {"json_depth": 32}})
+        await catalogs.refresh("s")
+        assert [entry.name for entry in catalogs.offers()["s"].entries[EntryKind.TOOL]] == ["tool_0"]

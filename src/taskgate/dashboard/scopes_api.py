@@ -130,7 +130,7 @@ class ScopesApi:
 
     async def _listed_tools(self, who: Approver, name: str) -> dict[str, Any]:
         view, plan = await self._view(who, name), self._services.plan.value
-        size = sum(len(entry) for entry in view.listing(EntryKind.TOOL, STATELESS_AUDIENCE))
+        size = sum(len(entry) for entry in view.listing(EntryKind.TOOL, STATELESS_AUDIENCE).items)
         left_out = [
             {"what": f"{server}:{tool}", "why": why.reason.value if why is not None else "hidden"}
             for server, tool in view.withheld.get(PatternKind.TOOL, ())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.merge import merge
 from taskgate.core.catalog.names import NameStyle
-from taskgate.core.catalog.pages import InvalidCursor, page
+from taskgate.core.catalog.pages import EntryList, InvalidCursor, page
 
 
 def entry(kind: EntryKind, server: str, name: str) -> CatalogEntry:
@@ -66,7 +66,7 @@ def test_pages_together_are_the_list(length: int, size: int) -> None:
     seen: list[bytes] = []
     cursor: str | None = None
     for _ in range(length + 2):
-        found = page(items, cursor, size)
+        found = page(EntryList(items), cursor, size)
         assert len(found.items) <= size
         seen += found.items
         cursor = found.next_cursor
@@ -86,13 +86,21 @@ def test_pages_together_are_the_list(length: int, size: int) -> None:
 )
 def test_a_made_up_cursor_is_refused(cursor: Any) -> None:
     with pytest.raises(InvalidCursor) as caught:
-        page([b"1", b"2", b"3"], cursor, 1)
+        page(EntryList([b"1", b"2", b"3"]), cursor, 1)
     assert caught.value.error_type == "invalid_cursor"
 
 
 def test_a_cursor_does_not_outlive_its_list() -> None:
-    cursor = page([b"1", b"2", b"3"], None, 1).next_cursor
-    assert page([b"1", b"2", b"3"], cursor, 1).items == [b"2"]
+    cursor = page(EntryList([b"1", b"2", b"3"]), None, 1).next_cursor
+    assert page(EntryList([b"1", b"2", b"3"]), cursor, 1).items == [b"2"]
     for other in ([], [b"1", b"2", b"4"], [b"0", b"1", b"2", b"3"]):
         with pytest.raises(InvalidCursor):
-            page(other, cursor, 1)
+            page(EntryList(other), cursor, 1)
+
+
+def test_entries_that_are_added_change_the_digest_of_a_list() -> None:
+    listed = EntryList([b"1", b"2"])
+    more, other = listed.plus([b"3"]), listed.plus([b"4"])
+    assert more.items == [b"1", b"2", b"3"]
+    assert len({listed.digest, more.digest, other.digest}) == 3
+    assert more.digest == listed.plus([b"3"]).digest

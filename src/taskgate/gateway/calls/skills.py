@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import Address
-from taskgate.core.catalog.pages import page
+from taskgate.core.catalog.pages import EntryList, page
 from taskgate.core.catalog.skills import children, declares_skills, reads_directories
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import Generation
@@ -91,7 +91,9 @@ class Skills:
         if inside is None:
             raise _no_folder(shown)
         rows = [wire.encode(row) for row in inside]
-        found_page = page([self._row(view, server, Raw(row)) for row in rows], request.params.get("cursor"), PAGE)
+        found_page = page(
+            EntryList([self._row(view, server, Raw(row)) for row in rows]), request.params.get("cursor"), PAGE
+        )
         body: dict[str, Any] = {"resources": [Raw(row) for row in found_page.items]}
         if found_page.next_cursor is not None:
             body["nextCursor"] = found_page.next_cursor

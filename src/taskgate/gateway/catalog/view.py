@@ -17,6 +17,7 @@ from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.links import scheme_of
 from taskgate.core.catalog.names import SEPARATOR, NameStyle, NameTable
 from taskgate.core.catalog.own_tool_names import OwnToolName
+from taskgate.core.catalog.pages import EntryList
 from taskgate.core.catalog.rendering import Audience, render
 from taskgate.core.catalog.search import SearchIndex
 from taskgate.core.catalog.skills import readdressed_entry, skill_resource
@@ -68,7 +69,7 @@ class View:
     slow_tools: SlowTools
     omitted: Mapping[str, OmittedTools] = field(default_factory=dict)
     """By server: listed tools beyond the limit."""
-    rendered: dict[tuple[EntryKind, Audience, int], list[bytes]] = field(default_factory=dict)
+    rendered: dict[tuple[EntryKind, Audience, int], EntryList] = field(default_factory=dict)
     search_index: SearchIndex | None = None
     unseen: dict[PatternKind, dict[str, tuple[str, str]]] = field(default_factory=dict)
     """Listed entries that are not in this view, by the name they would have. Filled by `unseen` on first use."""
@@ -253,21 +254,26 @@ class View:
         cut = record is not None and bool(record.budgets.max_tool_output_bytes)
         return cut or not tool.plain or self.plan.calls.delivery.promote_after_s > 0
 
-    async def listed(self, kind: EntryKind, audience: Audience) -> list[bytes]:
+    async def listed(self, kind: EntryKind, audience: Audience) -> EntryList:
         """Like `listing`; a long list is rendered in a thread."""
         if (
             self._rendered_key(kind, audience) in self.rendered
             or len(self.tools) + len(self.resources) + len(self.skills) <= RENDERED_AT_ONCE
         ):
             return self.listing(kind, audience)
-        return await asyncio.to_thread(self.listing, kind, audience)
+        return await asyncio.to_thread(self._listing_with_digest, kind, audience)
 
-    def listing(self, kind: EntryKind, audience: Audience) -> list[bytes]:
+    def _listing_with_digest(self, kind: EntryKind, audience: Audience) -> EntryList:
+        found = self.listing(kind, audience)
+        found.digest  # noqa: B018 - computed here, beside the event loop
+        return found
+
+    def listing(self, kind: EntryKind, audience: Audience) -> EntryList:
         """Return the rendered entries of one kind, in order, for this kind of caller."""
         key = self._rendered_key(kind, audience)
         found = self.rendered.get(key)
         if found is None:
-            found = self.rendered[key] = list(self._render(kind, audience))
+            found = self.rendered[key] = EntryList(list(self._render(kind, audience)))
         return found
 
     def _rendered_key(self, kind: EntryKind, audience: Audience) -> tuple[EntryKind, Audience, int]:

@@ -12,6 +12,7 @@ from taskgate.core.catalog.names import NameStyle
 from taskgate.core.catalog.own_resources import LISTED
 from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import Family, ToolFace
+from taskgate.core.catalog.pages import EntryList
 from taskgate.core.catalog.rendering import Audience
 from taskgate.core.catalog.task_card import CARD_URI, TaskCard
 from taskgate.core.errors import CallerError, TaskgateError
@@ -109,16 +110,16 @@ def _callable_families(scope: ScopePolicy) -> tuple[Family, ...]:
     return (*search, Family.HELPER, Family.CARD) if scope.has_helpers else search
 
 
-def listing(view: View, servers_tools: list[bytes], audience: Audience, hidden: frozenset[str]) -> list[bytes]:
+def listing(view: View, servers_tools: EntryList, audience: Audience, hidden: frozenset[str]) -> EntryList:
     """The servers' tools, unless this scope shows only the facade or a search in their place, and then ours."""
     families = shown_families(view.scope, audience)
     if view.skills and view.scope.mode in (*FACADE_MODES, ScopeMode.SEARCH):
         families = (*families, Family.SKILL)
-    shown = [] if view.scope.mode in (ScopeMode.FACADE, ScopeMode.SEARCH) else servers_tools
+    shown = EntryList([]) if view.scope.mode in (ScopeMode.FACADE, ScopeMode.SEARCH) else servers_tools
     card = shows_card(view, audience, families)
     ours = _listed_for(audience, families, card)
     own = [entry for name, entry in ours if name not in view.tools and name not in hidden]
-    return [*shown, *own] if own else shown
+    return shown.plus(own) if own else shown
 
 
 @lru_cache(maxsize=256)
@@ -155,8 +156,8 @@ def shown(scope: ScopePolicy | None) -> bool:
     return scope is not None and (scope.names is not NameStyle.PLAIN or scope.mode in FACADE_MODES)
 
 
-def resource_listing(scope: ScopePolicy, servers_own: list[bytes]) -> list[bytes]:
-    return [*servers_own, *_RENDERED] if shown(scope) else servers_own
+def resource_listing(scope: ScopePolicy, servers_own: EntryList) -> EntryList:
+    return servers_own.plus(_RENDERED) if shown(scope) else servers_own
 
 
 def instructions(scope: ScopePolicy | None) -> str:
