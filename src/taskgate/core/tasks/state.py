@@ -11,6 +11,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+_FINAL: Final = frozenset({"completed", "failed", "cancelled", "rejected", "expired", "outcome_unknown"})
+
 
 class TaskState(StrEnum):
     """The state of a task. The last six are final."""
@@ -27,9 +29,9 @@ class TaskState(StrEnum):
     EXPIRED = "expired"
     OUTCOME_UNKNOWN = "outcome_unknown"
 
-    @property
-    def is_terminal(self) -> bool:
-        return self in TERMINAL
+    def __init__(self, text: str) -> None:
+        # An attribute, because one task reads it forty times.
+        self.is_terminal = text in _FINAL
 
 
 class TransitionKind(StrEnum):
@@ -54,16 +56,7 @@ class TransitionKind(StrEnum):
     CANCELLED = "cancelled"
 
 
-TERMINAL: Final = frozenset(
-    {
-        TaskState.COMPLETED,
-        TaskState.FAILED,
-        TaskState.CANCELLED,
-        TaskState.REJECTED,
-        TaskState.EXPIRED,
-        TaskState.OUTCOME_UNKNOWN,
-    }
-)
+TERMINAL: Final = frozenset(state for state in TaskState if state.is_terminal)
 
 OPEN: Final = frozenset(TaskState) - TERMINAL
 

@@ -85,14 +85,11 @@ class SqliteEngine:
         self._searching = searching
         self._searcher = Reader(statements_of(searching), kept_events, sealing)
         self._search_thread = ThreadPoolExecutor(1, thread_name_prefix="taskgate-store-searches")
-        self._clock = clock
+        self.now_ms = clock
 
     @property
     def can_rejoin(self) -> bool:
         return False
-
-    def now_ms(self) -> int:
-        return self._clock()
 
     def may_send(self) -> bool:
         """Always true: this process holds the lock on the file, so no other gateway can have taken over."""
