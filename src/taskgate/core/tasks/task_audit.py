@@ -39,7 +39,7 @@ def _event(before: Task | None, after: Task) -> str | None:
     if after.attempts > before.attempts:
         return "task_dispatched"
     if after.state is not before.state:
-        return f"task_{after.state.value}"
+        return f"task_{after.state}"
     return None
 
 
@@ -51,5 +51,5 @@ def _outcome(task: Task) -> str:
 
 def _executed(task: Task) -> str:
     if task.executed is not None:
-        return task.executed.value
+        return str(task.executed)
     return "maybe" if task.may_have_been_sent else "no"

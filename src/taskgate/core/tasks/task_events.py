@@ -35,7 +35,7 @@ def event_of(before: Task | None, after: Task) -> TaskEvent | None:
 
 def event_data(after: Task) -> dict[str, Any]:
     """Return the data of an event: names and state, never arguments or results."""
-    data: dict[str, Any] = {"task_id": after.id, "tool": after.tool, "state": after.state.value}
+    data: dict[str, Any] = {"task_id": after.id, "tool": after.tool, "state": str(after.state)}
     if after.status_message is not None:
         data["message"] = after.status_message
     return data

@@ -234,5 +234,5 @@ def _entry(event: str, kind: _Kind, revision: str, digest: str, reason: str = ""
         policy_revision=revisions(revision, tool.revision),
         reason=reason,
         outcome=outcome,
-        executed=executed.value,
+        executed=str(executed),
     )

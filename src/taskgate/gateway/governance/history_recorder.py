@@ -93,7 +93,7 @@ class HistoryRecorder:
             ended_ms=now,
             error_type=cleaned(error_type),
             rule=cleaned(tool.decision.rule),
-            executed=executed.value,
+            executed=str(executed),
             attempts=1 if request.delivery.sent else 0,
             asked=request.delivery.asked,
         )

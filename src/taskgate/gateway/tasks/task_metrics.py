@@ -49,7 +49,7 @@ class TaskMetrics:
         task = event.task
         if self._states.get(task.id) is task.state:
             return
-        self._transitions.add(task.state.value)
+        self._transitions.add(str(task.state))
         if task.state.is_terminal:
             self._states.pop(task.id, None)
         else:

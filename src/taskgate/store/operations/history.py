@@ -70,8 +70,8 @@ def history_columns(row: HistoryRow, number: int) -> dict[str, Any]:
     )
     return {
         "number": number,
-        "kind": row.kind.value,
-        "outcome": row.outcome.value,
+        "kind": str(row.kind),
+        "outcome": str(row.outcome),
         "task_id": row.task_id or None,
         "caller": row.caller,
         "tenant": row.tenant,

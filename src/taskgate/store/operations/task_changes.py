@@ -106,5 +106,5 @@ def _append_event_and_audit(
     return (
         None
         if kind is None
-        else append_event(tx, after.conversation_key.stream, kind.value, after.server, event_data(after))
+        else append_event(tx, after.conversation_key.stream, str(kind), after.server, event_data(after))
     )

@@ -59,7 +59,7 @@ def task_columns(sealing: Sealing, task: Task) -> dict[str, Any]:
         "scope": task.scope,
         "server": task.server,
         "wire_name": task.wire_name,
-        "state": task.state.value,
+        "state": str(task.state),
         "owner": task.owner,
         "fence": task.fence,
         "revision": task.revision,
@@ -93,7 +93,7 @@ def attempt_columns(task_id: str, attempt: Attempt) -> dict[str, Any]:
         "byte_hash": attempt.byte_hash,
         "upstream": attempt.upstream,
         "sent_at_ms": attempt.sent_at_ms,
-        "state": attempt.state.value,
+        "state": str(attempt.state),
     }
 
 
