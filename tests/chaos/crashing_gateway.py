@@ -34,6 +34,7 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import ContactLost, ErrorReceived, ResultReceived, UpstreamTaskKnown
 from taskgate.ports.store_answers import Change, Intended
+from taskgate.store.views.approvals import ApprovalView
 from taskgate.store.views.scripts import ScriptView
 from taskgate.store.views.tasks import TaskView
 
@@ -120,6 +121,7 @@ def crash_at_write(number: int, *, after: bool) -> None:
         return counted
 
     ScriptView.step_script = around(ScriptView.step_script)
+    ApprovalView.change_held = around(ApprovalView.change_held)
     for name in ("accept", "intend", "advance"):
         setattr(TaskView, name, around(getattr(TaskView, name)))
 

@@ -3,102 +3,149 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from tests.activity.callers import http_session
-from tests.chaos.stage import DoomedGateway, LedgerFile, configuration, set_stage
+from tests.activity.callers import HttpSession, call, call_json
+from tests.chaos.stage import CLASSES, DoomedGateway, LedgerFile, configuration, set_stage
 from tests.harness.gateway import Gateway
+from tests.harness.plain_http import NO_TLS
 from tests.harness.postgres import fresh_url
 from tests.harness.programs import free_port
+from tests.replicas.test_two_gateways import operator
 
 pytest.importorskip("pydantic_monty")
 pytestmark = pytest.mark.slow
 CODE = """
 import asyncio
-async def once(n):
+
+async def once(n, tool="books__once"):
     try:
-        await books.once(call="once " + str(n))
+        await call_tool(tool, call="once " + str(n))
         return "done"
     except Exception as e:
         return tool_error(e).type
 
-first = await once(1)
 await books.read(call="read 1")
-rest = await asyncio.gather(once(2), books.read(call="read 2"), once(3))
-last = await once(4)
-[first, rest[0], rest[2], last]
+done = [await once(1)]
+three = await asyncio.gather(once(2), books.read(call="read 2"), once(3))
+done += [three[0], three[2]]
+colour = await ask("Which colour?")
+done.append(await once(4))
+done.append(await once(5, "books__repeatable"))
+await sleep(0.2)
+for n in (6, 7):
+    done.append(await once(n))
+await books.read(call="read 3")
+{"done": done, "colour": colour}
 """
-ONCE = ("once 1", "once 2", "once 3", "once 4")
+ONCE = tuple(f"once {n}" for n in range(1, 8))
+READ = ("read 1", "read 2", "read 3")
+TOKEN = "a token of ann"
 KEY = "a script that is killed"
-ON = {"scopes": {"default": {"default_servers": ["*"], "scripts": "on"}}}
+ANSWER = {"action": "accept", "content": {"answer": "blue"}}
 DEADLINE_S = 60
-WRITES = 22
-"""One accept, intents and ends of seven calls, five steps, start and end of the script."""
+IN_FLIGHT = 2
+"""Calls that may run only once and are in flight at the same time: so many outcomes may be unknown after one crash."""
+WRITES = 37
+"""The accept, start and end of the script, ten steps, two writes of each of its ten calls, one decision of an approver, and three
+of the question: that it waits, its answer where it is given, and the same answer by the script that waits for it.
+"""
 
 
-async def begin(gateway: Gateway) -> str | None:
-    """Start the script; None if the gateway was killed before it answered."""
+def scripts_on(port: int, **more: Any) -> dict[str, Any]:
+    """One of the tools that may run only once needs an approval."""
+    config = configuration(port)
+    config["servers"]["books"]["tools"] = {**CLASSES, "repeatable": {"class": "once"}}
+    scopes = {"default": {"default_servers": ["*"], "scripts": "on", "mode": "both"}}
+    rules = [{"match": "repeatable", "action": "approve"}]
+    tokens = [{"id": "ann", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]
+    return {**config, "scopes": scopes, "governance": {"rules": rules}, "tokens": tokens, **more}
+
+
+@asynccontextmanager
+async def session_of_ann(gateway: Gateway) -> AsyncIterator[HttpSession]:
+    """With a token, so that a later session finds the script and its question."""
+    async with httpx2.AsyncClient(timeout=DEADLINE_S, verify=NO_TLS) as http:
+        caller = HttpSession(http, gateway.url, TOKEN)
+        await caller.open({})
+        yield caller
+
+
+async def decide_all(gateway: Gateway, caller: HttpSession) -> None:
+    """Approve what waits, and answer what is in the inbox of the caller, until cancelled or the gateway is killed."""
+    with contextlib.suppress(httpx2.HTTPError, OSError):
+        while True:
+            for row in (await operator(gateway, "GET", "/api/approvals")).json():
+                await operator(gateway, "POST", f"/api/approvals/{row['id']}/approve", {})
+            for question in (await call_json(caller, "get_elicitations"))["elicitations"]:
+                await call(caller, "respond_to_elicitation", request_id=question["request_id"], **ANSWER)
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def people(gateway: Gateway, caller: HttpSession) -> AsyncIterator[None]:
+    """The script's approver and its caller."""
+    working = asyncio.create_task(decide_all(gateway, caller))
     try:
-        async with http_session(gateway) as caller:
-            params = {
-                "name": "run_script",
-                "arguments": {"code": CODE},
-                "task": {"ttl": 600_000},
-                "_meta": {"taskgate/idempotencyKey": KEY},
-            }
-            return str((await caller.ask("tools/call", params))["task"]["taskId"])
-    except httpx2.HTTPError:
-        assert gateway.program is not None
-        await asyncio.wait_for(
-            gateway.program.process.wait(), DEADLINE_S
-        )  # its end may be known later than its closed connection
-        return None
+        yield
+    finally:
+        working.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
 
 
-async def ending(gateway: Gateway, task: str) -> dict[str, Any]:
-    async with http_session(gateway) as caller:
-        return await caller.ask("tasks/result", {"taskId": task})
+async def begin(caller: HttpSession) -> str:
+    params = {
+        "name": "run_script",
+        "arguments": {"code": CODE},
+        "task": {"ttl": 600_000},
+        "_meta": {"taskgate/idempotencyKey": KEY},
+    }
+    return str((await caller.ask("tools/call", params))["task"]["taskId"])
 
 
-async def killed(gateway: DoomedGateway, task: str | None) -> bool:
-    """Wait until it is killed; False if the script ended first: outcomes that arrive together make fewer steps and writes."""
-    dying = asyncio.create_task(gateway.crashed())
-    done = asyncio.create_task(ending(gateway, task) if task is not None else gateway.crashed())
-    await asyncio.wait({dying, done}, timeout=DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
-    if done.done() and task is not None and done.exception() is None:
-        await asyncio.wait({dying}, timeout=1)  # it may be killed at the write that ended the script
-        return dying.done()
-    await asyncio.wait_for(dying, DEADLINE_S)
-    done.cancel()
-    await asyncio.gather(done, return_exceptions=True)
-    return True
+async def run_until_killed(gateway: DoomedGateway) -> str | None:
+    """Start the script and play its people until the gateway is killed; None if that was before it returned the task.
+
+    It is always killed: the number of writes is the same in every run.
+    """
+    task = None
+    async with session_of_ann(gateway) as caller:
+        with contextlib.suppress(httpx2.HTTPError):
+            task = await begin(caller)
+        async with people(gateway, caller):
+            await asyncio.wait_for(gateway.crashed(), DEADLINE_S)
+    return task
 
 
 async def killed_at(folder: Path, fate: str, store: dict[str, Any]) -> None:
     """The gateway is killed and started again."""
-    async with set_stage(folder, fate, more=ON | store) as stage:
-        task = await begin(stage.gateway)
-        if await killed(stage.gateway, task):
-            await stage.gateway.reborn()
+    async with set_stage(folder, fate, more=partial(scripts_on, **store)) as stage:
+        task = await run_until_killed(stage.gateway)
+        await stage.gateway.reborn()
         await check_end(fate, stage.gateway, task, stage.ledger)
 
 
 async def owner_killed_at(folder: Path, fate: str) -> None:
     """The owner of the script, one of three gateways, is killed and stays away; another one continues the script."""
     shared = {"store": {"url": fresh_url()}}
-    async with set_stage(folder, fate, more=ON | shared) as stage:
+    async with set_stage(folder, fate, more=partial(scripts_on, **shared)) as stage:
         others = [Gateway(folder / name, free_port()) for name in ("second", "third")]
         try:
             for other in others:
                 other.state.mkdir(parents=True)
-                other.write({**configuration(stage.port), **ON, **shared})
+                other.write(scripts_on(stage.port, **shared))
                 await other.start()
-            task = await begin(stage.gateway)
-            await killed(stage.gateway, task)
+            task = await run_until_killed(stage.gateway)
             await check_end(fate, others[0], task, stage.ledger)
         finally:
             for other in others:
@@ -108,16 +155,20 @@ async def owner_killed_at(folder: Path, fate: str) -> None:
 
 async def check_end(fate: str, gateway: Gateway, task: str | None, ledger: LedgerFile) -> None:
     """The script ends with the value that fits the ledger: no call is lost, and none that may run only once runs twice."""
-    task = task or await begin(gateway)
-    assert task is not None
-    result = await asyncio.wait_for(ending(gateway, task), DEADLINE_S)
+    async with session_of_ann(gateway) as caller:
+        task = task or await begin(caller)
+        async with people(gateway, caller):
+            result = await asyncio.wait_for(caller.ask("tasks/result", {"taskId": task}), DEADLINE_S)
     assert "result" in result["structuredContent"], result["content"]
-    values = result["structuredContent"]["result"]
+    value = result["structuredContent"]["result"]
+    assert value["colour"] == "blue", (fate, value)
     executed = [ledger.count(call) for call in ONCE]
     assert max(executed) <= 1, (fate, executed)
-    assert all(ledger.count(f"read {n}") >= 1 for n in (1, 2))
-    for value, times in zip(values, executed, strict=True):
-        assert (value, times) == ("done", 1) or value == "outcome_unknown", (fate, values, executed)
+    assert all(ledger.count(call) >= 1 for call in READ)
+    unknown = value["done"].count("outcome_unknown")
+    assert unknown <= IN_FLIGHT, (fate, value)
+    for word, times in zip(value["done"], executed, strict=True):
+        assert (word, times) == ("done", 1) or word == "outcome_unknown", (fate, value, executed)
 
 
 def of_kind(store: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from tests.harness.unchecked import just_go
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import Executed
-from taskgate.core.scripts.record import OpenCall, ScriptRecord
+from taskgate.core.scripts.record import OpenCall, ReceivedOutcomes, ScriptRecord
 from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
@@ -75,6 +75,16 @@ async def test_delivered_calls_are_marked_with_the_step(store: Store) -> None:
     await store.step_script(script.id, ScriptStep(ScriptRecord(step=2), b"later", (2,)))
     marks = {call.number: call.delivered_step for call in await store.script_calls(script.id)}
     assert marks == {1: None, 2: 2}
+
+
+async def test_end_of_a_script_marks_the_calls_that_it_received_last(store: Store) -> None:
+    script = await started(store)
+    first, second = call_of(script, 1), call_of(script, 2)
+    await store.step_script(script.id, waiting_for(1, first, second), (first, second))
+    ended = await store.advance(script.id, h.ResultReceived(b"{}"), received=ReceivedOutcomes(2, (1,)))
+    assert isinstance(ended, Change)
+    marks = {call.number: call.delivered_step for call in await store.script_calls(script.id)}
+    assert marks == {1: 2, 2: None}
 
 
 async def test_ended_script_makes_no_calls(store: Store) -> None:

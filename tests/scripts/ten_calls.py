@@ -12,10 +12,17 @@ from typing import Any
 import pytest
 from tests.seam import Call, Caller, Gateway, Upstream
 
+from taskgate.store.views.approvals import ApprovalView
 from taskgate.store.views.scripts import ScriptView
 from taskgate.store.views.tasks import TaskView
 
-WRITES = ((ScriptView, "step_script"), (TaskView, "accept"), (TaskView, "intend"), (TaskView, "advance"))
+WRITES = (
+    (ScriptView, "step_script"),
+    (TaskView, "accept"),
+    (TaskView, "intend"),
+    (TaskView, "advance"),
+    (ApprovalView, "change_held"),
+)
 CODE = """
 async def once(n, tool="shop__buy"):
     try:

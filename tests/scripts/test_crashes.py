@@ -19,15 +19,15 @@ async def one_crash(monkeypatch: pytest.MonkeyPatch, crash: Crash) -> list[str]:
 
 
 WRITES = 37
-"""As many writes as the script has without a crash, or one less: outcomes of parallel calls may be delivered with one step."""
+"""As many writes as the script has without a crash, whichever of its outcomes arrive together."""
 
 
 def crash_at(monkeypatch: pytest.MonkeyPatch, crash: Crash) -> None:
     assert run(lambda: one_crash(monkeypatch, crash)) == [], crash
-    assert crash.happened or crash.at == WRITES
+    assert crash.happened
 
 
-@pytest.mark.parametrize("at", [2, 7, 11, 16, 25, 33])
+@pytest.mark.parametrize("at", [2, 7, 11, 16, 25, 33, WRITES])
 def test_script_survives_a_crash_at_some_of_its_writes(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     crash_at(monkeypatch, Crash(at, after=at % 2 == 0))
 
@@ -42,4 +42,4 @@ def test_script_survives_a_crash_at_every_write(monkeypatch: pytest.MonkeyPatch,
 def test_script_without_a_crash_has_as_many_writes_as_the_long_test_assumes(monkeypatch: pytest.MonkeyPatch) -> None:
     crash = Crash(10_000, after=False)
     assert run(lambda: one_crash(monkeypatch, crash)) == []
-    assert crash.writes <= WRITES
+    assert crash.writes == WRITES

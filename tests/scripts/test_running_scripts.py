@@ -163,6 +163,65 @@ async def test_failed_script_reports_what_was_executed() -> None:
 
 
 @seam
+async def test_failed_script_reports_which_outcomes_it_received() -> None:
+    async with Gateway({**ON, **APPROVE_BUY}, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        code = "async def read():\n    await shop.read(n=1)\n    raise ValueError\nawait asyncio.gather(read(), shop.buy(n=2))"
+        task = await started(gate, caller, code)
+        told = structured(await ended(caller, task))["calls"]
+        assert [call["delivered"] for call in told["executed"]] == [True]
+        assert [call["delivered"] for call in told["not_executed"]] == [False]
+        found = (await gate.operator("GET", f"/api/v1/tasks/{task}")).json()["script_calls"]["calls"]
+        assert {call["tool"]: call["received"] for call in found} == {"shop__read": True, "shop__buy": False}
+
+
+@seam
+async def test_step_without_new_calls_is_not_stored() -> None:
+    store = shop()
+
+    @store.tool("slow")
+    async def slow(call: Call) -> str:
+        await call.sleep(call.arguments["n"])
+        return "slow"
+
+    classes = {"servers": {"shop": {"tools": {"slow": {"class": "read"}}}}}
+    async with Gateway({**ON, **classes}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        code = "x = await asyncio.gather(shop.slow(n=1), shop.slow(n=5), shop.slow(n=9))\nawait sleep(60)\nx"
+        task = await started(gate, caller, code)
+        await gate.advance(7)
+        found = (await gate.operator("GET", f"/api/v1/tasks/{task}")).json()["script_calls"]
+        assert (found["steps"], [call["received"] for call in found["calls"]]) == (1, [False] * 3)
+        gate.crash()
+        await gate.start()
+        caller = await gate.caller("2025")
+        assert structured(await ended(caller, task))["result"] == ["slow"] * 3
+        found = (await gate.operator("GET", f"/api/v1/tasks/{task}")).json()["script_calls"]
+        assert (found["steps"], [call["received"] for call in found["calls"]]) == (2, [True] * 3)
+
+
+@seam
+async def test_question_that_expired_is_not_asked_again_after_a_restart() -> None:
+    async with Gateway({**ON}, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        code = """async def asked():
+    try:
+        return await ask("Which?")
+    except Exception as e:
+        return tool_error(e).type
+(await asyncio.gather(asked(), sleep(4000)))[0]"""
+        task = await started(gate, caller, code)
+        await gate.advance(3700)
+        gate.crash()
+        await gate.start()
+        await gate.advance(400)
+        caller = await gate.caller("2025")
+        state = (await caller.request("tasks/get", {"taskId": task})).result
+        assert state["status"] == "completed"
+        assert structured(await ended(caller, task))["result"] == "input_missing"
+
+
+@seam
 async def test_cancelled_script_cancels_its_calls() -> None:
     store = shop(slow_s=3600)
     async with Gateway({**ON, **APPROVE_BUY}, {"shop": store}) as gate:

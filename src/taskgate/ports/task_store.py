@@ -16,6 +16,7 @@ import msgspec
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.governance.approval import Approval
+from taskgate.core.scripts.record import ReceivedOutcomes
 from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
@@ -115,10 +116,12 @@ class TaskStore(Protocol):
         questions: Sequence[TaskQuestion] = (),
         answers: Mapping[str, bytes] | None = None,
         audit: AuditEntry | None = None,
+        received: ReceivedOutcomes | None = None,
     ) -> Advancing:
         """Apply one event: an upstream's task id, questions, a result, an error, a cancellation, and so on.
 
         An event that ends the task withdraws its open approval in the same transaction. `Dispatched` is written by `intend`.
+        `received`: with the end of a script, the calls whose outcomes it received after its newest stored step.
         """
         ...
 

@@ -42,6 +42,13 @@ class RefusedCall(msgspec.Struct, frozen=True, omit_defaults=True):
     error_type: str
 
 
+class ReceivedOutcomes(msgspec.Struct, frozen=True):
+    """The calls whose outcomes a script received with a step."""
+
+    step: int
+    numbers: tuple[int, ...]
+
+
 class ScriptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Counters are kept here and not in the snapshot: loading a snapshot resets those of the interpreter."""
 

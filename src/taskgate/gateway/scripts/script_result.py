@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -26,14 +26,18 @@ _ERROR_TYPES: Final = {
 
 
 def calls_by_execution(
-    calls: Sequence[ScriptCall], refused: Sequence[RefusedCall] = ()
+    calls: Sequence[ScriptCall], refused: Sequence[RefusedCall] = (), received: Collection[int] = ()
 ) -> dict[str, list[dict[str, Any]]]:
-    """Every tool call of a script, by whether it was executed. Refused calls have no task."""
+    """Every tool call of a script, by whether it was executed. Refused calls have no task.
+
+    `received` are calls whose outcomes the script has received, and that are not yet marked in the store.
+    """
     groups: dict[str, list[dict[str, Any]]] = {name: [] for name in _GROUPS.values()}
     for call in calls:
         shown: dict[str, Any] = {"tool": call.task.wire_name, "line": call.line, "task_id": call.task.id}
         # Whether the script received the outcome before it ended.
-        shown |= {"state": call.task.state.value, "delivered": call.delivered_step is not None}
+        delivered = call.delivered_step is not None or call.number in received
+        shown |= {"state": call.task.state.value, "delivered": delivered}
         groups[_GROUPS[executed_word(call.task)]].append(shown)
     for call_refused in refused:
         shown = {"tool": call_refused.tool, "line": call_refused.line, "task_id": None, "state": REFUSED}
@@ -57,11 +61,13 @@ def finished(value: bytes, record: ScriptRecord, calls: Sequence[ScriptCall]) ->
     return ResultReceived(_result(text, record, structured, is_error=False))
 
 
-def failed(problem: Failed, record: ScriptRecord, calls: Sequence[ScriptCall]) -> ResultReceived:
+def failed(
+    problem: Failed, record: ScriptRecord, calls: Sequence[ScriptCall], received: Collection[int] = ()
+) -> ResultReceived:
     """The end of a script that raised or exceeded a limit, with every call that it made."""
     where = f" (line {problem.line})" if problem.line else ""
     error_type = _ERROR_TYPES[problem.reason]
-    groups, executed = calls_by_execution(calls, record.refused), executed_by(calls)
+    groups, executed = calls_by_execution(calls, record.refused, received), executed_by(calls)
     text = f"The script failed{where}: {problem.error_type}: {problem.message}\n{_summary(groups)}"
     error = {
         "error_type": error_type,

@@ -4,6 +4,9 @@ A step is stored before its calls are sent: the snapshot and the tasks of its ca
 the record of its task before the script receives it, and the step that received it is stored before its next calls are sent. So
 after a crash the newest snapshot is loaded, and the calls that it waits for are looked up: the script receives the same outcomes,
 and no call is made twice. Between steps the script occupies no worker.
+
+A step that makes no call, because the script still waits for others of `gather`, is not stored: nothing outside depends on it. Its
+outcomes are read again after a crash. So the number of writes does not depend on which outcomes arrive together.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.questions.question import ELICIT, Answer, Question
 from taskgate.core.scripts.code_digest import code_digest
-from taskgate.core.scripts.record import OpenCall, ScriptRecord
+from taskgate.core.scripts.record import OpenCall, ReceivedOutcomes, ScriptRecord
 from taskgate.core.scripts.snapshot_seal import SnapshotPlace, seal, verify
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.state import TaskState
@@ -77,6 +80,8 @@ class ScriptRun:
         self._record = ScriptRecord()
         self._snapshot = b""
         self._spent_s = 0.0
+        self._received: tuple[int, ...] = ()
+        """Calls whose outcomes the script has received since its newest stored step."""
         self._refused: dict[int, CallOutcome] = {}
         """Calls that the store refused when their step was stored."""
         self._asks: dict[int, asyncio.Task[Answer]] = {}
@@ -198,6 +203,7 @@ class ScriptRun:
     async def _handle(self, step: Step, outcomes: Mapping[int, CallOutcome]) -> None:
         self._record = _with_output(self._record, step.output, self._parts.lookup.plan.value.limits.script_output_bytes)
         self._report(step.output)
+        self._received += tuple(outcomes)
         match step:
             case Suspended():
                 await self._suspend(step, outcomes)
@@ -221,16 +227,19 @@ class ScriptRun:
         return await asyncio.to_thread(wire.encode, value)
 
     async def _suspend(self, step: Suspended, outcomes: Mapping[int, CallOutcome]) -> None:
-        """Store the step with its calls, then start them."""
+        """Store the step with its calls, then start them. One without new calls is stored with the next one."""
         record, limits = self._record, self._parts.lookup.plan.value.limits
         if record.calls + len(step.calls) > limits.script_calls:
             text = f"a script may make {limits.script_calls} calls (limits.script_calls)"
             await self._fail(Failed(FailureReason.LIMIT, "too_many_calls", text, _line_of(step), StepOutput()))
+        waiting = frozenset(step.pending)
+        before = tuple(call for call in record.pending if call.number in waiting and call.number not in outcomes)
+        if not step.calls and not any(call.question for call in record.pending if call.number in outcomes):
+            self._record, self._snapshot = replace(record, pending=before), step.snapshot
+            return
         prepared = await ScriptCalls(self._parts, self._task, self._digest, self._earlier, self._passed).prepare(
             step.calls
         )
-        waiting = frozenset(step.pending)
-        before = [call for call in record.pending if call.number in waiting and call.number not in outcomes]
         record = replace(
             record,
             step=record.step + 1,
@@ -244,10 +253,10 @@ class ScriptRun:
         place = SnapshotPlace(self._task.id, record.step, record.interpreter)
         sealed = seal(self._parts.key, step.snapshot, place) + step.snapshot
         children = [call.child for call in prepared if call.child is not None]
-        stepped = await self._records.step_script(self._task.id, ScriptStep(record, sealed, tuple(outcomes)), children)
+        stepped = await self._records.step_script(self._task.id, ScriptStep(record, sealed, self._received), children)
         if not isinstance(stepped, Stepped):
             raise ScriptOver
-        self._record, self._snapshot = record, step.snapshot
+        self._record, self._snapshot, self._received = record, step.snapshot, ()
         accepted = iter(stepped.accepted)
         for call in prepared:
             if call.child is not None:
@@ -352,10 +361,11 @@ class ScriptRun:
 
     async def _fail(self, problem: Failed) -> None:
         await self._cancel_pending("the script failed")
-        await self._end(failed(problem, self._record, await self._calls()))
+        await self._end(failed(problem, self._record, await self._calls(), self._received))
 
     async def _end(self, event: TransitionEvent) -> None:
-        await self._records.conclude(self._task.id, event)
+        received = ReceivedOutcomes(self._record.step + 1, self._received) if self._received else None
+        await self._records.conclude(self._task.id, event, received=received)
         raise ScriptOver
 
     async def _cancel_pending(self, why: str) -> None:

@@ -220,9 +220,9 @@ class TaskRecords:
             return changed.task
         return None
 
-    async def conclude(self, task_id: str, event: TransitionEvent) -> Task | None:
+    async def conclude(self, task_id: str, event: TransitionEvent, **more: Any) -> Task | None:
         """Apply an event, and retry while the store is unavailable: a tool's result must not be lost to a full disk."""
-        return await self.retry_while_unavailable(lambda: self.advance(task_id, event))
+        return await self.retry_while_unavailable(lambda: self.advance(task_id, event, **more))
 
     async def _retry_while_fenced(
         self, write: Callable[[], Awaitable[Written]], still_ours: Callable[[], Awaitable[bool]] | None = None

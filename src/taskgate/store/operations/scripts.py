@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from taskgate.core.scripts.record import ScriptRecord
+from taskgate.core.scripts.record import ReceivedOutcomes, ScriptRecord
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import AlreadyOver
 from taskgate.ports.script_store import ChildCall, ScriptStep, Stepped, Stepping, StoredScript
@@ -52,8 +52,7 @@ def step(tx: Transaction, task_id: str, stored: ScriptStep, children: Sequence[C
                 task_id=answer.task.id,
             )
     if stored.delivered:
-        numbers = json.dumps([str(number) for number in stored.delivered])
-        tx.run("deliver_script_calls", script_id=task_id, step=stored.record.step, numbers=numbers)
+        tasks.mark_received(tx, task_id, ReceivedOutcomes(stored.record.step, stored.delivered))
     record, snapshot = _encode(stored.record), stored.snapshot
     tx.run(
         "put_script",

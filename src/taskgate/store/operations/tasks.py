@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -11,6 +12,7 @@ from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import Executed
 from taskgate.core.governance import approval as approval_rules
 from taskgate.core.governance.workflow import Workflow
+from taskgate.core.scripts.record import ReceivedOutcomes
 from taskgate.core.tasks.deadlines import is_expired
 from taskgate.core.tasks.origin import AlreadySent, HeldForApproval, TaskOrigin, create
 from taskgate.core.tasks.state import TaskState
@@ -184,6 +186,7 @@ def advance(
     answers: Mapping[str, bytes] | None = None,
     audit: AuditEntry | None = None,
     spill: str | None = None,
+    received: ReceivedOutcomes | None = None,
 ) -> Advancing:
     found = load_any_task if isinstance(event, BY_ANY_GATEWAY) else load_our_task
     task = found(tx, task_id)
@@ -200,7 +203,15 @@ def advance(
         _settle(tx, task_id, event.keys, answers or {})
     if after.state.is_terminal and after.approval_id is not None:
         approvals.withdraw(tx, after.approval_id)
+    if received is not None:
+        mark_received(tx, task_id, received)
     return Change(after, move_task(tx, task, after, audit, spill))
+
+
+def mark_received(tx: Transaction, script_id: str, received: ReceivedOutcomes) -> None:
+    """Record with which step a script received the outcomes of these calls."""
+    numbers = json.dumps([str(number) for number in received.numbers])
+    tx.run("deliver_script_calls", script_id=script_id, step=received.step, numbers=numbers)
 
 
 def _settle(tx: Transaction, task_id: str, keys: Sequence[str], answers: Mapping[str, bytes]) -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from taskgate import clock
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import GatewayFault
+from taskgate.core.scripts.record import ReceivedOutcomes
 from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
@@ -116,6 +117,7 @@ class TaskView(StoreView):
         questions: Sequence[TaskQuestion] = (),
         answers: Mapping[str, bytes] | None = None,
         audit: AuditEntry | None = None,
+        received: ReceivedOutcomes | None = None,
     ) -> Advancing:
         if isinstance(event, Dispatched):
             raise ValueError("a dispatch is written by `intend`, with its recheck")
@@ -123,7 +125,7 @@ class TaskView(StoreView):
         # If this is cancelled, the commit may still succeed, so the bytes stay; if it does not, the sweep removes them.
         answer = await self._write(
             lambda tx: tasks.advance(
-                tx, task_id, event, questions=questions, answers=answers, audit=audit, spill=spill
+                tx, task_id, event, questions=questions, answers=answers, audit=audit, spill=spill, received=received
             ),
             _task_locks(task_id),
         )
