@@ -137,7 +137,7 @@ async def killed_at(folder: Path, fate: str, store: dict[str, Any]) -> None:
 
 async def owner_killed_at(folder: Path, fate: str) -> None:
     """The owner of the script, one of three gateways, is killed and stays away; another one continues the script."""
-    shared = {"store": {"url": fresh_url()}}
+    shared: dict[str, Any] = {"store": {"url": fresh_url()}}
     async with set_stage(folder, fate, more=partial(scripts_on, **shared)) as stage:
         others = [Gateway(folder / name, free_port()) for name in ("second", "third")]
         try:
