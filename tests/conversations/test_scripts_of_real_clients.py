@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.peers import CALLERS, UPSTREAMS, Caller
-
-from taskgate.core.generations.generation import Generation
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
 CODE = """both = await asyncio.gather(peer.echo(text="one"), peer.echo(text=inputs["text"]))
@@ -33,13 +32,20 @@ SCOPES: dict[str, Any] = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway() -> AsyncIterator[Gateway]:
-    config = {
-        "servers": {"peer": UPSTREAMS[0].stdio()},
-        "scopes": SCOPES,
-        # A reply that is held for a short time only, so that the long script is followed by its task.
-        "tasks": {"promote_after_ms": 1_000, "hold_ms": 1_000, "grace_ms": 1_000},
-    }
-    async with running_gateway(config) as gateway:
+    async with gateway_of() as gateway:
+        yield gateway
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def impatient() -> AsyncIterator[Gateway]:
+    """Holds a reply for a short time only, so that the long script is followed by its task."""
+    async with gateway_of(tasks={"promote_after_ms": 1_000, "hold_ms": 1_000, "grace_ms": 1_000}) as gateway:
+        yield gateway
+
+
+@asynccontextmanager
+async def gateway_of(**more: Any) -> AsyncIterator[Gateway]:
+    async with running_gateway({"servers": {"peer": UPSTREAMS[0].stdio()}, "scopes": SCOPES, **more}) as gateway:
         await gateway.until_listed("scripted")
         yield gateway
 
@@ -90,22 +96,14 @@ async def test_client_runs_a_script_as_a_plain_call(gateway: Gateway, caller: Ca
     assert result_of(ran) == {"both": ["one", "two"]}
 
 
-@pytest.mark.parametrize(
-    ("caller", "transport"), every(tuple(caller for caller in CALLERS if caller.generation is Generation.STATEFUL))
-)
+@pytest.mark.parametrize(("caller", "transport"), every(CALLERS))
 async def test_script_asks_the_person_at_the_client(gateway: Gateway, caller: Caller, transport: str) -> None:
     [ran] = await played(gateway, caller, transport, "scripted", runs("call", ASKING_SCRIPT))
     assert ran.get("questions") == [["form", "Who are you?"]], ran
     assert result_of(ran) == "Ann"
 
 
-def with_tasks() -> list[Any]:
-    """The library for tasks of the stateless generation is given a connection over HTTP only by the client of the tests."""
-    every_one = every(tuple(caller for caller in CALLERS if caller.tasks))
-    return [one for one in every_one if one.values[0].generation is Generation.STATEFUL or one.values[1] == "http"]
-
-
-@pytest.mark.parametrize(("caller", "transport"), with_tasks())
+@pytest.mark.parametrize(("caller", "transport"), every(tuple(caller for caller in CALLERS if caller.tasks)))
 async def test_client_runs_a_script_as_a_task(gateway: Gateway, caller: Caller, transport: str) -> None:
     ran, asked = await played(
         gateway, caller, transport, "scripted", runs("task", CODE, text="two"), runs("task", ASKING_SCRIPT)
@@ -118,8 +116,8 @@ async def test_client_runs_a_script_as_a_task(gateway: Gateway, caller: Caller, 
 
 
 @pytest.mark.parametrize(("caller", "transport"), every(CALLERS))
-async def test_client_without_tasks_follows_a_long_script(gateway: Gateway, caller: Caller, transport: str) -> None:
-    [ran] = await played(gateway, caller, transport, "helpers", runs("followed", LONG))
+async def test_client_without_tasks_follows_a_long_script(impatient: Gateway, caller: Caller, transport: str) -> None:
+    [ran] = await played(impatient, caller, transport, "helpers", runs("followed", LONG))
     assert ran.get("value", {}).get("notice") is True, ran
     assert "late" in json.dumps(ran["value"]["result"])
 

@@ -28,11 +28,10 @@ for (const method of ['notifications/tools/list_changed', 'notifications/resourc
 }
 
 const [program, ...rest] = chosen.command ?? [];
-await client.connect(
-    chosen.url
-        ? new StreamableHTTPClientTransport(new URL(chosen.url))
-        : new StdioClientTransport({ command: program, args: rest, stderr: 'inherit' })
-);
+const transport = chosen.url
+    ? new StreamableHTTPClientTransport(new URL(chosen.url))
+    : new StdioClientTransport({ command: program, args: rest, stderr: 'inherit' });
+await client.connect(transport);
 
 let logLevel = {};
 const actions = commonActions(client, notebook, (params, more) => client.callTool({ ...params, ...logLevel }, more));
@@ -78,9 +77,29 @@ function framing() {
     return { protocolVersion: version, clientInfo, clientCapabilities: { ...capabilities, extensions } };
 }
 
-// The SDK's own codecs refuse task results, so ext-tasks is given a bare road to the server.
+// The SDK's own codecs refuse task results, so ext-tasks sends its requests itself: over HTTP, or on the pipe of the client.
 let posted = 0;
-async function post({ method, params }) {
+const written = new Map();
+function post(request) {
+    return chosen.url ? postOverHttp(request) : write(request);
+}
+
+async function write({ method, params }) {
+    if (!written.size) {
+        const ofClient = transport.onmessage;
+        transport.onmessage = (message, extra) => {
+            const answer = 'method' in message ? undefined : written.get(message.id);
+            return answer ? answer(message) : ofClient(message, extra);
+        };
+    }
+    const id = `raw-${++posted}`;
+    const answered = new Promise(resolve => written.set(id, resolve));
+    await transport.send({ jsonrpc: '2.0', id, method, params });
+    const { result, error } = await answered;
+    return error ? { kind: 'error', error } : { kind: 'result', result };
+}
+
+async function postOverHttp({ method, params }) {
     const name = params.name ?? params.taskId;
     const response = await fetch(chosen.url, {
         method: 'POST',

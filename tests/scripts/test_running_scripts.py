@@ -140,6 +140,20 @@ async def test_script_that_runs_too_long_ends_and_its_call_is_cancelled() -> Non
 
 
 @seam
+async def test_execution_time_is_counted_over_restarts() -> None:
+    store = shop(slow_s=20)
+    async with Gateway({**ON, "limits": {"script_time": "50s"}}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        code = "await shop.buy(n=1)\nawait shop.buy(n=2)\nawait sleep(300)\nawait shop.buy(n=3)"
+        task = await started(gate, caller, code)
+        await gate.advance(100)
+        gate.crash()
+        await gate.start()
+        result = structured(await ended(await gate.caller("2025"), task))
+        assert (result["error"]["error_type"], result["error"]["exception"]) == ("script_limit", "too_long")
+
+
+@seam
 async def test_script_that_makes_too_many_calls_ends() -> None:
     store = shop()
     async with Gateway({**ON, "limits": {"script_calls": 5}}, {"shop": store}) as gate:

@@ -7,8 +7,9 @@ import json
 from typing import Any
 
 import pytest
+from tests.middle.test_console_pages import operator
 from tests.scripts.test_running_scripts import ON, ended, shop, started, structured
-from tests.seam import Caller, Gateway, seam
+from tests.seam import Caller, Gateway, Reply, seam
 
 
 def scope(**more: Any) -> dict[str, Any]:
@@ -128,3 +129,115 @@ async def test_value_of_a_script_that_is_not_json_fails_with_its_calls(value: st
         content = structured(reply.result)
         assert (content["error"]["error_type"], content["error"]["executed"]) == ("script_failed", "yes")
         assert [call["tool"] for call in content["calls"]["executed"]] == ["shop__buy"]
+
+
+ANSWERS_FORM = {"elicitation": {"form": {}}}
+TWO_QUESTIONS = "[await ask('Which colour?'), await ask('And which size?')]"
+
+
+async def run_in_rounds(caller: Caller, code: str, *answers: str) -> tuple[Reply, list[list[str]]]:
+    """Call run_script as a client of 2026 does: answer what the reply asks, and repeat the request with the signed state."""
+    params: dict[str, Any] = {"name": "run_script", "arguments": {"code": code}}
+    asked = []
+    given = iter(answers)
+    reply = await caller.request("tools/call", params)
+    while reply.result.get("resultType") == "input_required":
+        questions = reply.result["inputRequests"]
+        asked.append([question["params"]["message"] for question in questions.values()])
+        responses = {key: {"action": "accept", "content": {"answer": next(given)}} for key in questions}
+        state = {"requestState": reply.result["requestState"], "inputResponses": responses}
+        reply = await caller.request("tools/call", {**params, **state})
+    return reply, asked
+
+
+@seam
+@pytest.mark.parametrize("token", ["ann", None])
+async def test_questions_of_a_plain_call_reach_a_stateless_caller_in_the_reply(token: str | None) -> None:
+    async with Gateway({**ON} if token is None else scope(), {"shop": shop()}) as gate:
+        caller = await gate.caller("2026", token=token, capabilities=ANSWERS_FORM)
+        reply, asked = await run_in_rounds(caller, TWO_QUESTIONS, "blue", "xl")
+        assert asked == [["Which colour?"], ["And which size?"]]
+        assert structured(reply.result)["result"] == ["blue", "xl"]
+
+
+@seam
+async def test_parallel_questions_are_in_one_reply() -> None:
+    async with Gateway(scope(), {"shop": shop()}) as gate:
+        caller = await gate.caller("2026", token="ann", capabilities=ANSWERS_FORM)
+        reply, asked = await run_in_rounds(caller, "await asyncio.gather(ask('One?'), ask('Two?'))", "1", "2")
+        assert [sorted(each) for each in asked] == [["One?", "Two?"]]
+        assert sorted(structured(reply.result)["result"]) == ["1", "2"]
+
+
+@seam
+async def test_question_in_a_reply_survives_a_restart() -> None:
+    store = shop()
+    async with Gateway(scope(), {"shop": store}) as gate:
+        caller = await gate.caller("2026", token="ann", capabilities=ANSWERS_FORM)
+        params = {"name": "run_script", "arguments": {"code": "await shop.buy(n=1)\nawait ask('Which?')"}}
+        asked = (await caller.request("tools/call", params)).result
+        gate.crash()
+        await gate.start()
+        caller = await gate.caller("2026", token="ann", capabilities=ANSWERS_FORM)
+        [key] = asked["inputRequests"]
+        answer = {key: {"action": "accept", "content": {"answer": "blue"}}}
+        state = {"requestState": asked["requestState"], "inputResponses": answer}
+        reply = await caller.request("tools/call", {**params, **state})
+        assert structured(reply.result)["result"] == "blue"
+        assert store.count("buy") == 1
+
+
+@seam
+async def test_caller_that_does_not_return_with_an_answer_finds_the_question_in_its_inbox() -> None:
+    async with Gateway(scope(mode="facade"), {"shop": shop()}) as gate:
+        caller = await gate.caller("2026", token="ann", capabilities=ANSWERS_FORM)
+        params = {"name": "run_script", "arguments": {"code": "await ask('Which?')"}}
+        reply = (await caller.request("tools/call", params)).result
+        assert reply["resultType"] == "input_required"
+        first = await asked(gate, caller)
+        given = {"request_id": first, "action": "accept", "content": {"answer": "blue"}}
+        assert (await caller.call_json("respond_to_elicitation", **given))["success"] is True
+        again = await caller.request("tools/call", {**params, "requestState": reply["requestState"]})
+        assert structured(again.result)["result"] == "blue"
+
+
+@seam
+async def test_signed_state_of_a_question_is_bound_to_its_caller_and_its_script() -> None:
+    tokens = [{"id": name, "sha256": hashlib.sha256(name.encode()).hexdigest()} for name in ("ann", "bob")]
+    async with Gateway({**scope(), "tokens": tokens}, {"shop": shop()}) as gate:
+        ann = await gate.caller("2026", token="ann", capabilities=ANSWERS_FORM)
+        bob = await gate.caller("2026", token="bob", capabilities=ANSWERS_FORM)
+        params: dict[str, Any] = {"name": "run_script", "arguments": {"code": "await ask('Which?')"}}
+        reply = (await ann.request("tools/call", params)).result
+        [key] = reply["inputRequests"]
+        answer = {key: {"action": "accept", "content": {"answer": "forged"}}}
+        state = {"requestState": reply["requestState"], "inputResponses": answer}
+        for caller, code in ((bob, "await ask('Which?')"), (ann, "await ask('Another?')")):
+            refused = await caller.request("tools/call", {**params, "arguments": {"code": code}, **state})
+            assert refused.result["_meta"]["taskgate/error"]["error_type"] == "invalid_params"
+        assert structured((await ann.request("tools/call", {**params, **state})).result)["result"] == "forged"
+
+
+@seam
+async def test_question_of_a_script_is_never_in_the_inbox_of_the_operator() -> None:
+    async with Gateway(scope(), {"shop": shop()}) as gate:
+        for generation, capabilities in (("2025", {}), ("2026", {}), ("2026", ANSWERS_FORM)):
+            caller = await gate.caller(generation, token="ann", capabilities=capabilities)
+            begun = caller.begin_call("run_script", {"code": "await ask('Which?')"})
+            await gate.advance(5)
+            assert begun.is_done == (capabilities == ANSWERS_FORM)
+        boss = await operator(gate)
+        assert "Which?" not in await boss.text("/inbox")
+
+
+@seam
+async def test_operator_cannot_answer_the_question_of_a_script() -> None:
+    async with Gateway(scope(mode="facade"), {"shop": shop()}) as gate:
+        caller = await gate.caller("2026", token="ann")
+        begun = caller.begin_call("run_script", {"code": "await ask('Which?')"})
+        question = await asked(gate, caller)
+        forged = {"action": "accept", "content": {"answer": "forged"}}
+        assert (await gate.operator("POST", f"/api/v1/questions/{question}", forged)).status == 404
+        given = {"request_id": question, "action": "accept", "content": {"answer": "blue"}}
+        assert (await caller.call_json("respond_to_elicitation", **given))["success"] is True
+        assert structured((await begun.done()).result)["result"] == "blue"

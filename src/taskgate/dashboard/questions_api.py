@@ -14,6 +14,7 @@ from taskgate.core.questions.question import ELICIT, ROOTS, SAMPLE
 from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
+from taskgate.gateway.governance.pre_send_recheck import OWN_SERVER
 from taskgate.gateway.questions.inbox import FORMS
 from taskgate.gateway.questions.inbox import Inbox as QuestionInbox
 from taskgate.gateway.questions.waiting import Waiting
@@ -73,7 +74,7 @@ class QuestionsApi:
         return [question_row(waiting, who) for waiting in self._visible(who) if waiting.task_id == task_id]
 
     def _visible(self, who: Approver) -> list[Waiting]:
-        return [waiting for waiting in self._inbox.all() if who.may_see_data_of(waiting.caller)]
+        return [waiting for waiting in self._inbox.all() if may_see(who, waiting)]
 
     def find(self, who: Approver, question_id: str) -> Waiting | None:
         """A question that this person may answer; any other looks like one that does not exist."""
@@ -118,6 +119,15 @@ class QuestionsApi:
         await waiting.kept()
 
 
+def may_see(who: Approver, waiting: Waiting) -> bool:
+    """Operators see the questions of servers. The question of a script is for its caller only."""
+    return who.may_see_data_of(waiting.caller) and (waiting.server != OWN_SERVER or _is_caller(who, waiting))
+
+
 def may_answer(who: Approver, waiting: Waiting) -> bool:
-    mine = waiting.caller == who.id and who.id != ANONYMOUS
-    return who.reaches(waiting.caller) and (mine or who.may(Permission.ACT))
+    acts = waiting.server != OWN_SERVER and who.may(Permission.ACT)
+    return who.reaches(waiting.caller) and (acts or _is_caller(who, waiting))
+
+
+def _is_caller(who: Approver, waiting: Waiting) -> bool:
+    return waiting.caller == who.id and who.id != ANONYMOUS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any, Final
 
 import msgspec
@@ -36,9 +37,15 @@ MAX_CODE: Final = 200_000
 
 
 async def run_script(parts: ScriptToolParts, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
-    """Store the script as a task. Callers with tasks get a handle; for others the reply is held as for any call."""
+    """Store the script as a task. Callers with tasks get a handle; for others the reply is held as for any call.
+
+    A stateless caller that can answer the questions of the script gets them in the reply, and returns with its answers.
+    """
     if request.script:
         raise CallerError("not_allowed", "A script cannot start scripts. The call was not executed.")
+    asked = await parts.asking.resumed(request, OwnToolName.RUN_SCRIPT.value)
+    if asked is not None:
+        return await _held(parts.tasks.hold_reply(request, asked, waiting_for_people=False, asking=parts.asking))
     names = names_of(await parts.lookup.view(request))
     if given.get("dry_run"):
         return text_reply(await planned(parts.lookup, request, given["code"], names))
@@ -52,8 +59,17 @@ async def run_script(parts: ScriptToolParts, request: Request, given: dict[str, 
         if request.session is not None:
             request.session.mark_task_use()
         return (await parts.tasks.create(request, new, approval, key))[1]
+
+    async def hold() -> bytes:
+        return (await parts.tasks.hold(request, new, approval, key, parts.asking))[1]
+
+    return await _held(hold())
+
+
+async def _held(reply: Awaitable[bytes]) -> ToolReply | bytes:
+    """A held reply. A script that ended with an error of the gateway is a result, because models see results."""
     try:
-        return (await parts.tasks.hold(request, new, approval, key))[1]
+        return await reply
     except RelayedError as problem:
         error = wire.parse_strictly(problem.raw)
         meta = wire.raw({"taskgate/error": error.get("data", {})})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.tasks.questions_in_reply import QuestionsInReply
 from taskgate.lazy_dataclass import dataclass
 
 
@@ -13,3 +14,4 @@ class ScriptToolParts:
     lookup: Lookup
     gate: CallGate
     tasks: TaskEngine
+    asking: QuestionsInReply

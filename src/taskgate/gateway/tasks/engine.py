@@ -34,6 +34,7 @@ from taskgate.gateway.tasks.methods import LONGEST_RESULT_WAIT_S, TaskMethods
 from taskgate.gateway.tasks.presence import CallerPresence
 from taskgate.gateway.tasks.promotion import Promotions
 from taskgate.gateway.tasks.questions import TaskQuestions
+from taskgate.gateway.tasks.questions_in_reply import QuestionsInReply
 from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_handles import promotion_reply, task_handle
@@ -117,7 +118,12 @@ class TaskEngine:
             self.events.publish(ApprovalOpened(task, approval, request))
 
     async def hold(
-        self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None
+        self,
+        request: Request,
+        call: NewCall,
+        approval: ApprovalRequest | None,
+        key: str | None,
+        asking: QuestionsInReply | None = None,
     ) -> tuple[Task, bytes]:
         """Store a call without task metadata, and hold its reply until the result is there or the caller's wait is over."""
         delivery_mode = self.promotions.delivery_mode(request)
@@ -127,10 +133,23 @@ class TaskEngine:
             return task, wire.encode(task_handle(request, task, self.records, self._approval_page(task)))
         # Closing the stream cancels a stateless call, but a caller with an idempotency key can return with it.
         kept = key is not None and request.generation is Generation.STATELESS
-        return task, await self.hold_reply(request, task, waiting_for_people=approval is not None, kept=kept)
+        return task, await self.hold_reply(
+            request, task, waiting_for_people=approval is not None, kept=kept, asking=asking
+        )
 
-    async def hold_reply(self, request: Request, task: Task, *, waiting_for_people: bool, kept: bool = False) -> bytes:
-        """Hold the reply for as long as the caller's delivery mode allows. Return the result, or a reference to the task."""
+    async def hold_reply(
+        self,
+        request: Request,
+        task: Task,
+        *,
+        waiting_for_people: bool,
+        kept: bool = False,
+        asking: QuestionsInReply | None = None,
+    ) -> bytes:
+        """Hold the reply for as long as the caller's delivery mode allows. Return the result, or a reference to the task.
+
+        With `asking`, questions of the task are returned as soon as there are any, to callers that can answer them.
+        """
         delivery_mode = self.promotions.delivery_mode(request)
         beat = Heartbeat(request, self.plan.value.calls.delivery.heartbeat_s, *self._held_text(task))
         began = clock.monotonic()
@@ -139,9 +158,18 @@ class TaskEngine:
         wait_s = delivery_mode.wait_s if delivery_mode.wait_s is not None else LONGEST_RESULT_WAIT_S
         self.followers.add_held_call(task.id, request)
         self.held_replies.opened(task.id, promised=kept, joins=request.delivery.joined is not None)
+        asked: bytes | None = None
+
+        async def is_asked(now: Task) -> bool:
+            nonlocal asked
+            asked = await asking.reply(request, now) if asking is not None else None
+            return asked is not None
+
         try:
             # An approved call runs: its heartbeats must no longer ask for an approval.
-            task = await self.methods.wait(request, task, wait_s, lambda now: beat.describe(*self._held_text(now)))
+            task = await self.methods.wait(
+                request, task, wait_s, lambda now: beat.describe(*self._held_text(now)), until=is_asked
+            )
         except BaseException:
             if self.held_replies.cancelled(task.id) and not self.draining:
                 await self._cancel_unwanted(task)
@@ -152,6 +180,8 @@ class TaskEngine:
             beat.stop()
             self.followers.remove_request(task.id, request)
             self.followers.drop_progress(task.id, request)
+        if asked is not None:
+            return asked
         if task.state.is_terminal:
             return await self.result_reply(request, task)
         waited_s = clock.monotonic() - began

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from taskgate import clock
@@ -145,11 +145,16 @@ class TaskMethods:
         return await self.final_result(request, task)
 
     async def wait(
-        self, request: Request, task: Task, limit_s: float, when_changed: Callable[[Task], None] | None = None
+        self,
+        request: Request,
+        task: Task,
+        limit_s: float,
+        when_changed: Callable[[Task], None] | None = None,
+        until: Callable[[Task], Awaitable[bool]] | None = None,
     ) -> Task:
-        """The task when it has ended, or as it is when the time is up."""
+        """The task when it has ended, or as it is when the time is up or `until` is true."""
         end = clock.monotonic() + limit_s
-        while not task.state.is_terminal:
+        while not task.state.is_terminal and not (until is not None and await until(task)):
             left = end - clock.monotonic()
             if left <= 0 or self.draining:
                 return task

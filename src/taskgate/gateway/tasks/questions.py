@@ -102,18 +102,20 @@ class TaskQuestions:
 
     async def ask_once(self, task: Task, key: str, question: Question) -> Answer:
         """Ask a question under a key of its own. After a restart, wait for the one that was asked, or return its answer."""
-        given = {asked.key: asked.answer for asked in await self._records.questions(task.id, answered=True)}
-        if given.get(key) is not None:
-            return Answer(result=given[key])
-        if key not in {asked.key for asked in await self._records.questions(task.id)}:
-            answers = await self.ask_all(task.id, {key: question})
-            return answers.get(key) or unanswered(question.method)
         future = self._waiting[task.id, key] = asyncio.get_running_loop().create_future()
         try:
-            restored = replace(question, key=key, restored=True)
-            return (await self._collect(task, {key: restored}, {key: future}))[key]
+            # In this order, so that an answer that is stored between the reads is found by the second one.
+            still = {asked.key for asked in await self._records.questions(task.id)}
+            given = {asked.key: asked.answer for asked in await self._records.questions(task.id, answered=True)}
+            if given.get(key) is not None:
+                return Answer(result=given[key])
+            if key in still:
+                restored = replace(question, key=key, restored=True)
+                return (await self._collect(task, {key: restored}, {key: future}))[key]
         finally:
             self._waiting.pop((task.id, key), None)
+        answers = await self.ask_all(task.id, {key: question})
+        return answers.get(key) or unanswered(question.method)
 
     async def ask_all(
         self, task_id: str, questions: Mapping[str, Question], request_state: bytes | None = None
@@ -258,9 +260,10 @@ class TaskQuestions:
             await self._store_answer(task_id, key, answer)
             return True
         task = await self._records.store.get(task_id)
-        if task is None or key not in task.question_keys or task.owner == self._records.store.ownership.owner:
+        ours = task is not None and task.owner == self._records.store.ownership.owner
+        if task is None or key not in task.question_keys or (ours and not task.script):
             return False
-        # Another gateway waits for the answer and finds it in the store.
+        # Another gateway waits for the answer and finds it in the store, as does a script that has not continued after a restart.
         await self._store_answer(task_id, key, answer)
         return True
 

@@ -41,6 +41,7 @@ from taskgate.gateway.own_tools.use_skills import SKILL_TOOLS, SkillParts
 from taskgate.gateway.relay.relay import Relay
 from taskgate.gateway.reload import Reload
 from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.tasks.questions_in_reply import QuestionsInReply
 
 if TYPE_CHECKING:
     pass
@@ -100,7 +101,9 @@ def use_cases(
             card,
             servers,
             skills,
-            scripts=ScriptToolParts(lookup, governed.gate, tasks),
+            scripts=ScriptToolParts(
+                lookup, governed.gate, tasks, QuestionsInReply(tasks.records, tasks.questions, base.state_signer)
+            ),
             denials=governed.denials,
         ),
         readings=readings,
