@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sqlite3
 from abc import ABC, abstractmethod
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +56,10 @@ class StoreUnderTest(ABC):
     def open_rival(self, owner: str = "second") -> Store: ...
 
     @abstractmethod
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """What a statement of another program finds in the database."""
+
+    @abstractmethod
     def large_results(self) -> int:
         """How many long results are kept outside of the rows."""
 
@@ -68,6 +74,10 @@ class SqliteUnderTest(StoreUnderTest):
 
     def open_rival(self, owner: str = "second") -> Store:
         return sqlite_store.open_store(self.path, owner=owner, clock=self.clock, locked=False)
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.path)) as connection:
+            return connection.execute(statement).fetchall()
 
     def large_results(self) -> int:
         found = self.path.parent.rglob("*")
@@ -94,6 +104,12 @@ class PostgresUnderTest(StoreUnderTest):
         if self.first is not None:
             self.first.engine.presence.end()
         return self.open_beside(owner)
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        import psycopg
+
+        with psycopg.connect(self.url) as connection:
+            return connection.execute(statement).fetchall()
 
     def large_results(self) -> int:
         import psycopg

@@ -324,6 +324,25 @@ async def test_grants_are_stored_listed_revoked_and_expire(adapter: StoreUnderTe
     await store.close()
 
 
+READ_BY_EARLIER_VERSIONS = "SELECT id FROM grants WHERE revoked = 0 AND until_ms > 0 ORDER BY id"
+"""How gateways that do not know grants for one script find the grants in force."""
+
+
+async def test_grant_for_one_script_is_not_read_by_gateways_of_earlier_versions(adapter: StoreUnderTest) -> None:
+    store = adapter.open()
+    _, request = await waiting(store)
+    approval = (await decided(store, request, YES)).held.approval
+    plain = grant_from(approval, "g1", adapter.clock(), for_ms=3_600_000)
+    limited = replace(plain, id="g2", script_digest="sha256:1")
+    await store.add_grant(plain)
+    await store.add_grant(limited)
+    assert await store.grants() == (plain, limited)
+    assert adapter.rows(READ_BY_EARLIER_VERSIONS) == [("g1",)]
+    await store.revoke_grant("g2", "bob")
+    assert await store.grants() == (plain,)
+    await store.close()
+
+
 async def test_pins_are_stored_replaced_and_deleted(store: Store) -> None:
     first = Pin.of("sha256:1", {"name": "build", "big": 2**80})
     await store.put_pin("reports", "build", first)

@@ -16,8 +16,17 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode_grant: Final = msgspec.json.Decoder(Grant).decode
 
 
+_IN_FORCE: Final = 0
+_REVOKED: Final = 1
+_FOR_ONE_SCRIPT: Final = 2
+"""In force for the calls of one script. Gateways that do not know this limit read only grants with 0, so they ignore such a grant
+instead of applying it to every call.
+"""
+
+
 def grant_columns(grant: Grant) -> dict[str, Any]:
-    revoked = int(grant.revoked_at_ms is not None)
+    in_force = _IN_FORCE if grant.script_digest is None else _FOR_ONE_SCRIPT
+    revoked = _REVOKED if grant.revoked_at_ms is not None else in_force
     return {"id": grant.id, "until_ms": grant.until_ms, "revoked": revoked, "doc": _encode(grant)}
 
 

@@ -52,7 +52,7 @@ ON CONFLICT (id) DO UPDATE SET until_ms = excluded.until_ms, revoked = excluded.
 SELECT doc FROM grants WHERE id = :id;
 
 -- name: live_grants
-SELECT doc FROM grants WHERE revoked = 0 AND until_ms > :now_ms ORDER BY id;
+SELECT doc FROM grants WHERE revoked IN (0, 2) AND until_ms > :now_ms ORDER BY id;
 
 -- name: all_grants
 SELECT doc FROM grants ORDER BY id;
