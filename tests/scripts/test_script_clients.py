@@ -131,7 +131,7 @@ async def test_value_of_a_script_that_is_not_json_fails_with_its_calls(value: st
         assert [call["tool"] for call in content["calls"]["executed"]] == ["shop__buy"]
 
 
-ANSWERS_FORM = {"elicitation": {"form": {}}}
+ANSWERS_FORM: dict[str, Any] = {"elicitation": {"form": {}}}
 TWO_QUESTIONS = "[await ask('Which colour?'), await ask('And which size?')]"
 
 
