@@ -276,6 +276,13 @@ async def test_counts_are_added_up_by_period_and_found_by_subject(store: Store) 
     assert set(sums) == {CountRow(0, "files", "ok", -1, 6), CountRow(0, "web", "failed", -1, 3)}
     of_tenant = await store.history_totals(Dimension.SERVER, "acme", Period.DAY, 0, START + 2 * DAY)
     assert [row.name for row in of_tenant] == ["files"]
+    latencies = await store.history_latencies(
+        Dimension.SERVER, None, Period.DAY, ["files", 'no "such'], START - DAY, START + 2 * DAY
+    )
+    assert latencies == (CountRow(0, "files", "", 3, 6),)
+    for tenant, since, expected in (("acme", 0, 3), ("globex", 0, None), (None, START + DAY // 2, 1)):
+        found = await store.history_latencies(Dimension.SERVER, tenant, Period.DAY, ["files"], since, START + 2 * DAY)
+        assert [row.calls for row in found] == ([] if expected is None else [2 * expected])
     assert await store.history_names(Dimension.SERVER, None, "", 10) == ("files", "web")
     assert await store.history_names(Dimension.SERVER, None, "w", 10) == ("web",)
     assert await store.history_names(Dimension.SERVER, "acme", "", 10) == ("files",)

@@ -165,6 +165,40 @@ async def test_pages_of_callers_tools_and_servers_show_use_and_failures() -> Non
 
 
 @seam
+async def test_totals_of_every_range_have_percentiles() -> None:
+    async with Gateway(CONFIG, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025", token=AGENT)
+        for _ in range(3):
+            await caller.call("shop__wait", {})
+        for _ in range(5):
+            await caller.call("shop__look", {})
+        await caller.call("shop__drop", {})
+        await gate.advance(40)
+        boss = await operator(gate)
+        for period in ("hour", "day", "week"):
+            for sort in ("", "&sort=-p99", "&sort=p50"):
+                page = await boss.text(f"/tools?range={period}{sort}")
+                (waited,) = re.findall(r">wait</a>.*?</tr>", page)
+                assert re.findall(r'<td class="n(?: opt)?">([\d.]+) s</td>', waited) == ["19.8", "23.1"], (
+                    period,
+                    sort,
+                    waited,
+                )
+                (denied,) = re.findall(r">drop</a>.*?</tr>", page)
+                assert " s</td>" not in denied
+            sorted_page = await boss.text(f"/tools?range={period}&sort=-p99")
+            order = re.findall(r'">(\w+)</a> <span class="dim small">on shop', sorted_page)
+            assert order == ["wait", "look", "drop"], "the slowest first, those without a value last"
+            (shown,) = (await gate.operator("GET", f"/api/v1/overview?range={period}")).json()["servers"]
+            assert shown["p99_ms"] > 15_000
+        for since in ("1h", "24h", "7d", "3650d"):
+            rows = (await gate.operator("GET", f"/api/v1/history/totals?by=tool&since={since}")).json()
+            assert {row["name"]: row["p50_ms"] and round(row["p50_ms"] / 1000) for row in rows} == {
+                "shop/wait": 20, "shop/look": 0, "shop/drop": None
+            }  # fmt: skip
+
+
+@seam
 async def test_selected_tasks_are_cancelled_together() -> None:
     async with Gateway(CONFIG, {"shop": shop()}) as gate:
         ids = []

@@ -214,6 +214,7 @@ BY_STATEMENT: dict[str, dict[str, Any]] = {
     "forget_history_counts": _A_NAME,
     "history_counts_of": {**_A_NAME, "since_ms": NOW_MS - 3_600_000, "bucket_ms": 60_000},
     "history_totals": {**_A_NAME, "since_ms": NOW_MS - 3_600_000},
+    "history_latencies": {**_A_NAME, "names": '["server-1","server-2"]', "since_ms": NOW_MS - 3_600_000},
     "history_names": {**_A_NAME, "begins": "", "beyond": "~"},
     "add_history_counts": {"rows": '[["day","all","",0,"","ok",3,1]]'},
     "history_needs_key": {"prefix": b"\x00none", "length": 5},

@@ -218,7 +218,9 @@ class HistoryApi:
     async def totals(self, visit: Visit) -> list[dict[str, Any]]:
         """Raises ValueError."""
         since, until, now = self._range(visit)
-        made = await self._reading.totals(reach_of(visit), _named(visit.parameter("by")), since, until, now_ms=now)
+        reach, dimension = reach_of(visit), _named(visit.parameter("by"))
+        counts = await self._reading.totals(reach, dimension, since, until, now_ms=now)
+        made = await self._reading.with_latencies(reach, dimension, counts, since, until, now_ms=now)
         return [{"name": total.name, **summary_json(total.summary)} for total in made]
 
     async def _list(self, visit: Visit) -> Answer:

@@ -6,6 +6,8 @@ import asyncio
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from msgspec.structs import replace
+
 from taskgate import clock
 from taskgate.core.governance.approver import Approver
 from taskgate.core.history.counts import Dimension, Series, Summary, Total
@@ -134,7 +136,10 @@ class OverviewApi:
             )
             for total in totals[:SERVERS_DRAWN]
         ]
-        return OverviewCounts(series, earlier.total, waited, totals, tuple(drawn))
+        # The totals of a long range have no latencies; the series of the servers that are drawn have them.
+        described = [replace(total, summary=_with_percentiles(total.summary, chart.total)) for total, chart in drawn]
+        servers = tuple((total, chart) for total, (_, chart) in zip(described, drawn, strict=True))
+        return OverviewCounts(series, earlier.total, waited, (*described, *totals[SERVERS_DRAWN:]), servers)
 
     async def _waiting(self, who: Approver) -> int:
         approvals = await self._records.pending_count(who) if who.may(Permission.SEE) else 0
@@ -193,6 +198,10 @@ class OverviewApi:
 
     async def _json(self, visit: Visit) -> Answer:
         return json_answer((await self.data(visit)).fields)
+
+
+def _with_percentiles(summary: Summary, charted: Summary) -> Summary:
+    return replace(summary, p50_ms=charted.p50_ms, p99_ms=charted.p99_ms)
 
 
 def _item(kind: str, text: str, address: str, since_ms: int | None = None, *, at: str | None = None) -> dict[str, Any]:

@@ -350,7 +350,7 @@ _SUMMARY: Final = record(
     calls=integer("number of calls"),
     bad=integer("calls with another outcome than ok"),
     outcomes=mapping("number of calls by outcome"),
-    p50_ms=nullable(number("median latency; null if nothing was sent, and in totals of more than three hours")),
+    p50_ms=nullable(number("median latency; null if nothing was sent")),
     p99_ms=nullable(number("99th percentile of the latency")),
 )
 HISTORY_TOTALS: Final = rows(extended(_SUMMARY, name=text("name of the server or caller, or SERVER/TOOL")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from taskgate.core.catalog.entry import CatalogEntry
@@ -29,6 +30,8 @@ from taskgate.gateway.services.console import ConsoleServices
 from taskgate.lazy_dataclass import dataclass
 
 LONGEST_DEFINITION: Final = 20_000
+_LATENCIES: Final = ("p50", "p99")
+"""Columns of long ranges that are read only for the rows shown, unless the table is sorted by one of them."""
 _COLUMNS: Final = (
     TableColumn("name", "Name", lambda row: row["name"]),
     TableColumn("calls", "Calls", lambda row: row["calls"], numeric=True),
@@ -64,17 +67,24 @@ class SubjectPages:
 
     async def _table(self, visit: Visit, name: str, dimension: Dimension) -> Answer:
         period, sort, now = chosen_range(visit.parameter("range")), visit.parameter("sort"), self._records.now_ms()
-        found = await self._services.history.totals(reach_of(visit), dimension, now - period.length_ms, now, now_ms=now)
+        since, reach, history = now - period.length_ms, reach_of(visit), self._services.history
+        found = await history.totals(reach, dimension, since, now, now_ms=now)
+        if (sort or "").removeprefix("-") in _LATENCIES:
+            found = await history.with_latencies(reach, dimension, found, since, now, now_ms=now)
         query = {"range": period.name, "sort": sort}
         rows = sorted_rows([_total_row(total, dimension) for total in found], _COLUMNS, sort or "-calls")
         path = f"/{name}"
+        page = paged(rows, visit.parameter("page"), path, query)
+        shown = await history.with_latencies(
+            reach, dimension, [row["total"] for row in page.rows], since, now, now_ms=now
+        )
         return await self._frame.page(
             visit,
             name,
             "subjects.html",
             ranges=range_links(path, period, sort=sort),
             head=head_cells(_COLUMNS, sort or "-calls", path, {"range": period.name}),
-            page=paged(rows, visit.parameter("page"), path, query),
+            page=replace(page, rows=[_total_row(total, dimension) for total in shown]),
             api=with_query(
                 "/api/v1/history/totals", {"by": dimension.value, "since": f"{period.length_ms // 3_600_000}h"}
             ),
@@ -148,6 +158,7 @@ def _total_row(total: Total, dimension: Dimension) -> dict[str, Any]:
         server, _, shown = total.name.partition("/")
         address = tool_address(server, shown)
     return {
+        "total": total,
         "name": total.name,
         "shown": shown,
         "server": server,

@@ -7,6 +7,7 @@ and to the filter, so that a cursor of another tenant or of another search is re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -18,10 +19,12 @@ from taskgate.core.history.counts import (
     Series,
     Total,
     bucket_length,
+    latency_period,
     period_for,
     series,
     totals,
     totals_period,
+    with_latencies,
 )
 from taskgate.core.history.filters import HistoryFilter
 from taskgate.core.history.row import HistoryRow, is_row_id
@@ -102,7 +105,10 @@ class HistoryReading:
     async def totals(
         self, reach: Reach, dimension: Dimension, since_ms: int, until_ms: int, *, now_ms: int
     ) -> tuple[Total, ...]:
-        """Calls of each server, tool or caller in a range, most calls first. A person who sees only their own calls gets theirs."""
+        """Calls of each server, tool or caller in a range, most calls first. A person who sees only their own calls gets theirs.
+
+        Totals of more than three hours have no latencies until `with_latencies` adds them.
+        """
         period = totals_period(since_ms, until_ms, now_ms)
         first = since_ms // period.length_ms * period.length_ms
         if reach.only is not None:
@@ -111,6 +117,21 @@ class HistoryReading:
             subject = ChartSubject(Dimension.CALLER, reach.only, reach.tenant)
             return totals(await self._store.history_counts(subject, period, first, until_ms, period.length_ms))
         return totals(await self._store.history_totals(dimension, reach.tenant, period, first, until_ms))
+
+    async def with_latencies(
+        self, reach: Reach, dimension: Dimension, found: Sequence[Total], since_ms: int, until_ms: int, *, now_ms: int
+    ) -> tuple[Total, ...]:
+        """These totals of `totals` with p50 and p99. Read for the names that are shown: most of the counts are latencies.
+
+        The percentiles of long ranges cover whole periods of two hours or a day.
+        """
+        period = latency_period(totals_period(since_ms, until_ms, now_ms))
+        if period is None or not found:
+            return tuple(found)
+        first = since_ms // period.length_ms * period.length_ms
+        names = [total.name for total in found]
+        rows = await self._store.history_latencies(dimension, reach.tenant, period, names, first, until_ms)
+        return with_latencies(found, rows)
 
     async def names(self, reach: Reach, dimension: Dimension, begins: str, limit: int = 20) -> tuple[str, ...]:
         """Names that begin like this, for suggestions."""

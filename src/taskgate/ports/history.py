@@ -73,6 +73,18 @@ class HistoryStore(Protocol):
         """The counts of every name of a dimension, added up over the range: `start_ms` is 0."""
         ...
 
+    async def history_latencies(
+        self,
+        dimension: Dimension,
+        tenant: str | None,
+        period: Period,
+        names: Sequence[str],
+        since_ms: int,
+        until_ms: int,
+    ) -> tuple[CountRow, ...]:
+        """The latencies of some names, added up over the range and all outcomes: `start_ms` is 0 and `outcome` empty."""
+        ...
+
     async def history_names(self, dimension: Dimension, tenant: str | None, begins: str, limit: int) -> tuple[str, ...]:
         """Names of a dimension that begin like this, in order, for suggestions."""
         ...

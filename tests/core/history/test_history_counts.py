@@ -12,6 +12,7 @@ from taskgate.core.history.counts import (
     Period,
     bucket_length,
     counted,
+    latency_period,
     percentile,
     period_for,
     series,
@@ -19,6 +20,7 @@ from taskgate.core.history.counts import (
     totals,
     totals_period,
     upper_bound_ms,
+    with_latencies,
 )
 from taskgate.core.history.row import CallOutcome
 
@@ -97,6 +99,29 @@ def test_period_is_the_finest_that_is_still_kept(since: int, until: int, period:
 )
 def test_totals_of_long_ranges_come_from_sums_without_latencies(since: int, period: Period) -> None:
     assert totals_period(since, NOW, NOW) is period
+
+
+def test_percentiles_of_totals_are_those_of_all_periods_together() -> None:
+    """Of a day with 99 fast calls and a day with one slow one, not the average of two percentiles."""
+    days = [CountRow(0, "a", "", step_of(10), 99), CountRow(0, "a", "", step_of(5_000), 1)]
+    found = totals([CountRow(0, "a", "ok", -1, 100), CountRow(0, "b", "denied", -1, 7)])
+    fast, denied = with_latencies(found, [*days, CountRow(0, "b", "", -1, 7), CountRow(0, "other", "", 3, 1)])
+    assert fast.summary.counts == {CallOutcome.OK: 100}
+    assert fast.summary.p50_ms is not None
+    assert fast.summary.p99_ms is not None
+    assert fast.summary.p50_ms < upper_bound_ms(step_of(10))
+    assert fast.summary.p99_ms <= upper_bound_ms(step_of(10))
+    assert (denied.name, denied.summary.p50_ms, denied.summary.p99_ms) == ("b", None, None)
+    ((slower,), _) = with_latencies(found[:1], [*days, CountRow(0, "a", "", step_of(5_000), 1)]), None
+    assert slower.summary.p99_ms is not None
+    assert slower.summary.p99_ms > 2_000
+
+
+@pytest.mark.parametrize("period", list(Period))
+def test_totals_without_latencies_have_a_period_with_them(period: Period) -> None:
+    found = latency_period(period)
+    assert (found is None) == period.has_latencies
+    assert found is None or (found.has_latencies and found.kept_ms >= period.kept_ms)
 
 
 @pytest.mark.parametrize(

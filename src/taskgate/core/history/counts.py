@@ -180,6 +180,14 @@ def totals_period(since_ms: int, until_ms: int, now_ms: int) -> Period:
     return Period.HOUR_SUM if period is Period.QUARTER else Period.DAY_SUM
 
 
+def latency_period(period: Period) -> Period | None:
+    """The period that has the latencies for totals of this one; None if it has them itself.
+
+    Fewer and longer periods than a chart of the range would use, because many names are read together.
+    """
+    return {Period.HOUR_SUM: Period.TWO_HOURS, Period.DAY_SUM: Period.DAY}.get(period)
+
+
 def bucket_length(since_ms: int, until_ms: int, period: Period, most: int) -> int:
     """The length of the buckets of a chart: whole periods, and at most `most` of them."""
     most = min(max(1, most), MAX_BUCKETS)
@@ -213,6 +221,26 @@ def totals(rows: Iterable[CountRow]) -> tuple[Total, ...]:
         sums.add(outcome, step, calls)
     found = [Total(name, sums.summary()) for name, sums in named.items()]
     return tuple(sorted(found, key=lambda total: (-total.summary.calls, total.name)))[:MAX_TOTALS]
+
+
+def with_latencies(found: Iterable[Total], rows: Iterable[CountRow]) -> tuple[Total, ...]:
+    """The same totals with percentiles from these counts: the histograms of all periods are added up for each name."""
+    steps: dict[str, dict[int, int]] = {}
+    for row in rows:
+        if row.step != NO_LATENCY:
+            named = steps.setdefault(row.name, {})
+            named[row.step] = named.get(row.step, 0) + row.calls
+    return tuple(
+        Total(
+            total.name,
+            Summary(
+                total.summary.counts,
+                percentile(steps.get(total.name, {}), 0.5),
+                percentile(steps.get(total.name, {}), 0.99),
+            ),
+        )
+        for total in found
+    )
 
 
 class _Sums:

@@ -6,6 +6,7 @@ Large values (long results, exports) are not read here but in a thread of the st
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -281,6 +282,21 @@ class Reader:
     ) -> tuple[CountRow, ...]:
         values = {"dimension": dimension.value, "tenant": tenant, "since_ms": since_ms, "until_ms": until_ms}
         found = self._run("history_totals", period=period.value, **values)
+        return tuple(map(CountRow._make, found))
+
+    def history_latencies(
+        self,
+        dimension: Dimension,
+        tenant: str | None,
+        period: Period,
+        names: Sequence[str],
+        *,
+        since_ms: int,
+        until_ms: int,
+    ) -> tuple[CountRow, ...]:
+        values = {"dimension": dimension.value, "tenant": tenant, "since_ms": since_ms, "until_ms": until_ms}
+        listed = msgspec.json.encode(list(names)).decode()
+        found = self._run("history_latencies", period=period.value, names=listed, **values)
         return tuple(map(CountRow._make, found))
 
     def history_names(self, dimension: Dimension, tenant: str | None, begins: str, limit: int) -> tuple[str, ...]:

@@ -41,6 +41,12 @@ WHERE period = :period AND dimension = :dimension AND start_ms >= :since_ms AND 
   AND (:tenant::text IS NULL OR tenant = :tenant)
 GROUP BY name, outcome, step;
 
+-- name: history_latencies
+SELECT 0, name, '', step, sum(calls)::bigint FROM history_counts
+WHERE period = :period AND dimension = :dimension AND name IN (SELECT value FROM json_each(:names))
+  AND start_ms >= :since_ms AND start_ms < :until_ms AND step >= 0 AND (:tenant::text IS NULL OR tenant = :tenant)
+GROUP BY name, step;
+
 -- name: history_names
 SELECT DISTINCT name FROM history_counts
 WHERE period = 'day_sum' AND dimension = :dimension AND name >= :begins AND name < :beyond

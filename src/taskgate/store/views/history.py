@@ -59,6 +59,21 @@ class HistoryView(StoreView):
             lambda reader: reader.history_totals(dimension, tenant, period, since_ms, until_ms)
         )
 
+    async def history_latencies(
+        self,
+        dimension: Dimension,
+        tenant: str | None,
+        period: Period,
+        names: Sequence[str],
+        since_ms: int,
+        until_ms: int,
+    ) -> tuple[CountRow, ...]:
+        return await self._engine.read_in_thread(
+            lambda reader: reader.history_latencies(
+                dimension, tenant, period, names, since_ms=since_ms, until_ms=until_ms
+            )
+        )
+
     async def history_names(self, dimension: Dimension, tenant: str | None, begins: str, limit: int) -> tuple[str, ...]:
         return await self._engine.read_in_thread(lambda reader: reader.history_names(dimension, tenant, begins, limit))
 
