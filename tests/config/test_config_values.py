@@ -224,3 +224,29 @@ def test_a_header_that_would_break_the_request_is_an_error(headers: dict[str, st
         }
     }
     assert load_text(json.dumps(fine), environment={}).root.servers["a"].headers["X-A"] == "caf\u00e9\tx"
+
+
+@pytest.mark.parametrize(
+    "text", ["https://traces.example/trace/{trace_id}", "http://127.0.0.1:3000?trace={trace_id}#{trace_id}"]
+)
+def test_address_of_traces_is_a_web_address_with_an_id(text: str) -> None:
+    assert load_text(f"telemetry: {{trace_url: '{text}'}}", environment={}).root.telemetry.trace_url == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "javascript:alert('{trace_id}')",
+        "data:text/html,{trace_id}",
+        "/trace/{trace_id}",
+        "https://traces.example/trace",
+        "https://{trace_id}.example/",
+        "https://{trace_id}@traces.example/",
+        "https://traces.example/{trace_id}/{span_id}",
+        "https://traces.example/a b/{trace_id}",
+        "https:///{trace_id}",
+    ],
+)
+def test_address_of_traces_that_is_unsafe_or_has_no_id_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        load_text(f'telemetry: {{trace_url: "{text}"}}', environment={})

@@ -277,11 +277,14 @@ async def test_counts_are_added_up_by_period_and_found_by_subject(store: Store) 
     of_tenant = await store.history_totals(Dimension.SERVER, "acme", Period.DAY, 0, START + 2 * DAY)
     assert [row.name for row in of_tenant] == ["files"]
     latencies = await store.history_latencies(
-        Dimension.SERVER, None, Period.DAY, ["files", 'no "such'], START - DAY, START + 2 * DAY
+        Dimension.SERVER, None, Period.DAY, ["files", 'no "such'], since_ms=START - DAY, until_ms=START + 2 * DAY
     )
     assert latencies == (CountRow(0, "files", "", 3, 6),)
+    until = START + 2 * DAY
     for tenant, since, expected in (("acme", 0, 3), ("globex", 0, None), (None, START + DAY // 2, 1)):
-        found = await store.history_latencies(Dimension.SERVER, tenant, Period.DAY, ["files"], since, START + 2 * DAY)
+        found = await store.history_latencies(
+            Dimension.SERVER, tenant, Period.DAY, ["files"], since_ms=since, until_ms=until
+        )
         assert [row.calls for row in found] == ([] if expected is None else [2 * expected])
     assert await store.history_names(Dimension.SERVER, None, "", 10) == ("files", "web")
     assert await store.history_names(Dimension.SERVER, None, "w", 10) == ("web",)

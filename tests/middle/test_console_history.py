@@ -271,11 +271,34 @@ async def test_task_page_lists_the_same_call_at_other_times_and_its_trace() -> N
         boss, other = await operator(gate), await known(gate, "other")
         for _ in range(2):
             page = await boss.text(f"/tasks/{ids[0]}")
-            assert trace in page
+            assert f"<dt>Trace</dt><dd><code>{trace}</code>" in page
             assert f'href="/tasks/{ids[1]}"' in page
             assert f'href="/tasks/{ids[2]}"' not in page, "other arguments"
             await gate.advance(1_000)  # the second time the task itself is gone
         await other.text(f"/tasks/{ids[0]}", 404)
+
+
+@seam
+async def test_trace_id_is_a_link_to_the_tracing_system() -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    link = f"https://traces.example/trace/{trace}?from=console&x=1"
+    traced = {**CONFIG, "telemetry": {"trace_url": "https://traces.example/trace/{trace_id}?from=console&x=1"}}
+    async with Gateway(traced, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
+        ids = []
+        for meta in ({"traceparent": f"00-{trace}-b7ad6b7169203331-01"}, {"traceparent": '00-"><b>-b7-01'}, {}):
+            params = {"name": "shop__wait", "arguments": {}, "task": {"ttl": 600_000}, "_meta": meta}
+            ids.append((await caller.request("tools/call", params)).result["task"]["taskId"])
+        await gate.advance(30)
+        boss = await operator(gate)
+        for _ in range(2):
+            page = await boss.text(f"/tasks/{ids[0]}")
+            assert f'<a href="{html.escape(link)}" rel="noopener noreferrer"><code>{trace}</code></a>' in page
+            for without in ids[1:]:
+                assert "traces.example" not in await boss.text(f"/tasks/{without}")
+            await gate.advance(1_000)  # the second time the task itself is gone
+        assert (await gate.operator("GET", f"/api/v1/history/{ids[0]}")).json()["trace_url"] == link
+        assert (await gate.operator("GET", f"/api/v1/history/{ids[1]}")).json()["trace_url"] is None
 
 
 @seam

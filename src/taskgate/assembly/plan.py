@@ -64,6 +64,7 @@ def build_plan(loaded: LoadedConfig, before: Plan | None = None) -> Plan:
         features=build_features(root, before.features if before is not None else None),
         history=_history_settings(root),
         profiles=profiles,
+        trace_url=root.telemetry.trace_url,
     )
 
 

@@ -24,6 +24,7 @@ from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.task_filters import point_in_time
 from taskgate.dashboard.web import Answer, RequestProblem, json_answer, limit_of
 from taskgate.gateway.history_reading import HistoryReading, HistoryRows, Reach
+from taskgate.gateway.plan import Live, Plan
 from taskgate.lazy_dataclass import dataclass
 
 EXPORTED: Final = 5_000
@@ -62,6 +63,7 @@ _BY: Final = "server, tool or caller"
 class HistoryApi:
     _reading: HistoryReading
     _now_ms: Callable[[], int]
+    _plan: Live[Plan]
 
     def routes(self) -> tuple[Route, ...]:
         login = Access.LOGIN
@@ -176,7 +178,8 @@ class HistoryApi:
         row = await self.row(visit)
         content = await self._reading.content(reach_of(visit), row.id)
         kept = msgspec.json.decode(content) if content is not None else None
-        return {**as_json(row), "content": kept, "audit": _audit_address(row)}
+        link = self._plan.value.trace_link(row.trace)
+        return {**as_json(row), "content": kept, "audit": _audit_address(row), "trace_url": link}
 
     async def has_row(self, visit: Visit, row_id: str) -> bool:
         """Whether history has this row, and the person may see it."""

@@ -276,6 +276,7 @@ TASK_PAGE: Final = record(
 TASK_DETAIL: Final = extended(
     OPERATOR_TASK,
     trace=nullable(text("id of the W3C trace that the call belongs to")),
+    trace_url=nullable(text("address of the trace by `telemetry.trace_url`; null without either")),
     arguments_digest=text("digest of the arguments; equal calls have equal ones"),
     arguments=anything("arguments of the call, redacted"),
     hidden=texts("paths of redacted fields"),
@@ -343,6 +344,7 @@ HISTORY_PAGE: Final = record(
 )
 HISTORY_DETAIL: Final = extended(
     HISTORY_ROW,
+    trace_url=nullable(text("address of the trace by `telemetry.trace_url`; null without either")),
     content=anything("redacted arguments and result, where `history.content` keeps them; else null"),
     audit=mapping("query parameters of `/api/v1/audit` that find its audit rows"),
 )

@@ -33,7 +33,7 @@ class Steering:
         self._usage = Usage(records)
         self._servers = Servers(services, records, configuration)
         self._scopes = ScopesApi(services, records)
-        self.history = HistoryApi(services.history, services.tasks.store.now_ms)
+        self.history = HistoryApi(services.history, services.tasks.store.now_ms, services.plan)
         self._audit = Audit(services.tasks.store, records)
         self._system = System(services, configuration)
         self._requests = RecentRequests(records)

@@ -152,6 +152,7 @@ class TasksApi:
         return {
             **operator_row(task),
             "trace": trace_in(task.params_rest) or None,
+            "trace_url": self._plan.value.trace_link(trace_in(task.params_rest)),
             "arguments_digest": task.digest,
             "arguments": arguments,
             "hidden": hidden,

@@ -130,7 +130,9 @@ class HistoryReading:
             return tuple(found)
         first = since_ms // period.length_ms * period.length_ms
         names = [total.name for total in found]
-        rows = await self._store.history_latencies(dimension, reach.tenant, period, names, first, until_ms)
+        rows = await self._store.history_latencies(
+            dimension, reach.tenant, period, names, since_ms=first, until_ms=until_ms
+        )
         return with_latencies(found, rows)
 
     async def names(self, reach: Reach, dimension: Dimension, begins: str, limit: int = 20) -> tuple[str, ...]:

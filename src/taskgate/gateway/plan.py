@@ -67,6 +67,8 @@ class Plan:
     features: Features = field(default_factory=Features)
     history: HistorySettings = field(default_factory=HistorySettings)
     profiles: Mapping[str, Profile] = field(default_factory=dict)
+    trace_url: str | None = None
+    """The address of a trace in the operator's tracing system, with `{trace_id}` in it."""
     temporary_scopes: frozenset[str] = frozenset()
     """Scopes created at run time; each is valid only for its own token."""
 
@@ -79,6 +81,10 @@ class Plan:
         """Return whether texts for callers of this scope may name the helper tools; None: of all scopes."""
         known = self.scopes.values() if scope is None else [self.scopes[scope]] if scope in self.scopes else []
         return all(policy.has_helpers for policy in known)
+
+    def trace_link(self, trace_id: str | None) -> str | None:
+        """The address of this trace; None if the call has none, or if no tracing system is configured."""
+        return self.trace_url.replace("{trace_id}", trace_id) if self.trace_url and trace_id else None
 
     def timeout_of(self, server: str) -> float:
         record = self.registry.records.get(server)

@@ -79,6 +79,7 @@ class HistoryStore(Protocol):
         tenant: str | None,
         period: Period,
         names: Sequence[str],
+        *,
         since_ms: int,
         until_ms: int,
     ) -> tuple[CountRow, ...]:

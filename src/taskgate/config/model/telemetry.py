@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from taskgate.config.model.values import Duration, HeaderMap, HttpUrl, Patterns, Section
+from taskgate.config.model.values import Duration, HeaderMap, HttpUrl, Patterns, Section, TraceUrl
 
 
 class Otel(Section):
@@ -37,6 +37,11 @@ class Telemetry(Section):
 
     metrics: bool = Field(default=True, description="Serve Prometheus metrics at `/metrics`.")
     otel: Otel = Field(default_factory=Otel.model_construct, description="OpenTelemetry export.")
+    trace_url: TraceUrl | None = Field(
+        default=None,
+        description="Address of a trace in your tracing system, with `{trace_id}` in it, for example "
+        "`https://jaeger.example/trace/{trace_id}`. The console links the trace ids of calls to it.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
         description="Minimum level of log messages.",

@@ -116,6 +116,14 @@ def _http_url_fault(text: str) -> str | None:
     return None
 
 
+def _trace_url_fault(text: str) -> str | None:
+    """The id may only be in the path, query or fragment, so that no id changes the host."""
+    host = re.split(r"[/?#]", text.partition("://")[2], maxsplit=1)[0]
+    if "{trace_id}" not in text or "{" in host or re.search(r"[{}]", text.replace("{trace_id}", "")):
+        return "must contain {trace_id} after the host; write for example https://traces.example/trace/{trace_id}"
+    return _http_url_fault(text)
+
+
 def _sha256_fault(text: str) -> str | None:
     if not _SHA256.match(text):
         return "is not a SHA-256 digest of 64 hexadecimal digits; run: taskgate tokens new NAME"
@@ -182,5 +190,6 @@ ServerId = Annotated[str, AfterValidator(_checked(server_id_fault))]
 Name = Annotated[str, AfterValidator(_checked(_name_fault))]
 ScopeName = Annotated[str, AfterValidator(_checked(_scope_fault))]
 HttpUrl = Annotated[str, AfterValidator(_checked(_http_url_fault))]
+TraceUrl = Annotated[str, AfterValidator(_checked(_trace_url_fault))]
 HeaderMap = Annotated[dict[str, str], AfterValidator(_checked(_headers_fault))]
 Sha256 = Annotated[str, AfterValidator(_checked(_sha256_fault)), AfterValidator(str.lower)]

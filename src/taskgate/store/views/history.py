@@ -65,6 +65,7 @@ class HistoryView(StoreView):
         tenant: str | None,
         period: Period,
         names: Sequence[str],
+        *,
         since_ms: int,
         until_ms: int,
     ) -> tuple[CountRow, ...]:
