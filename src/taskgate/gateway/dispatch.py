@@ -119,13 +119,14 @@ class RequestDispatcher:
                 return self.failure(shutting_down(message), message.id, request.generation, message)
             raise
         finally:
+            now = clock.monotonic()
             if request.delivery.answered:
                 state = "promoted"
             else:
                 request.delivery.end_call()
-                span.over(state, clock.monotonic())
+                span.over(state, now)
             # Callers choose the method name: an unknown one must not become a metric label.
-            self.metrics.answered(message.method if use_case else "other", state, clock.monotonic() - span.began)
+            self.metrics.answered(message.method if use_case else "other", state, now - span.began)
 
     def _admit(self, request: Request, message_id: bytes) -> None:
         """Check the limits and register the request, so that it can be cancelled. Raises TaskgateError if it is not admitted."""

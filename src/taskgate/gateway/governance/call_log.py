@@ -6,8 +6,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from taskgate import clock
@@ -54,7 +55,7 @@ class _Seen:
         self.count = 1
 
 
-class _Noted(NamedTuple):
+class _Noted(msgspec.Struct, frozen=True):
     """One call. `digest` is set if its arguments are too large to be kept."""
 
     kind: _Kind
@@ -171,16 +172,17 @@ class CallLog:
         more, self._more = self._more, {}
         others, self._others = self._others, 0
         read = 0
-        for kind, params, digest, asked_servers, seen_row in calls:
+        for call in calls:
+            kind, params, digest = call.kind, call.params, call.digest
             read += len(params)
             if self._recorder.on:
                 short = _arguments(params) if digest is None else None
-                self._recorder.plain(kind[0], kind[1], short, asked_servers)
+                self._recorder.plain(kind[0], kind[1], short, call.asked_servers)
             if digest is None:
                 row = partial(_call_entry, kind, revision, params, strictly=read <= READ_A_ROUND)
             else:
                 row = partial(_entry, "call", kind, revision, digest)
-            self._pending.append((len(params), row, seen_row))
+            self._pending.append((len(params), row, call.row))
         for seen in more.values():
             reason = f"{seen.count} more calls of this kind"
             self._pending.append((0, partial(_entry, "calls", seen.kind, revision, "", reason), None))

@@ -6,6 +6,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.errors import (
     Executed,
@@ -20,7 +22,6 @@ from taskgate.core.wire import Message
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.admission import TooBusy
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.earlier_calls import is_about_tasks, is_later_round
 from taskgate.ports.upstream_replies import RelayedError
 from taskgate.telemetry.logs import log
@@ -28,8 +29,7 @@ from taskgate.telemetry.logs import log
 _STATELESS_STATUS: Final = {-32601: 404, -32020: 400, -32021: 400, -32022: 400}
 
 
-@dataclass(frozen=True, slots=True)
-class CallerReply:
+class CallerReply(msgspec.Struct, frozen=True):
     body: bytes
     status: int = 200
     retry_after_s: float | None = None

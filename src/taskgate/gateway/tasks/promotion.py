@@ -94,7 +94,7 @@ class Promotion:
         if request.delivery.carrier is None:
             request.delivery.carrier_task()
         if timer is not None:
-            timer.join(self, self._start_promotion)
+            timer.join(self, self._started, self._start_promotion)
 
     def _start_promotion(self) -> None:
         self._promoting = asyncio.get_running_loop().create_task(self._promote())

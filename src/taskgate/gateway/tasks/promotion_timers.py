@@ -27,8 +27,8 @@ class TimerQueue:
         self._waiting: dict[object, tuple[float, Callable[[], None]]] = {}
         self._scheduled = False
 
-    def join(self, entry: object, due: Callable[[], None]) -> None:
-        self._waiting[entry] = (clock.monotonic() + self.wait_s, due)
+    def join(self, entry: object, now: float, due: Callable[[], None]) -> None:
+        self._waiting[entry] = (now + self.wait_s, due)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_later(self.wait_s, self._fire)

@@ -35,6 +35,7 @@ SLOW_AFTER_S: Final = 10.0
 MIN_BYTES_PER_S: Final = 1024
 LAST_REQUEST_S: Final = 1.0
 """How long a stopping gateway waits for the first request of a new connection."""
+_NOT_OPEN: Final = Arrival("", False, False)
 _UPGRADE_HEADERS: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
 
 
@@ -67,7 +68,7 @@ class CallerConnection(HttpToolsProtocol):
         self.on_lost: Callable[[], None] | None = None
         self.raw: Any = None
         """The underlying transport, for responses that are a single write anyway."""
-        self.arrival = Arrival("", False, False)
+        self.arrival = _NOT_OPEN
         """Origin of the connection; set once it is open."""
         self._arrive = arrive
         self._open_connections = open_connections
