@@ -14,6 +14,7 @@ from tests.replicas.in_process import Stage, gateways, until
 
 from taskgate.core.errors import GatewayFault
 from taskgate.gateway.methods import shared_sessions
+from taskgate.inbound.http.internal_listener import InternalListener
 from taskgate.store.postgres.presence import Presence
 from taskgate.store.postgres.session_rows import SessionRows
 
@@ -78,6 +79,37 @@ async def test_a_session_that_was_busy_until_its_gateway_ended_is_known_to_the_o
                 busy.url = stage.b.url
                 answer = await busy.call("books__once", {"call": "then"})
                 assert "error" not in answer.reply, answer.reply
+        assert [stage.ledger.count(name) for name in ("slow", "then")] == [1, 1]
+
+
+async def test_a_request_that_is_sent_while_the_internal_address_closes_is_executed_elsewhere(tmp_path: Path) -> None:
+    """A request that the ending gateway does not read any more would have an unknown outcome: before it closes its internal
+    address it has released its sessions and answers only that they are not there."""
+    closing, closes = asyncio.Event(), InternalListener.close
+    may_close = asyncio.Event()
+
+    async def close(self: InternalListener, within_s: float) -> None:
+        closing.set()
+        await may_close.wait()
+        await closes(self, within_s)
+
+    async with gateways(tmp_path, tasks=SLOWLY, limits={"drain_timeout": "60s"}) as stage:
+        b = stage.b.life
+        assert b is not None
+        with patch.object(shared_sessions, "_HAND_OVER_S", 3600.0), patch.object(InternalListener, "close", close):
+            async with stage.a.caller(stateless=False) as busy:
+                call = asyncio.create_task(busy.call("books__once", {"call": "slow", "seconds": 1}))
+                await until(lambda: stage.ledger.count("slow"))
+                stopping = asyncio.create_task(stage.a.stop())
+                assert "error" not in (await asyncio.wait_for(call, 60)).reply
+                await asyncio.wait_for(closing.wait(), 60)
+                busy.url = stage.b.url
+                answer = await busy.call("books__once", {"call": "then"})
+                assert "error" not in answer.reply, answer.reply
+                session = b.app.gateway.lifecycle.sessions.get(busy.headers["mcp-session-id"])
+                assert session is not None, "adopted"
+                may_close.set()
+                await asyncio.wait_for(stopping, 60)
         assert [stage.ledger.count(name) for name in ("slow", "then")] == [1, 1]
 
 

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from taskgate import clock
 from taskgate.access.open_responses import ReplyInProgress
@@ -40,6 +41,9 @@ from taskgate.lifecycle.reloading import Reloader, log_warnings
 from taskgate.local_gateway import OpenSide, Side
 from taskgate.operating_system import limitations, on_signals
 from taskgate.telemetry.logs import log
+
+_LATE_REQUESTS_S: Final = 0.3
+"""How long requests that other gateways sent before they knew of the end are answered."""
 
 
 class Lifecycle:
@@ -201,13 +205,24 @@ class Lifecycle:
         handing_over = asyncio.create_task(self._hand_over())
         await self._side.drain(drain_s, self._hurry)
         await serving
-        if self._internal is not None:
-            await self._internal.close(max(1.0, began + drain_s - clock.monotonic()))
+        await self._close_internal(handing_over, began + drain_s)
+        await _settle_tasks(self.app, began + drain_s - clock.monotonic(), self._hurry)
+
+    async def _close_internal(self, handing_over: asyncio.Task[None], until: float) -> None:
+        """Release the remaining sessions, and close the internal address when other gateways know that. A request that one of them
+        has sent before gets the reply that the session is not here; after the end it would be lost."""
+        internal, shared = self._internal, self.app.gateway.lifecycle.shared_sessions
+        if internal is not None:
+            await internal.refuse(max(1.0, until - clock.monotonic()))
         handing_over.cancel()
         await asyncio.gather(handing_over, return_exceptions=True)
-        if self._internal is not None and self.app.gateway.lifecycle.shared_sessions is not None:
-            await self.app.gateway.lifecycle.shared_sessions.release_all()
-        await _settle_tasks(self.app, began + drain_s - clock.monotonic(), self._hurry)
+        if internal is None:
+            return
+        if shared is not None:
+            await shared.release_all()
+            if self._lost is None and not self._hurry.is_set():
+                await clock.sleep(_LATE_REQUESTS_S)
+        await internal.close(1.0)
 
     async def _hand_over(self) -> None:
         """Hand the sessions to other gateways on the store now, instead of after the lease has expired."""

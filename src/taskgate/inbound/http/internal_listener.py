@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from taskgate import operating_system
+from taskgate import clock, operating_system
 from taskgate.access.arrival import Arrival
 from taskgate.access.authorize import AccessRefused, Authorized
 from taskgate.core.identity.access import Access
@@ -33,6 +33,7 @@ from taskgate.lazy_dataclass import dataclass
 from taskgate.telemetry.logs import log
 
 _NOT_A_GATEWAY: Final = b'{"error":"This address is for gateways of the same store only."}'
+_LOOK_EVERY_S: Final = 0.02
 _ARRIVAL: Final = Arrival("internal", on_loopback=False, by_proxy=True)
 
 
@@ -83,6 +84,7 @@ class InternalListener:
         connection = partial(CallerConnection, self._answer, endpoint.gateway.plan, self._arrive, OpenConnections())
         self._server = UvicornServer(server_settings(self._other, connection))
         self._serving: asyncio.Task[None] | None = None
+        self._refusing = False
 
     def start(self) -> None:
         self._serving = asyncio.get_running_loop().create_task(self._server.serve(sockets=[self._bound.socket]))
@@ -93,8 +95,16 @@ class InternalListener:
     def replies_in_progress(self) -> list[Post]:
         return replies_in_progress(self._server.server_state.connections)
 
+    async def refuse(self, within_s: float) -> None:
+        """Respond `NOT_HERE` to every new request, and wait this long for requests in progress."""
+        self._refusing = True
+        until = clock.monotonic() + within_s
+        while self.replies_in_progress() and clock.monotonic() < until:
+            await clock.sleep(_LOOK_EVERY_S)
+
     async def close(self, within_s: float) -> None:
-        """Stop, and wait this long for requests in progress."""
+        """Stop, and wait this long for requests in progress. A request that has been sent and not been read is lost, and the
+        gateway that forwarded it cannot know whether it was executed: use `refuse` first."""
         self._server.stop()
         if self._serving is not None:
             await asyncio.wait({self._serving}, timeout=within_s)
@@ -137,8 +147,11 @@ class InternalListener:
         await self._endpoint.answer_forwarded(scope, send, authorized)
 
     def _authorized(self, method: bytes, url: bytes, headers: Headers, body: bytes) -> Authorized:
-        """Raises HopRefused if the request is not signed by a gateway of this store, HttpRefused if it is not authorized."""
+        """Raises HopRefused if the request is not signed by a gateway of this store, or if no request is accepted any more.
+        Raises HttpRefused if it is not authorized."""
         proof = self._verifier.verify(method, url, headers, body)
+        if self._refusing:
+            raise HopNotAccepted("the gateway is ending")
         try:
             return self._endpoint.authorizer.admit(proof, Access.CALL, proof.caller.scope, anonymous=True)
         except AccessRefused as refused:
