@@ -45,6 +45,11 @@ def shop() -> Upstream:
         await call.sleep(20)
         return "waited"
 
+    @made.tool("ask")
+    async def ask(call: Call) -> str:
+        schema = {"type": "object", "properties": {}}
+        return str(await call.ask("elicitation/create", {"message": "Which one?", "requestedSchema": schema}))
+
     @made.tool("drop")
     async def drop(call: Call) -> str:
         return "dropped"
@@ -286,7 +291,11 @@ async def test_trace_id_is_a_link_to_the_tracing_system() -> None:
     async with Gateway(traced, {"shop": shop()}) as gate:
         caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
         ids = []
-        for meta in ({"traceparent": f"00-{trace}-b7ad6b7169203331-01"}, {"traceparent": '00-"><b>-b7-01'}, {}):
+        for meta in (
+            {"traceparent": f"00-{trace}-b7ad6b7169203331-01"},
+            {"traceparent": f'00-{"x" * 27}"><b>-b7-01'},
+            {},
+        ):
             params = {"name": "shop__wait", "arguments": {}, "task": {"ttl": 600_000}, "_meta": meta}
             ids.append((await caller.request("tools/call", params)).result["task"]["taskId"])
         await gate.advance(30)
@@ -318,6 +327,35 @@ async def test_overview_shows_how_long_calls_waited_for_approval() -> None:
         assert waited["calls"] == 1
         assert 50_000 < waited["p50_ms"] < 80_000
         assert "Time until approved" in await boss.text("/overview")
+        assert "Time until questions" not in await boss.text("/overview")
+
+
+@seam
+async def test_overview_shows_how_long_questions_waited_for_an_answer() -> None:
+    async with Gateway(CONFIG, {"shop": shop()}) as gate:
+        boss = await operator(gate)
+        caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
+        ids = []
+        for number in range(2):
+            reply = await caller.call("shop__ask", {"number": number}, task={"ttl": 600_000})
+            ids.append(reply.result["task"]["taskId"])
+        await gate.advance(60)
+        assert (await gate.operator("GET", "/api/v1/overview")).json()["answered"]["calls"] == 0
+        assert "Time until questions" not in await boss.text("/overview")
+        questions = (await gate.operator("GET", "/api/v1/questions")).json()
+        (first,) = [question["request_id"] for question in questions if question["task_id"] == ids[0]]
+        done = await gate.operator("POST", f"/api/v1/questions/{first}", {"content": {}})
+        assert done.status == 200, done.text
+        await gate.advance(15)
+        answered = (await gate.operator("GET", "/api/v1/overview")).json()["answered"]
+        assert (answered["calls"], answered["outcomes"]) == (1, {"ok": 1})
+        assert 50_000 < answered["p50_ms"] < 80_000
+        await gate.operator("POST", f"/api/v1/tasks/{ids[1]}/cancel", {})
+        await gate.advance(15)
+        data = (await gate.operator("GET", "/api/v1/overview")).json()
+        assert data["answered"]["outcomes"] == {"ok": 1, "cancelled": 1}
+        assert data["waited"]["calls"] == 0, "no approval was needed"
+        assert "Time until questions" in await boss.text("/overview")
 
 
 @seam

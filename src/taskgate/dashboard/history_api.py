@@ -306,7 +306,7 @@ def _audit_address(row: HistoryRow) -> Mapping[str, str]:
 
 
 def _named(asked: str | None) -> Dimension:
-    named = {each.value: each for each in Dimension if each not in (Dimension.ALL, Dimension.WAITING)}
+    named = {each.value: each for each in (Dimension.SERVER, Dimension.TOOL, Dimension.CALLER)}
     if asked not in named:
         raise ValueError(f"by must be {_BY}")
     return named[asked]

@@ -49,6 +49,8 @@ class OverviewCounts(NamedTuple):
     """The same length of time before the range."""
     waited: Series
     """Tasks that waited for approval, by how long they waited."""
+    answered: Series
+    """Questions of tasks, by how long they waited for an answer."""
     totals: tuple[Total, ...]
     servers: tuple[tuple[Total, Series], ...]
 
@@ -99,6 +101,7 @@ class OverviewApi:
             "before": summary_json(counts.before),
             "waiting": waiting,
             "waited": summary_json(counts.waited.total),
+            "answered": summary_json(counts.answered.total),
             "open": [operator_row(task) for task in running.tasks[:OPEN_SHOWN]],
             "open_count": len(running.tasks),
             "more_open": running.after is not None,
@@ -126,6 +129,7 @@ class OverviewApi:
         series = await history.series(reach, Dimension.ALL, "", since, now, now_ms=now, buckets=period.buckets)
         earlier = await history.series(reach, Dimension.ALL, "", since - period.length_ms, since, now_ms=now, buckets=1)
         waited = await history.series(reach, Dimension.WAITING, "", since, now, now_ms=now, buckets=period.buckets)
+        answered = await history.series(reach, Dimension.ANSWERING, "", since, now, now_ms=now, buckets=period.buckets)
         totals = await history.totals(reach, Dimension.SERVER, since, now, now_ms=now)
         drawn = [
             (
@@ -139,7 +143,7 @@ class OverviewApi:
         # The totals of a long range have no latencies; the series of the servers that are drawn have them.
         described = [replace(total, summary=_with_percentiles(total.summary, chart.total)) for total, chart in drawn]
         servers = tuple((total, chart) for total, (_, chart) in zip(described, drawn, strict=True))
-        return OverviewCounts(series, earlier.total, waited, (*described, *totals[SERVERS_DRAWN:]), servers)
+        return OverviewCounts(series, earlier.total, waited, answered, (*described, *totals[SERVERS_DRAWN:]), servers)
 
     async def _waiting(self, who: Approver) -> int:
         approvals = await self._records.pending_count(who) if who.may(Permission.SEE) else 0

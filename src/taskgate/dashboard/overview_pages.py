@@ -90,12 +90,12 @@ class OverviewPages:
 
 
 def _draw(counts: OverviewCounts) -> Drawn:
-    waited = [latency_chart(counts.waited, "Time until approved or denied")] if counts.waited.total.calls else []
+    waits = ((counts.waited, "Time until approved or denied"), (counts.answered, "Time until questions were answered"))
     return Drawn(
         [
             outcome_chart(counts.series, "Calls by outcome", {}),
             latency_chart(counts.series, "Latency"),
-            *waited,
+            *(latency_chart(series, title) for series, title in waits if series.total.calls),
         ],
         [
             {

@@ -391,6 +391,7 @@ OVERVIEW: Final = record(
     before=_SUMMARY,
     waiting=integer("approvals and questions in your inbox"),
     waited=_SUMMARY,
+    answered=_SUMMARY,
     open=rows(OPERATOR_TASK, "the newest open tasks"),
     open_count=integer("number of open tasks, counted up to 100"),
     more_open=flag("whether there are more than that"),

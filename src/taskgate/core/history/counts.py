@@ -81,6 +81,8 @@ class Dimension(StrEnum):
     CALLER = "caller"
     WAITING = "waiting"
     """Tasks that waited for approval; the latency is the time that they waited, and there is one name, which is empty."""
+    ANSWERING = "answering"
+    """Questions of tasks, like `WAITING`: the latency is the time until the answer, or until the task ended without one."""
 
 
 class ChartSubject(NamedTuple):

@@ -15,7 +15,7 @@ from taskgate.core.history.row import CallOutcome, as_key
 from taskgate.core.identity.caller import Caller
 from taskgate.core.identity.identity import tenant_of
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Outcome
+from taskgate.core.tasks.task import Outcome, Task
 from taskgate.core.usage import OTHERS, UsageRow, day_of
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.events import EventHub, TaskChanged
@@ -26,6 +26,7 @@ from taskgate.telemetry.metrics import Metrics
 
 FLUSH_EVERY: Final = 10
 MAX_OPEN: Final = 5_000
+MAX_ASKING: Final = 10_000
 _DENIED: Final = (CallOutcome.DENIED, NO_LATENCY)
 CALLS, ERRORS, SECONDS, BYTES_IN, BYTES_OUT, COST = range(6)
 
@@ -40,8 +41,8 @@ class Used(NamedTuple):
     """In the order of `CALLS` to `COST`."""
     ended: dict[tuple[CallOutcome, int], int]
     """Calls by outcome and step of latency, for the counts of history."""
-    waited: dict[tuple[CallOutcome, int], int]
-    """Tasks by outcome and by how long they waited for approval."""
+    waited: dict[tuple[Dimension, CallOutcome, int], int]
+    """Tasks by outcome and by how long they waited for approval, and their questions by how long they waited for an answer."""
     caller: Caller | None = None
     tool: ToolRef | None = None
 
@@ -55,6 +56,8 @@ class UsageCounter:
         """Plain calls, by the identity of caller and tool."""
         self._named: dict[tuple[str, str, str], Used] = {}
         self._rounds = 0
+        self._asking: dict[str, int] = {}
+        """Tasks that wait for an answer, and since when."""
         events.subscribe(TaskChanged, self._task_changed)
 
     def begin(self, caller: Caller, tool: ToolRef) -> Used:
@@ -95,6 +98,7 @@ class UsageCounter:
     def _task_changed(self, event: TaskChanged) -> None:
         """Count a task of this gateway that has ended: its outcome, and its usage if it was sent."""
         task = event.task
+        self._note_question(task)
         if task.finished_ms is None or task.finished_ms != task.updated_ms:
             return
         if task.owner != self._store.ownership.owner:
@@ -106,8 +110,7 @@ class UsageCounter:
             used.ended[outcome, step] = used.ended.get((outcome, step), 0) + 1
             if task.approval_id is not None:
                 until = attempt.sent_at_ms if attempt is not None and task.times_sent else task.finished_ms
-                step = step_of(until - task.created_ms)
-                used.waited[outcome, step] = used.waited.get((outcome, step), 0) + 1
+                _add_wait(used, Dimension.WAITING, outcome, until - task.created_ms)
         if attempt is None or not task.times_sent or task.state is TaskState.EXPIRED:
             return
         amounts = used.amounts
@@ -118,6 +121,20 @@ class UsageCounter:
         amounts[SECONDS] += took_ms / 1000
         amounts[BYTES_IN] += len(task.arguments) + len(task.params_rest)
         amounts[BYTES_OUT] += _size(task.outcome)
+
+    def _note_question(self, task: Task) -> None:
+        """Count how long a task waits for the answer to its question. A wait that began before a restart is not counted."""
+        if task.owner != self._store.ownership.owner:
+            return
+        if task.state is TaskState.INPUT_REQUIRED:
+            if len(self._asking) < MAX_ASKING:
+                self._asking.setdefault(task.id, task.updated_ms)
+            return
+        since = self._asking.pop(task.id, None)
+        if since is not None:
+            outcome = outcome_of_task(task) or CallOutcome.OK
+            used = self._row(task.principal, task.server, task.tool)
+            _add_wait(used, Dimension.ANSWERING, outcome, task.updated_ms - since)
 
     def flush(self, *, last: bool = False) -> None:
         """Write the rows when they are due. Called once a second, and at shutdown."""
@@ -157,8 +174,8 @@ class UsageCounter:
                 for *key, count in made:
                     kind: Any = tuple(key)
                     sums[kind] = sums.get(kind, 0) + count
-            for (outcome, step), calls in used.waited.items():
-                kind = (Dimension.WAITING, "", tenant, outcome, step)
+            for (dimension, outcome, step), calls in used.waited.items():
+                kind = (dimension, "", tenant, outcome, step)
                 sums[kind] = sums.get(kind, 0) + calls
         return [Counted(*key, calls) for key, calls in sums.items()]
 
@@ -181,6 +198,11 @@ class UsageCounter:
         metrics.usage_bytes.add(used.server, "in", by=amounts[BYTES_IN])
         metrics.usage_bytes.add(used.server, "out", by=amounts[BYTES_OUT])
         metrics.usage_cost.add(used.server, by=amounts[COST])
+
+
+def _add_wait(used: Used, dimension: Dimension, outcome: CallOutcome, waited_ms: int) -> None:
+    key = (dimension, outcome, step_of(waited_ms))
+    used.waited[key] = used.waited.get(key, 0) + 1
 
 
 def _size(outcome: Outcome | None) -> int:
