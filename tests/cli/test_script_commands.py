@@ -66,7 +66,11 @@ async def test_commands_show_plan_calls_and_report_of_a_script(gateway: Gateway,
     assert any(line.startswith("  line 1 demo__list_files") for line in out.splitlines())
     _, task, _ = await run(gateway, "tasks", "show", held["task_id"])
     assert "line 1  demo__list_files  completed" in task
+    _, own, _ = await run(gateway, "tasks", "show", held["task_id"], token=CALLER)
+    assert "line 1  demo__list_files  completed" in own
+    _, own_row, _ = await run(gateway, "tasks", "show", held["task_id"], "--json", token=CALLER)
     _, row, _ = await run(gateway, "tasks", "show", held["task_id"], "--json")
+    assert json.loads(own_row)["script_calls"] == json.loads(row)["script_calls"]
     [call] = json.loads(row)["script_calls"]["calls"]
     _, child, _ = await run(gateway, "tasks", "show", call["task_id"])
     assert f"{held['task_id']}, line 1" in child

@@ -245,3 +245,35 @@ async def test_refused_calls_beyond_the_kept_ones_are_counted() -> None:
         fine = REFUSED.replace("COUNT", "103").replace('{}["missing"]', "1")
         done = structured(await ended(caller, await started(gate, caller, fine)))
         assert done["calls"] == {"executed": 1, "not_executed": 103, "unknown": 0}
+
+
+@seam
+async def test_approver_sees_which_lines_changed_since_the_last_approved_script() -> None:
+    first = "x = 1\nawait shop.read(n=1)\nx\n"
+    second = "x = '<b id=hostile>\u202e'\nawait shop.read(n=1)\nawait shop.buy(n=2)\nx\n"
+    async with Gateway(rules(APPROVED), {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, first)
+        detail = await waiting(gate)
+        assert detail["script_changes"] is None
+        await gate.operator("POST", f"/api/v1/approvals/{detail['id']}/approve", {})
+        await ended(caller, task)
+        await started(gate, caller, second, inputs={"customer": 7})
+        detail = await waiting(gate)
+        lines = detail["script_changes"]["lines"]
+        assert [(line["kind"], line["before"], line["after"]) for line in lines] == [
+            ("removed", 1, None),
+            ("added", None, 1),
+            ("same", 2, 2),
+            ("added", None, 3),
+            ("same", 3, 4),
+        ]
+        assert lines[1]["text"] == "x = '<b id=hostile>\\u202e'"
+        page = await (await operator(gate)).text(f"/approvals/{detail['id']}")
+        changed = page.partition('aria-label="Changed lines"')[2].partition("</table>")[0]
+        assert changed.count('class="added"') == 2
+        assert "await shop.buy(n=2)" in changed
+        assert "<b id=hostile>" not in page
+        fields = page.partition('aria-label="Differences"')[2].partition("</table>")[0]
+        assert "customer" in fields
+        assert "shop.buy" not in fields

@@ -53,6 +53,19 @@ def questions_api(target: Target) -> GatewayApi | None:
     return GatewayApi(_base_url(target), target.token) if known else None
 
 
+def script_calls_of(target: Target, task_id: str, calls_after: int | None) -> dict[str, Any] | None:
+    """The calls of a script of the caller itself; None for any other task, and where the caller has no token for the API."""
+    api = questions_api(target)
+    if api is None:
+        return None
+    page = f"?calls_after={calls_after}" if calls_after is not None else ""
+    try:
+        found: dict[str, Any] | None = api.get(f"/api/v1/tasks/{quote(task_id)}{page}").value.get("script_calls")
+    except ApiProblem:
+        return None
+    return found
+
+
 def list_all(target: Target, *, as_json: bool, state: str, filters: Mapping[str, str]) -> None:
     def work(api: GatewayApi) -> None:
         rows = _all(api, state, filters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from taskgate.cli import printing
@@ -17,8 +17,10 @@ from taskgate.cli.operator_tasks import (
     questions_api,
     rerun_one,
     result_of_one,
+    script_calls_of,
     show_one,
 )
+from taskgate.cli.script_calls import call_lines
 from taskgate.cli.target import Gateway, JsonLines, Target, Timeout, Token, aimed
 
 if TYPE_CHECKING:
@@ -95,7 +97,8 @@ def show(
         return
 
     async def work(session: Session) -> ExitCode:
-        _print_one(await session.get_task(task_id), as_json=as_json)
+        task = await session.get_task(task_id)
+        _print_one(task, script_calls_of(target, task.task_id, calls_after), as_json=as_json)
         return ExitCode.OK
 
     _run(target, work, as_json=as_json)
@@ -202,9 +205,10 @@ def _print_list(tasks: list[Task], *, as_json: bool) -> None:
         print(f"{fixed}  {row[4]}".rstrip()[:edge])
 
 
-def _print_one(task: Task, *, as_json: bool) -> None:
+def _print_one(task: Task, calls: Mapping[str, Any] | None = None, *, as_json: bool) -> None:
+    """`calls`: those of a script."""
     if as_json:
-        printing.event("task", **task.raw)
+        printing.event("task", **task.raw, **({"script_calls": calls} if calls is not None else {}))
         return
     facts = {
         "task": task.task_id,
@@ -219,3 +223,7 @@ def _print_one(task: Task, *, as_json: bool) -> None:
     for name, value in facts.items():
         if value:
             print(f"{name:10}{printing.one_line(value)}")
+    if calls is not None:
+        print("calls")
+        for line in call_lines(calls, task.task_id):
+            print(line)

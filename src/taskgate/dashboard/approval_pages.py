@@ -17,7 +17,7 @@ from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.inbox import STATUS_OF, Inbox
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
-from taskgate.dashboard.script_view import shown_calls, shown_plan
+from taskgate.dashboard.script_view import shown_calls, shown_changes, shown_plan, shown_script_changes
 from taskgate.dashboard.text_filters import clear, span
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import PAGE, Answer, RequestProblem, redirect
@@ -98,7 +98,8 @@ class ApprovalPages:
             tab=TAB,
             plan=shown_plan(row["plan"]),
             calls=shown_calls(row["script_calls"], row["asked_at"]),
-            changes=[shown_change(change) for change in row["changes"]["list"]] if row["changes"] else [],
+            changes=[shown_change(change) for change in shown_changes(row)],
+            script_changes=shown_script_changes(row),
             votes=[_escaped(vote) for vote in row["votes"]],
             unaccepted=[
                 {

@@ -14,6 +14,7 @@ from taskgate.core.errors import Executed
 from taskgate.core.governance.approval import State as ApprovalState
 from taskgate.core.governance.approval import Verdict
 from taskgate.core.governance.decision import Action
+from taskgate.core.governance.script_changes import LineKind
 from taskgate.core.governance.script_plan import Meets
 from taskgate.core.history.row import CallOutcome, RowKind
 from taskgate.core.redaction.difference import ChangeKind
@@ -103,6 +104,21 @@ _CHANGES: Final = record(
             hidden=flag("whether the values are redacted"),
         )
     ),
+)
+_SCRIPT_CHANGES: Final = record(
+    "lines of the script that differ from the last approved one, with equal lines around them; null if there was none",
+    lines=rows(
+        record(
+            kind=one_of(
+                LineKind, "whether the line is in both scripts, only in the approved one or only in the new one"
+            ),
+            before=nullable(integer("its number in the approved script; null if it is not in it")),
+            after=nullable(integer("its number in the new script; null if it is not in it")),
+            text=text("the line, with escaped invisible characters"),
+        )
+    ),
+    left_out=integer("number of further lines that are not listed"),
+    compared=flag("whether the scripts were compared; not if one has more than 2,000 lines"),
 )
 _VOTE: Final = record(
     approver=text("name of the person"),
@@ -203,6 +219,7 @@ APPROVAL_DETAIL: Final = extended(
     deceptive=texts("characters that are invisible or change the text direction"),
     not_validated=text("why the arguments were not validated; empty if they were"),
     changes=nullable(_CHANGES),
+    script_changes=nullable(_SCRIPT_CHANGES),
     votes=rows(_VOTE, "votes so far"),
     may_decide=flag("whether you may decide"),
     starts_on_approval=flag("whether the call runs as soon as it is approved"),

@@ -56,6 +56,7 @@ def approval_detail(row: dict[str, Any], card: Card) -> dict[str, Any]:
         "deceptive": list(card.deceptive),
         "not_validated": card.unvalidated,
         "changes": changes(card.changes),
+        "script_changes": card.script_changes.as_json() if card.script_changes is not None else None,
         "votes": [vote_row(vote) for vote in card.votes],
     }
 

@@ -15,6 +15,8 @@ LISTED: Final = 50
 """Calls of each group in the report; the list of calls shows all of them."""
 _STATES: Final = {"forward": "approved", "approval": "awaiting_approval", "policy": "open", "denied": "denied"}
 """The colours of what a call would meet."""
+_CODE: Final = "code"
+_SIGNS: Final = {"same": " ", "removed": "-", "added": "+"}
 _GROUPS: Final = {
     "executed": "Executed",
     "not_executed": "Not executed",
@@ -43,6 +45,29 @@ def shown_plan(plan: Mapping[str, Any] | None) -> dict[str, Any] | None:
         for tool in plan["tools"]
     ]
     return {"tools": tools, "notes": notes, "left_out": plan["tools_left_out"]}
+
+
+def shown_changes(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The changed arguments of an approval, without the code of a script: its lines are compared on their own."""
+    found = row["changes"]["list"] if row["changes"] else []
+    compared = row["script_changes"] is not None and row["script_changes"]["compared"]
+    return [change for change in found if not (compared and change["path"] == _CODE)]
+
+
+def shown_script_changes(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The changed lines of a script in blocks that are next to each other; None if no line has changed."""
+    found = row["script_changes"]
+    if found is None or not found["lines"]:
+        return None
+    blocks: list[list[Mapping[str, Any]]] = []
+    last: tuple[int, int] = (-1, -1)
+    for line in found["lines"]:
+        follows = line["before"] in (None, last[0] + 1) and line["after"] in (None, last[1] + 1)
+        if not blocks or not follows:
+            blocks.append([])
+        blocks[-1].append({**line, "sign": _SIGNS[line["kind"]]})
+        last = (line["before"] or last[0], line["after"] or last[1])
+    return {"blocks": blocks, "left_out": found["left_out"]}
 
 
 def shown_calls(tree: Mapping[str, Any] | None, began_at: str | None = None) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from taskgate.core.catalog.suspicions import character_flag, deceptive_characters, kinds_of, slices_of
 from taskgate.core.governance.approval import Approval, State, Verdict, Vote
+from taskgate.core.governance.script_changes import ScriptChanges, script_changes
 from taskgate.core.governance.script_plan import PlannedScript
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.redaction.difference import Difference, difference
@@ -56,6 +57,8 @@ class Card:
     """The code, line by line, if the call runs a script. It is also in the arguments."""
     plan: PlannedScript | None = None
     """What the script would call, as of the request."""
+    script_changes: ScriptChanges | None = None
+    """The lines of the script that differ from those of the last approved one, if there was one."""
 
     @property
     def approvals_given(self) -> int:
@@ -85,6 +88,8 @@ def card(
     shown = redaction.redact(arguments)
     text = _text(shown.value)
     bound = approval.binding
+    script = show_code(shown.value) if runs_script else ""
+    previous = show_code(redaction.redact(last_approved).value) if runs_script and last_approved is not None else None
     return Card(
         approval_id=approval.id,
         state=approval.state,
@@ -106,8 +111,9 @@ def card(
         reason=approval.reason,
         url=url,
         unvalidated=approval.unvalidated,
-        script=show_code(shown.value) if runs_script else "",
+        script=script,
         plan=approval.plan,
+        script_changes=None if previous is None else script_changes(previous, script),
     )
 
 
