@@ -43,8 +43,15 @@ class Api:
         self.questions = QuestionsApi(services.activity.inbox)
         self.approvals = ApprovalsApi(inbox, self.questions, services.pins, passphrase)
         self.definitions = DefinitionsApi(services.pins)
-        self.overview = OverviewApi(services, records, self.questions)
-        self.finder = FindApi(services, records, menu)
+        self.overview = OverviewApi(
+            services.history,
+            services.pins,
+            services.upstreams,
+            records,
+            self.questions,
+            nearly_spent=services.models.nearly_spent,
+        )
+        self.finder = FindApi(services.history, services.catalogs, services.upstreams, records, menu)
         self.table = RouteTable(
             [
                 *more,

@@ -14,8 +14,8 @@ from taskgate.dashboard.questions_api import QuestionsApi
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.rows import grant_row
 from taskgate.dashboard.web import Answer, RequestProblem, json_answer, limit_of, problem
-from taskgate.gateway.governance.pins import Pins
-from taskgate.gateway.governance.ruling import GrantRequest
+from taskgate.ports.approval_decisions import GrantRequest
+from taskgate.ports.pinned_definitions import PinnedDefinitions
 
 _DECISION: Final = closed_object(
     reason=TEXT,
@@ -37,7 +37,7 @@ NOT_FOUND: Final = "Approval not found. It may have been deleted after its reten
 
 
 class ApprovalsApi:
-    def __init__(self, inbox: Inbox, questions: QuestionsApi, pins: Pins, passphrase: Passphrase) -> None:
+    def __init__(self, inbox: Inbox, questions: QuestionsApi, pins: PinnedDefinitions, passphrase: Passphrase) -> None:
         self._inbox = inbox
         self._records = inbox.records
         self._questions = questions

@@ -8,15 +8,15 @@ from taskgate.core.identity.access import Access
 from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
-from taskgate.gateway.governance.pins import Pins
 from taskgate.lazy_dataclass import dataclass
+from taskgate.ports.pinned_definitions import PinnedDefinitions
 
 _DEFINITION: Final = closed_object(("server", "tool", "digest"), server=TEXT, tool=TEXT, digest=TEXT)
 
 
 @dataclass(slots=True, eq=False)
 class DefinitionsApi:
-    _pins: Pins
+    _pins: PinnedDefinitions
 
     def routes(self) -> tuple[Route, ...]:
         return (

@@ -5,7 +5,7 @@ Only what the person may open is found: names of servers, callers and tools need
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 from urllib.parse import quote
@@ -22,8 +22,11 @@ from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.subject_numbers import caller_address, tool_address
 from taskgate.dashboard.web import Answer, json_answer
-from taskgate.gateway.services.console import ConsoleServices
+from taskgate.gateway.plan import Live
 from taskgate.lazy_dataclass import dataclass
+from taskgate.ports.history_reader import HistoryReader
+from taskgate.ports.listed_tools import ListedTools
+from taskgate.ports.upstream import Upstream
 
 OF_EACH_KIND: Final = 6
 LONGEST_TEXT: Final = 200
@@ -32,7 +35,9 @@ Menu = Callable[[Approver], list[tuple[Route, Page]]]
 
 @dataclass(slots=True, eq=False)
 class FindApi:
-    _services: ConsoleServices
+    _history: HistoryReader
+    _catalogs: ListedTools
+    _upstreams: Live[Mapping[str, Upstream]]
     _records: Records
     _menu: Menu
 
@@ -66,22 +71,22 @@ class FindApi:
     async def _task(self, visit: Visit, text: str) -> list[dict[str, Any]]:
         task = await self._records.task(visit.who, text)
         if task is None:
-            row = await self._services.history.row(reach_of(visit), text)
+            row = await self._history.row(reach_of(visit), text)
             return [_row("task", row.id, f"{row.tool}, {row.outcome.value}", f"/tasks/{row.id}")] if row else []
         return [_row("task", task.id, f"{task.wire_name}, {task.state.value}", f"/tasks/{task.id}")]
 
     def _servers(self) -> Iterator[tuple[str, str, str]]:
-        for name, upstream in self._services.upstreams.value.items():
+        for name, upstream in self._upstreams.value.items():
             yield name, upstream.status().state.value, f"/servers/{quote(name, safe='')}"
 
     async def _callers(self, visit: Visit, text: str) -> list[tuple[str, str, str]]:
         """Callers of recent requests whose name contains the text, and of history whose name begins with it."""
         recent = {span.caller for span in self._records.spans(visit.who) if span.caller}
-        known = await self._services.history.names(reach_of(visit), Dimension.CALLER, text, OF_EACH_KIND)
+        known = await self._history.names(reach_of(visit), Dimension.CALLER, text, OF_EACH_KIND)
         return [(name, "", caller_address(name)) for name in sorted(recent | set(known))]
 
     def _tools(self) -> Iterator[tuple[str, str, str]]:
-        for server, offer in self._services.catalogs.offers().items():
+        for server, offer in self._catalogs.offers().items():
             for entry in offer.entries.get(EntryKind.TOOL, ()):
                 yield entry.name, f"on {server}", tool_address(server, entry.name)
 

@@ -23,9 +23,9 @@ from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.task_filters import point_in_time
 from taskgate.dashboard.web import Answer, RequestProblem, json_answer, limit_of
-from taskgate.gateway.history_reading import HistoryReading, HistoryRows, Reach
 from taskgate.gateway.plan import Live, Plan
 from taskgate.lazy_dataclass import dataclass
+from taskgate.ports.history_reader import HistoryReader, HistoryRows, Reach
 
 EXPORTED: Final = 5_000
 """Maximum number of rows of one export; the header `x-next-after` leads to the next one."""
@@ -61,7 +61,7 @@ _BY: Final = "server, tool or caller"
 
 @dataclass(slots=True, eq=False)
 class HistoryApi:
-    _reading: HistoryReading
+    _reading: HistoryReader
     _now_ms: Callable[[], int]
     _plan: Live[Plan]
 

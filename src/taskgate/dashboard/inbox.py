@@ -13,13 +13,12 @@ from taskgate.dashboard.rows import approval_detail, approval_row
 from taskgate.dashboard.script_tree import script_tree
 from taskgate.dashboard.tool_facts import description_of, risks_of, tool_entry
 from taskgate.dashboard.web import PAGE
-from taskgate.gateway.catalog.catalogs import Catalogs
-from taskgate.gateway.governance.approvals import Approvals
-from taskgate.gateway.governance.ruling import GrantRequest, Ruling
 from taskgate.gateway.plan import Live, Plan
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL
+from taskgate.ports.approval_decisions import ApprovalDecisions, GrantRequest, Ruling
 from taskgate.ports.approval_store import HeldCall
+from taskgate.ports.listed_tools import ListedTools
 
 STATUS_OF: Final = {
     "": 200,
@@ -49,9 +48,9 @@ _IDENTITY: Final = (
 
 @dataclass(slots=True, eq=False)
 class Inbox:
-    approvals: Approvals
+    approvals: ApprovalDecisions
     records: Records
-    _catalogs: Catalogs
+    _catalogs: ListedTools
     _plan: Live[Plan]
     _polled_ago_s: Callable[[str], float | None]
 

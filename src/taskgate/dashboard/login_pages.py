@@ -18,6 +18,7 @@ from taskgate.dashboard.login import LOGIN_COOKIE, Login, LoginFacts
 from taskgate.dashboard.passphrase import Passphrase
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.web import Answer, WebRequest, redirect
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.caller_credentials import IssuerUnavailable, LoginRefused, PeopleLogin
 from taskgate.telemetry.logs import log
 
@@ -32,25 +33,15 @@ Provider = Callable[[], PeopleLogin | None]
 """The OpenID provider of the configuration in force."""
 
 
+@dataclass(slots=True, eq=False)
 class LoginPages:
-    def __init__(
-        self,
-        login: Login,
-        authorizer: Authorizer,
-        passphrase: Passphrase,
-        provider: Provider,
-        *,
-        frame: Callable[[], Frame],
-        base_url: Callable[[], str],
-        note_person: Callable[[Identity], None],
-    ) -> None:
-        self._login = login
-        self._authorizer = authorizer
-        self._passphrase = passphrase
-        self._provider = provider
-        self._frame = frame
-        self._base_url = base_url
-        self._note_person = note_person
+    _login: Login
+    _authorizer: Authorizer
+    _passphrase: Passphrase
+    _provider: Provider
+    _frame: Callable[[], Frame]
+    _base_url: Callable[[], str]
+    _note_person: Callable[[Identity], None]
 
     def routes(self) -> tuple[Route, ...]:
         public = Access.PUBLIC

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -24,10 +25,11 @@ from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.tasks_api import operator_row
 from taskgate.dashboard.web import Answer, json_answer
-from taskgate.gateway.history_reading import Reach
-from taskgate.gateway.services.console import ConsoleServices
+from taskgate.gateway.plan import Live
+from taskgate.ports.history_reader import HistoryReader, Reach
+from taskgate.ports.pinned_definitions import PinnedDefinitions
 from taskgate.ports.store_answers import TaskFilter
-from taskgate.ports.upstream import ServerState
+from taskgate.ports.upstream import ServerState, Upstream
 
 OPEN_SHOWN: Final = 12
 OPEN_COUNTED: Final = 100
@@ -39,6 +41,8 @@ MIN_CALLS: Final = 5
 SHARED_S: Final = 1.0
 """How long numbers of history are used again. They are written every ten seconds."""
 _DOWN: Final = frozenset({ServerState.DEGRADED, ServerState.RECONNECTING, ServerState.STOPPED})
+NearlySpent = Callable[[], list[tuple[str, str, float]]]
+"""`server` or `tenant`, its name and the part of its hourly limit for models that is spent, where little is left."""
 
 
 class OverviewCounts(NamedTuple):
@@ -65,11 +69,22 @@ class OverviewData(NamedTuple):
 
 
 class OverviewApi:
-    def __init__(self, services: ConsoleServices, records: Records, questions: QuestionsApi) -> None:
-        self._services = services
+    def __init__(
+        self,
+        history: HistoryReader,
+        pins: PinnedDefinitions,
+        upstreams: Live[Mapping[str, Upstream]],
+        records: Records,
+        questions: QuestionsApi,
+        *,
+        nearly_spent: NearlySpent,
+    ) -> None:
+        self._pins = pins
+        self._upstreams = upstreams
+        self._nearly_spent = nearly_spent
         self._records = records
         self._questions = questions
-        self._history = services.history
+        self._history = history
         self._shared: dict[tuple[str | None, str | None, str], tuple[float, asyncio.Future[OverviewCounts]]] = {}
 
     def routes(self) -> tuple[Route, ...]:
@@ -150,9 +165,7 @@ class OverviewApi:
         return approvals + self._questions.count(who)
 
     def _down(self) -> list[str]:
-        return sorted(
-            name for name, upstream in self._services.upstreams.value.items() if upstream.status().state in _DOWN
-        )
+        return sorted(name for name, upstream in self._upstreams.value.items() if upstream.status().state in _DOWN)
 
     async def _attention(self, visit: Visit, down: list[str], totals: tuple[Total, ...]) -> list[dict[str, Any]]:
         """What a person should look at, the most urgent first."""
@@ -177,7 +190,7 @@ class OverviewApi:
         if who.may(Permission.SEE):
             found += [
                 _item("definition", f"{row['tool']} on {row['server']} has changed its definition", "/definitions")
-                for row in self._services.pins.changed_rows()
+                for row in self._pins.changed_rows()
             ]
             found += self._budgets(reach_of(visit).tenant)
         found += [
@@ -195,7 +208,7 @@ class OverviewApi:
         """Model budgets that are nearly spent: all of them, or for people of a tenant only that of the tenant."""
         return [
             _item("budget", f"{name} has spent {units.percent(share)} of its model budget for this hour", address)
-            for kind, name, share in self._services.models.nearly_spent()
+            for kind, name, share in self._nearly_spent()
             if tenant is None or (kind == "tenant" and name == tenant)
             for address in ["/usage" if kind == "tenant" else f"/servers/{quote(name, safe='')}"]
         ]

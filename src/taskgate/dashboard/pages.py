@@ -36,7 +36,9 @@ class Pages:
                 *OverviewPages(api.overview, steering.history, frame).routes(),
                 *TaskListPages(api.tasks, steering.history, inbox.records, frame).routes(),
                 *TaskPages(api.tasks, steering.history, api.reruns, api.questions, frame).routes(),
-                *SubjectPages(services, inbox.records, numbers, steering.rules, frame).routes(),
+                *SubjectPages(
+                    services.history, services.catalogs, services.pins, inbox.records, numbers, steering.rules, frame
+                ).routes(),
                 *InboxPages(api.approvals, inbox, api.questions, steering.history, frame).routes(),
                 *ApprovalPages(api.approvals, inbox, frame).routes(),
                 *DefinitionPages(api.definitions, frame).routes(),

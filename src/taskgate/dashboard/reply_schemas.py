@@ -28,8 +28,8 @@ def record(description: str = "", /, **fields: Schema) -> Schema:
     """An object with exactly these fields. `optional` marks those that may be missing."""
     required = [name for name, field in fields.items() if not field.get("x-optional")]
     properties = {name: {key: field[key] for key in field if key != "x-optional"} for name, field in fields.items()}
-    said = {"description": description} if description else {}
-    return {"type": "object", **said, "properties": properties, "required": required, "additionalProperties": False}
+    body = {"description": description} if description else {}
+    return {"type": "object", **body, "properties": properties, "required": required, "additionalProperties": False}
 
 
 def extended(base: Schema, /, **fields: Schema) -> Schema:

@@ -18,9 +18,9 @@ from taskgate.dashboard.history_api import reach_of
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, post
 from taskgate.dashboard.web import Answer, RequestProblem, WebRequest, json_answer
-from taskgate.gateway.history_reading import HistoryReading
 from taskgate.gateway.plan import Live, Plan
 from taskgate.lazy_dataclass import dataclass
+from taskgate.ports.history_reader import HistoryReader
 
 _BODY: Final = closed_object(scope=TEXT)
 
@@ -28,7 +28,7 @@ _BODY: Final = closed_object(scope=TEXT)
 @dataclass(slots=True, eq=False)
 class RerunApi:
     _records: Records
-    _history: HistoryReading
+    _history: HistoryReader
     _calls: ConsoleCalls
     _plan: Live[Plan]
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from taskgate.gateway.services.console import ConsoleServices
+from taskgate.ports.upstream import Upstream
 
 
-def server_rows(gateway: ConsoleServices) -> list[dict[str, Any]]:
+def server_rows(upstreams: Mapping[str, Upstream]) -> list[dict[str, Any]]:
     """State, health and recent stderr of every server."""
     rows = []
-    for name, upstream in gateway.upstreams.value.items():
+    for name, upstream in upstreams.items():
         status = upstream.status()
         rows.append(
             {

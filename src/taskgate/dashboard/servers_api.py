@@ -45,7 +45,7 @@ class Servers:
                 "tool_count": self._tool_count(row["name"]),
                 **_measured(recent.get(row["name"], ())),
             }
-            for row in server_rows(self._gateway)
+            for row in server_rows(self._gateway.upstreams.value)
         ]
 
     def _tool_count(self, name: str) -> int | None:

@@ -111,9 +111,9 @@ class Dashboard:
             authorizer,
             self._passphrase,
             provider,
-            frame=lambda: self._pages.frame,
-            base_url=services.address.base,
-            note_person=services.people.note,
+            lambda: self._pages.frame,
+            services.address.base,
+            services.people.note,
         )
         self._entry = RouteTable(self._entry_routes())
 

@@ -17,8 +17,8 @@ from taskgate.dashboard.ranges import chosen_range, range_links
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Visit
 from taskgate.dashboard.web import with_query
-from taskgate.gateway.history_reading import HistoryReading
 from taskgate.lazy_dataclass import dataclass
+from taskgate.ports.history_reader import HistoryReader
 
 FAILURES_SHOWN: Final = 8
 LAST_SHOWN: Final = 12
@@ -29,7 +29,7 @@ USERS_SHOWN: Final = 10
 
 @dataclass(slots=True, eq=False)
 class SubjectNumbers:
-    _history: HistoryReading
+    _history: HistoryReader
     _records: Records
     _questions: QuestionsApi
 

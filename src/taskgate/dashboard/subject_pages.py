@@ -26,8 +26,10 @@ from taskgate.dashboard.subject_numbers import SubjectNumbers, caller_address, t
 from taskgate.dashboard.text_filters import clear
 from taskgate.dashboard.tool_facts import RISK_LABELS, description_of, risks_of, tool_entry
 from taskgate.dashboard.web import Answer, RequestProblem, with_query
-from taskgate.gateway.services.console import ConsoleServices
 from taskgate.lazy_dataclass import dataclass
+from taskgate.ports.history_reader import HistoryReader
+from taskgate.ports.listed_tools import ListedTools
+from taskgate.ports.pinned_definitions import PinnedDefinitions
 
 LONGEST_DEFINITION: Final = 20_000
 _LATENCIES: Final = ("p50", "p99")
@@ -44,7 +46,9 @@ _COLUMNS: Final = (
 
 @dataclass(slots=True, eq=False)
 class SubjectPages:
-    _services: ConsoleServices
+    _history: HistoryReader
+    _catalogs: ListedTools
+    _pins: PinnedDefinitions
     _records: Records
     _numbers: SubjectNumbers
     _rules: Rules
@@ -67,7 +71,7 @@ class SubjectPages:
 
     async def _table(self, visit: Visit, name: str, dimension: Dimension) -> Answer:
         period, sort, now = chosen_range(visit.parameter("range")), visit.parameter("sort"), self._records.now_ms()
-        since, reach, history = now - period.length_ms, reach_of(visit), self._services.history
+        since, reach, history = now - period.length_ms, reach_of(visit), self._history
         found = await history.totals(reach, dimension, since, now, now_ms=now)
         if (sort or "").removeprefix("-") in _LATENCIES:
             found = await history.with_latencies(reach, dimension, found, since, now, now_ms=now)
@@ -114,7 +118,7 @@ class SubjectPages:
         values = await self._numbers.values(
             visit, Dimension.TOOL, f"{server}/{tool}", tool_address(server, tool), wanted
         )
-        entry = tool_entry(self._services.catalogs, server, tool)
+        entry = tool_entry(self._catalogs, server, tool)
         return await self._frame.page(
             visit,
             "tools",
@@ -131,7 +135,7 @@ class SubjectPages:
         )
 
     def _definition(self, entry: CatalogEntry) -> dict[str, Any]:
-        changed = self._services.pins.changes_of(entry.server, entry.name)
+        changed = self._pins.changes_of(entry.server, entry.name)
         return {
             "description": clear(description_of(entry)),
             "risks": [(risk, RISK_LABELS[risk]) for risk in risks_of(entry)],

@@ -9,10 +9,10 @@ from taskgate.core.timestamps import iso
 from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
-from taskgate.gateway.governance.known_people import KnownPeople, Revoked
 from taskgate.gateway.governing import KnownToken
 from taskgate.gateway.plan import Live, Plan
 from taskgate.lazy_dataclass import dataclass
+from taskgate.ports.revocations import Revocation, Revocations
 
 LONGEST_REASON: Final = 500
 _REVOKE: Final = closed_object(("name",), name=TEXT, reason=TEXT)
@@ -21,7 +21,7 @@ _REVOKE: Final = closed_object(("name",), name=TEXT, reason=TEXT)
 @dataclass(slots=True, eq=False)
 class PeopleApi:
     _plan: Live[Plan]
-    _people: KnownPeople
+    _revocations: Revocations
 
     def routes(self) -> tuple[Route, ...]:
         admin = Access.CONFIGURE
@@ -49,11 +49,11 @@ class PeopleApi:
         """Tokens of the configuration, and revoked subjects of issuers."""
         who = visit.who
         tokens = [token for token in self._plan.value.governing.tokens if who.reaches(token.principal)]
-        rows = [_row(token, self._people.revoked.get(token.sha256)) for token in tokens]
+        rows = [_row(token, self._revocations.revoked.get(token.sha256)) for token in tokens]
         known = {token.sha256 for token in tokens}
         revoked_subjects = [
             {"id": name, "principal": name, "roles": [], "expires_at": None, **_revocation(revoked)}
-            for name, revoked in self._people.revoked.items()
+            for name, revoked in self._revocations.revoked.items()
             if name not in known and "#" in name and who.reaches(name)
         ]
         return json_answer({"tokens": rows + revoked_subjects})
@@ -66,15 +66,15 @@ class PeopleApi:
         tokens = self._plan.value.governing.tokens
         found = [token for token in tokens if name in (token.id, token.principal) and who.reaches(token.principal)]
         for token in found:
-            await self._people.revoke(token.sha256, token.principal, who.id, reason[:LONGEST_REASON])
+            await self._revocations.revoke(token.sha256, token.principal, who.id, reason[:LONGEST_REASON])
         if not found:
             if "#" not in name or not who.reaches(name):
                 return problem(404, "Token not found. Run `taskgate tokens list` to see the names.")
-            await self._people.revoke(name, name, who.id, reason[:LONGEST_REASON])
+            await self._revocations.revoke(name, name, who.id, reason[:LONGEST_REASON])
         return json_answer({"revoked": [token.principal for token in found] or [name], "by": who.id})
 
 
-def _row(token: KnownToken, revoked: Revoked | None) -> dict[str, Any]:
+def _row(token: KnownToken, revoked: Revocation | None) -> dict[str, Any]:
     return {
         "id": token.id,
         "principal": token.principal,
@@ -84,7 +84,7 @@ def _row(token: KnownToken, revoked: Revoked | None) -> dict[str, Any]:
     }
 
 
-def _revocation(revoked: Revoked | None) -> dict[str, Any]:
+def _revocation(revoked: Revocation | None) -> dict[str, Any]:
     if revoked is None:
         return {"revoked_at": None, "revoked_by": None, "reason": None}
     return {"revoked_at": iso(revoked.at_ms), "revoked_by": revoked.by, "reason": revoked.reason}

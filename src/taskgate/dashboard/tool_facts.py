@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
-from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.ports.listed_tools import ListedTools
 
 LONGEST_DESCRIPTION: Final = 2_000
 RISK_LABELS: Final = {
@@ -17,7 +17,7 @@ RISK_LABELS: Final = {
 }
 
 
-def tool_entry(catalogs: Catalogs, server: str, tool: str) -> CatalogEntry | None:
+def tool_entry(catalogs: ListedTools, server: str, tool: str) -> CatalogEntry | None:
     """The definition of a tool as its server last listed it."""
     offer = catalogs.offer(server)
     entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()

@@ -8,7 +8,7 @@ and to the filter, so that a cursor of another tenant or of another search is re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -32,25 +32,10 @@ from taskgate.core.ids import is_task_id
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.history import HistoryPage, HistoryStore
+from taskgate.ports.history_reader import HistoryRows, Reach
 
 MAX_ROWS: Final = 1_000
 _METHOD: Final = "history"
-
-
-class Reach(NamedTuple):
-    """Whose history a person may read."""
-
-    person: str
-    """The principal of the person, to which cursors are bound."""
-    tenant: str | None = None
-    only: str | None = None
-
-
-class HistoryRows(NamedTuple):
-    """Rows, newest end first, and the cursor of the next page; None at the end."""
-
-    rows: tuple[HistoryRow, ...]
-    cursor: str | None
 
 
 @dataclass(slots=True, eq=False)

@@ -22,14 +22,14 @@ class ClientProfile(msgspec.Struct, frozen=True):
     logs_unasked: bool = False
     """Stateful callers get log messages before they set a level; stateless ones only if the request asks for them."""
 
-    def towards(self, keeps_questions: bool, asks_models: bool = False, *, shared: bool = False) -> ClientProfile:
+    def towards(self, keeps_questions: bool, uses_models: bool = False, *, shared: bool = False) -> ClientProfile:
         """Return the profile as declared to a server: with the capabilities of the inbox and of models, where they apply. On a
         shared link the first caller must not decide what the others can be asked.
         """
         capabilities = LISTING_PROFILE.capabilities if shared else self.capabilities
         if self.inbox and keeps_questions:
             capabilities = with_inbox(capabilities)
-        if asks_models:
+        if uses_models:
             capabilities = with_models(capabilities)
         return self if capabilities is self.capabilities else msgspec.structs.replace(self, capabilities=capabilities)
 

@@ -96,7 +96,7 @@ class HistoryStore(Protocol):
 
     async def history_content(self, task_id: str) -> bytes | None: ...
 
-    async def forget_history(self, keep_ms: int, most_rows: int, portions: int = 1) -> bool:
+    async def forget_history(self, keep_ms: int, max_rows: int, portions: int = 1) -> bool:
         """Delete up to this many portions of rows that are too old, and then of those that are too many: the caller with the most
         rows loses its oldest first. Return whether more may remain."""
         ...

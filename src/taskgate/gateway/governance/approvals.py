@@ -34,7 +34,7 @@ from taskgate.gateway.governance.approval_request import question, value_of
 from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.governance.gated_call import GatedCall
 from taskgate.gateway.governance.pre_send_recheck import OWN_SERVER
-from taskgate.gateway.governance.ruling import GrantRequest, Ruling, accepted_text, refused_text
+from taskgate.gateway.governance.ruling import accepted_text, refused_text
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.governance.unsafe_config import warn_unsafe_config
 from taskgate.gateway.plan import Live, Plan
@@ -43,6 +43,7 @@ from taskgate.gateway.tasks.presence import CallerPresence
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL, VoteReply, VoteRequest
+from taskgate.ports.approval_decisions import GrantRequest, Ruling
 from taskgate.ports.approval_store import ApprovalRequest, AuditOf, Decided, HeldCall
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics

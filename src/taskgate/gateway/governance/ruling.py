@@ -1,4 +1,4 @@
-"""The outcome of one vote on an approval, and the text that the approver is shown."""
+"""The text that an approver is shown after a vote."""
 
 from __future__ import annotations
 
@@ -7,35 +7,9 @@ from typing import Final
 
 from taskgate.core.governance.approval import Approval, Refusal, State, Verdict
 from taskgate.core.governance.approver import Approver
-from taskgate.core.governance.grants import DEFAULT_GRANT_MS, Grant
+from taskgate.core.governance.grants import Grant
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.identity.caller import OPERATOR
-from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.approval_store import HeldCall
-
-
-@dataclass(frozen=True, slots=True)
-class GrantRequest:
-    """A standing grant that an approver adds to an approval."""
-
-    for_ms: int = DEFAULT_GRANT_MS
-    exact_arguments: bool = False
-    whole_scope: bool = False
-    same_script: bool = False
-    """Only for calls of the script that made the approved call."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ruling:
-    """The outcome of a vote. `refusal` is empty if the vote counted; `text` is shown to the voter."""
-
-    text: str
-    refusal: str = ""
-    held: HeldCall | None = None
-    grant: Grant | None = None
-    starts: bool | None = None
-    """Whether the task starts now rather than at its caller's next poll; None if it is no task, or not approved."""
-
 
 STARTS_NOW: Final = "It runs now."
 WAITS_FOR_CALLER: Final = "It runs when its caller asks for the task again."

@@ -11,9 +11,9 @@ from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.grants import Grant, GrantRefused, grant_from
 from taskgate.core.ids import RANDOM_BYTES, ulid
 from taskgate.gateway.governance.expiries import ApprovalExpiries
-from taskgate.gateway.governance.ruling import GrantRequest
 from taskgate.gateway.plan import Live, Plan
 from taskgate.lazy_dataclass import dataclass
+from taskgate.ports.approval_decisions import GrantRequest
 from taskgate.ports.store import Store
 
 PREFIX: Final = "gr_"
