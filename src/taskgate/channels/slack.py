@@ -68,7 +68,7 @@ class SlackChannel:
             logger=quiet,
             retry_handlers=[],
         )
-        self._api = SlackApi(client, pause=pause)
+        self._api = SlackApi(client, pause)
         self._decide: Decide | None = None
         self._socket: SocketModeClient | None = None
         self._connecting: asyncio.Task[None] | None = None

@@ -13,7 +13,7 @@ import aiohttp
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from taskgate import clock
+from taskgate.lazy_dataclass import dataclass
 
 MAX_ATTEMPTS = 4
 LONGEST_PAUSE_S = 60.0
@@ -54,12 +54,12 @@ class SlackError(Exception):
         return self.code in GONE
 
 
+@dataclass(slots=True, eq=False)
 class SlackApi:
     """Slack's Web API with bounded retries."""
 
-    def __init__(self, client: AsyncWebClient, *, pause: Pause = clock.sleep) -> None:
-        self.client = client
-        self._pause = pause
+    client: AsyncWebClient
+    _pause: Pause
 
     async def post(self, channel: str, text: str, blocks: list[dict[str, Any]]) -> tuple[str, str]:
         """Post a message; return the channel's id and the message's timestamp, which together identify it."""

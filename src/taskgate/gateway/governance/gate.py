@@ -25,6 +25,7 @@ from taskgate.gateway.governance.pre_send_recheck import PreSendRecheck
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.strict_arguments import READ_AT_ONCE, arguments_digest, read_ahead
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
@@ -37,25 +38,15 @@ _UNKNOWN = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class CallGate:
-    def __init__(
-        self,
-        store: Store,
-        plan: Live[Plan],
-        approvals: Approvals,
-        recheck: PreSendRecheck,
-        metrics: Metrics,
-        *,
-        denials: Denials,
-        recorder: CallRecorder,
-    ) -> None:
-        self._recorder = recorder
-        self.approvals = approvals
-        self.pre_send = recheck
-        self._store = store
-        self._plan = plan
-        self._metrics = metrics
-        self._denials = denials
+    _store: Store
+    _plan: Live[Plan]
+    approvals: Approvals
+    pre_send: PreSendRecheck
+    _metrics: Metrics
+    _denials: Denials
+    _recorder: CallRecorder
 
     async def for_tool(self, request: Request, tool: ToolRef) -> ApprovalRequest | None:
         """Return the approval request that this call must wait for, or None if it may be sent."""

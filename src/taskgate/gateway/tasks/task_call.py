@@ -31,6 +31,7 @@ from taskgate.gateway.tasks.run_queue import RunSlot
 from taskgate.gateway.tasks.sends import TaskSends
 from taskgate.gateway.tasks.server_reports import TaskSide, progress_note
 from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.client_profile import ClientProfile
 from taskgate.ports.link import Link
 from taskgate.ports.upstream_call import UpstreamCall
@@ -55,23 +56,14 @@ class _Declined(Exception):
     """A person declined to open a URL that the server requires."""
 
 
+@dataclass(slots=True, eq=False)
 class TaskCall:
-    def __init__(
-        self,
-        records: TaskRecords,
-        questions: TaskQuestions,
-        deadlines: TaskDeadlines,
-        *,
-        waterfall: Waterfall,
-        tracing: Tracing | None,
-        events: EventHub,
-    ) -> None:
-        self._records = records
-        self._questions = questions
-        self._deadlines = deadlines
-        self._waterfall = waterfall
-        self._tracing = tracing
-        self._events = events
+    _records: TaskRecords
+    _questions: TaskQuestions
+    _deadlines: TaskDeadlines
+    _waterfall: Waterfall
+    _tracing: Tracing | None
+    _events: EventHub
 
     async def send(self, sends: TaskSends, link: Link, profile: ClientProfile, slot: RunSlot) -> Reply:
         """Send the call, round by round, and return the last reply."""

@@ -17,26 +17,19 @@ from taskgate.gateway.questions.url_elicitations import URL_REQUIRED, UrlElicita
 from taskgate.gateway.requests.large_results import first_text, summarized
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_replies import ErrorReply, Reply
 
 
+@dataclass(slots=True, eq=False)
 class TaskResults:
     """Store the reply of a server as the end of its task. Every reply is checked here."""
 
-    def __init__(
-        self,
-        records: TaskRecords,
-        followers: Followers,
-        urls: UrlElicitations,
-        *,
-        truncate: Callable[[str, bytes], Awaitable[bytes]],
-        check_output: Callable[[Task, bytes], Awaitable[bytes]],
-    ) -> None:
-        self._records = records
-        self._followers = followers
-        self._urls = urls
-        self._truncate = truncate
-        self._check_output = check_output
+    _records: TaskRecords
+    _followers: Followers
+    _urls: UrlElicitations
+    _truncate: Callable[[str, bytes], Awaitable[bytes]]
+    _check_output: Callable[[Task, bytes], Awaitable[bytes]]
 
     async def truncate(self, server: str, result: bytes) -> bytes:
         """Truncate a result to its server's budget."""

@@ -36,6 +36,6 @@ def wire_governance(
     return GovernanceGroup(
         approvals,
         AskCaller(approvals, running.followers, base.store, base.plan, base.events),
-        CallGate(base.store, base.plan, approvals, recheck, base.metrics, denials=denials, recorder=base.recorder),
+        CallGate(base.store, base.plan, approvals, recheck, base.metrics, denials, base.recorder),
         denials,
     )

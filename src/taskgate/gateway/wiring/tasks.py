@@ -58,13 +58,13 @@ def wire_runs(
         base.state_signer,
         login_of=lambda principal: base.plan.value.governing.login_of(principal),
     )
-    results = TaskResults(records, followers, urls, truncate=base.budgets.truncate, check_output=facts.check_output)
+    results = TaskResults(records, followers, urls, base.budgets.truncate, facts.check_output)
     following = UpstreamTasks(
         records, questions, results, events, deadlines=deadlines, can_be_task=facts.can_be_upstream_task
     )
     queue = RunQueue(base.plan, records.store.note)
     base.metrics.show(*queue.gauges())
-    call = TaskCall(records, questions, deadlines, waterfall=base.waterfall, tracing=base.tracing, events=events)
+    call = TaskCall(records, questions, deadlines, base.waterfall, base.tracing, events)
     attempts = Attempts(
         records,
         questions,

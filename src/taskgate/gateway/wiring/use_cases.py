@@ -27,7 +27,7 @@ from taskgate.gateway.own_tools.answer_questions import QUESTION_TOOLS, Question
 from taskgate.gateway.own_tools.await_activity import WAITING_TOOLS
 from taskgate.gateway.own_tools.execute_tool import EXECUTE_TOOLS, ExecuteParts
 from taskgate.gateway.own_tools.follow_tasks import TASK_TOOLS
-from taskgate.gateway.own_tools.list_offers import LOOKING_TOOLS, LookingParts
+from taskgate.gateway.own_tools.list_offers import LISTING_TOOLS, ListingParts
 from taskgate.gateway.own_tools.manage_servers import MANAGING_TOOLS, ManagingParts
 from taskgate.gateway.own_tools.own_resources import ResourceParts
 from taskgate.gateway.own_tools.run_scripts import SCRIPT_TOOLS
@@ -136,7 +136,7 @@ def _own_tools(
     resources = ResourceParts(readings, following)
     tools = {
         **helpers,
-        **bind_tools(LOOKING_TOOLS, LookingParts(lookup, servers.upstreams)),
+        **bind_tools(LISTING_TOOLS, ListingParts(lookup, servers.upstreams)),
         **bind_tools(EXECUTE_TOOLS, ExecuteParts(lookup, tool_calls, following)),
         **bind_tools(use_resources.TOOLS, resources),
         **bind_tools(SESSION_TOOLS, SessionParts(lookup, servers.upstreams, activity)),
