@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 define HELP
 Run
   make run                   start the gateway with the demo server
-  make demo                  four scenes: a fast call, a slow call, an approval and a question
+  make demo                  four examples: a fast call, a slow call, an approval and a question
 
 Check
   make quick                 format, lint, types, import contract, docs, and every test that starts no program; for every save
@@ -34,7 +34,7 @@ Check
   make properties            every property of tests/ with ten times as many generated inputs as make test
   make chaos                 the long crash tests of one gateway
   make chaos-scripts         a crash at every write of a script, in virtual time and by SIGKILL
-  make chaos-replicas        300 faults of three gateways on PostgreSQL; make chaos-sabotage: the same judge with broken builds
+  make chaos-replicas        300 faults of three gateways on PostgreSQL; make chaos-sabotage: the same checker with broken builds
   make scripts-cost          CPU of a call in a script beside a durable call, and of 1,000 scripts that wait over a restart
   make scripts-hostile       what becomes of each hostile script, the pause that others see, and what steps cost
   make history               CPU time of every filter and chart with 200,000 rows of history, on both databases
@@ -259,7 +259,7 @@ bench-replicas: $(STAMP)
 chaos-replicas: $(STAMP)
 	TASKGATE_CHAOS_FAULTS=$${TASKGATE_CHAOS_FAULTS:-300} $(BIN)/python -m pytest -q -s -n 0 -m "not long" tests/replicas/test_chaos.py
 
-# The same judge with broken builds: it must detect each defect.
+# The same checker with broken builds: it must detect each defect.
 chaos-sabotage: $(STAMP)
 	$(BIN)/python -m pytest -q -n 0 -m long tests/replicas/test_chaos.py
 

@@ -4,10 +4,10 @@
 python examples/agent_loop.py "What is 2 + 3?" -- python -m taskgate.demo.files python examples/agent_loop.py "Tidy
 up my files" --url http://127.0.0.1:7467/mcp
 
-It talks to any endpoint with OpenAI-style chat completions: set MODEL_URL (for example
+It uses any endpoint with OpenAI-style chat completions: set MODEL_URL (for example
 http://127.0.0.1:11434/v1/chat/completions for a local model), MODEL_NAME and, if needed, MODEL_KEY. Without
-MODEL_URL a scripted stand-in plays the model: it calls the first tool once, with empty arguments, and then repeats
-what the tool said. Calls that the server turns into tasks are waited for.
+MODEL_URL a scripted stand-in replaces the model: it calls the first tool once, with empty arguments, and then repeats
+the result. Calls that the server turns into tasks are waited for.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any
 
 from taskgate.client import Question, Session, accept, connect, decline, openai_tools
 
-MOST_TURNS = 10
+MAX_TURNS = 10
 
 
 async def run_agent(session: Session, request: str) -> str:
     """Let the model call tools until it answers in words."""
     tools = await session.list_tools()
     messages: list[dict[str, Any]] = [{"role": "user", "content": request}]
-    for _ in range(MOST_TURNS):
+    for _ in range(MAX_TURNS):
         message = await asyncio.to_thread(ask_model, messages, openai_tools.definitions(tools))
         messages.append(message)
         if not message.get("tool_calls"):
@@ -52,7 +52,7 @@ def ask_model(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> di
 def scripted_model(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> dict[str, Any]:
     last = messages[-1]
     if last["role"] == "tool" or not tools:
-        return {"role": "assistant", "content": f"The tool said: {last['content']}"}
+        return {"role": "assistant", "content": f"The result: {last['content']}"}
     call = {"id": "call-1", "type": "function", "function": {"name": tools[0]["function"]["name"], "arguments": "{}"}}
     return {"role": "assistant", "content": None, "tool_calls": [call]}
 

@@ -16,7 +16,7 @@ from taskgate.client import Question, accept, connect
 
 
 async def answer(question: Question) -> dict[str, Any]:
-    """The server asks something. A real client would show the form to its user; here everybody is called Ann."""
+    """Answer a question of the server. A real client would show the form to its user."""
     print(f"asked: {question.message}")
     fields = question.params.get("requestedSchema", {}).get("properties", {})
     return accept(dict.fromkeys(fields, "Ann"))

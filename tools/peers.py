@@ -1,7 +1,7 @@
 """Installs the real MCP peers that the tests and the benchmark talk to, each in its own environment under `.peers/`.
 
 Run by `make test` before pytest, by `make bench` and by `make clients`; it is idempotent and returns at once when everything
-is there. It uses the ordinary `pip` and `npm` clients with whatever indexes the machine has configured, and GitHub for one
+is there. It uses `pip` and `npm` with the indexes that the machine has configured, and GitHub for one
 file that is in no package; the pins live here. What cannot be installed is printed with the reason and recorded in
 `.peers/absent.json`; the tests read that file and name the absent peers at the end of their run. It installs nothing of
 Taskgate itself, and the exit code is 0 even when a peer is absent: a machine without npm can still run the rest.
@@ -160,7 +160,7 @@ NODE_PEERS = (
             "3a94417774fa20b17971e8162f9865b1cefd2650c7d88fdcd17f971d91213852",
         ),
     ),
-    # 0.1.16 is the stable line; only this pre-release knows the requirement sets and the tasks scenarios.
+    # 0.1.16 is the stable line; only this pre-release has the requirement sets and the tasks scenarios.
     NodePeer("conformance", ("@modelcontextprotocol/conformance@0.2.0-alpha.12",)),
     NodePeer("everything", ("@modelcontextprotocol/server-everything@2026.8.31",)),
     # A certified OpenID provider: the issuer of callers, of people and of servers in the tests of identity.
@@ -220,7 +220,7 @@ NODE_PEERS = (
 
 
 class CannotInstall(Exception):
-    """Carries the sentence that tells the reader why a peer is absent."""
+    """The reason why a peer is absent, for the summary."""
 
 
 def main() -> int:

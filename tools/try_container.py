@@ -2,7 +2,7 @@
 
 Where no image registry answers, the base is made by debootstrap (needs root and a few minutes; it is kept
 as an image for the next time).
-What cannot be tried here is said, with the command that gets what is absent.
+What cannot be tried here is reported, with the command that installs what is missing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ auth: none
 servers:
   demo: {command: /opt/taskgate/bin/python, args: ["-m", "taskgate.demo.files"]}
 """
-# Inside another container the runtime may not raise its limits, so it is told to keep to what is certainly allowed.
+# Inside another container the runtime may not raise its limits, so it is limited to what is certainly allowed.
 LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
 
 

@@ -53,7 +53,7 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 
 def clean(folder: Path, python: str, package: Path) -> None:
-    """Install and try as a newcomer would, with a home folder of its own."""
+    """Install and try as a newcomer would, with an empty home folder."""
     place = Path(tempfile.mkdtemp(dir=folder))
     inside = environment(place / "venv", python)
     run(inside, "-m", "pip", "install", "--quiet", str(package))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HEADS = ("| threat |", "| promise |", "| data |", "|---")
+HEADS = ("| threat |", "| guarantee |", "| data |", "|---")
 ROWS = [
     line
     for page in ("threat-model.md", "shared-state.md")
