@@ -33,7 +33,7 @@ from taskgate.operating_system import own_user
 from taskgate.telemetry.logs import log
 
 CHECK_EVERY_S: Final = 1.0
-LEAVE_S: Final = 30.0
+SHUTDOWN_S: Final = 30.0
 """How long processes started for a client are kept after it has disconnected: it may be restarting."""
 
 
@@ -215,7 +215,7 @@ class LocalGateway:
             present = here
             if await self._is_needed():
                 quiet_since = now
-            if now - left_since >= LEAVE_S and not await self._has_work():
+            if now - left_since >= SHUTDOWN_S and not await self._has_work():
                 left_since = math.inf
                 await self._let_go(here)
             if self._address.kind == ON_DEMAND and now - quiet_since >= self._end_after_s():

@@ -93,7 +93,7 @@ def control_inserts(folder: Path, count: int = 1000) -> None:
     connection.close()
 
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 
 def load() -> str:
@@ -125,7 +125,7 @@ class HostWatch:
     async def _look(self) -> None:
         taken = _taken_by_host_s()
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
             if (now := _taken_by_host_s()) > taken:
                 self.taken_s += now - taken
                 self._disturbed.append(time.perf_counter())
@@ -133,7 +133,7 @@ class HostWatch:
 
     def was_quiet(self, due: float) -> bool:
         """Whether the host took nothing shortly before and after this moment."""
-        return not any(moment - 2 * _LOOK_S <= due <= moment + 2 * _LOOK_S for moment in self._disturbed)
+        return not any(moment - 2 * _POLL_S <= due <= moment + 2 * _POLL_S for moment in self._disturbed)
 
 
 def _taken_by_host_s() -> float:

@@ -101,8 +101,8 @@ async def a_stage(folder: Path) -> AsyncIterator[Stage]:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(running(program, listening(port)))
         hasty, patient = [
-            await stack.enter_async_context(running_gateway(configuration(direct, patience), folder / name))
-            for name, patience in (("hasty", AT_ONCE_MS), ("patient", PATIENT_MS))
+            await stack.enter_async_context(running_gateway(configuration(direct, max_wait), folder / name))
+            for name, max_wait in (("hasty", AT_ONCE_MS), ("patient", PATIENT_MS))
         ]
         http = await stack.enter_async_context(httpx2.AsyncClient(timeout=30, verify=NO_TLS))
         yield Stage(direct, hasty, patient, ledger, http)

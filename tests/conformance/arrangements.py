@@ -103,7 +103,7 @@ class Official:
     undecided: frozenset[str] = frozenset()
     """Checks whose outcome through the gateway depends on a few milliseconds."""
 
-    def owed(self, lost: dict[str, str]) -> dict[str, str]:
+    def due(self, lost: dict[str, str]) -> dict[str, str]:
         return {name: why for name, why in lost.items() if name not in self.undecided}
 
     @asynccontextmanager

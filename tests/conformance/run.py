@@ -41,9 +41,9 @@ async def main() -> int:
             through = await run_both(url, revisions)
         for revision, verdicts in through.items():
             lost = losses(direct[revision], verdicts)
-            owed = {name: why for name, why in lost.items() if arrangement.must_pass(name, replicas=chosen.replicas)}
-            lost_any = lost_any or bool(owed)
-            print(f"{ARRANGEMENTS[number].name}, {revision}: {count(verdicts)}, {len(owed)} lost")
+            due = {name: why for name, why in lost.items() if arrangement.must_pass(name, replicas=chosen.replicas)}
+            lost_any = lost_any or bool(due)
+            print(f"{ARRANGEMENTS[number].name}, {revision}: {count(verdicts)}, {len(due)} lost")
             show(lost)
     if not chosen.direct_only and not chosen.replicas and chosen.arrangement is None:
         for server in OFFICIAL:
@@ -66,7 +66,7 @@ async def run_official(server: Official, revisions: list[str]) -> bool:
             through = await run_both(url, revisions)
         for revision, verdicts in through.items():
             lost = losses(direct[revision], verdicts)
-            lost_any = lost_any or bool(server.owed(lost))
+            lost_any = lost_any or bool(server.due(lost))
             print(f"{server.name} over {way}, {revision}: {count(verdicts)}, {len(lost)} lost")
             show(lost)
     return lost_any

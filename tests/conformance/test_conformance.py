@@ -87,5 +87,5 @@ async def test_what_the_official_server_passes_directly_it_passes_through(server
     assert not failures(direct["2025-11-25"])
     assert len({name.split(":")[0] for name in direct["2025-11-25"]}) >= 30
     found = await verdicts_at(server.through(stdio=stdio))
-    lost = {revision: server.owed(losses(direct[revision], through)) for revision, through in found.items()}
+    lost = {revision: server.due(losses(direct[revision], through)) for revision, through in found.items()}
     assert lost == {revision: {} for revision in REVISIONS}

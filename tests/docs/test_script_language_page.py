@@ -53,7 +53,7 @@ def answer(call: PendingCall) -> CallOutcome:
 
 
 async def outcome(code: str) -> Finished | Failed:
-    run = interpreter(most_workers=1)
+    run = interpreter(max_workers=1)
     try:
         step = await run.start(ScriptProgram(code, tools=TOOLS), LIMITS, FACTS)
         calls: dict[int, PendingCall] = {}

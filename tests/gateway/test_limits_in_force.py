@@ -171,7 +171,7 @@ HALF_A_BODY = HALF_A_HEAD + b"content-type: application/json\r\ncontent-length: 
 async def test_the_request_timeout_applies(tmp_path: Path, limit: str, begun: bytes) -> None:
     async with running_gateway(config({limit: "8s"}, pipe=PIPE), tmp_path) as gateway:
 
-        async def patience() -> float:
+        async def max_wait() -> float:
             reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
             writer.write(begun)
             began = clock.monotonic()
@@ -179,13 +179,13 @@ async def test_the_request_timeout_applies(tmp_path: Path, limit: str, begun: by
             writer.close()
             return clock.monotonic() - began
 
-        slow = asyncio.create_task(patience())
+        slow = asyncio.create_task(max_wait())
         await asyncio.sleep(4)
         assert not slow.done()
         await reloaded(gateway, config({limit: "1s"}, pipe=PIPE))
         # It holds at once, also for who has begun under the old one; the sweep comes once a second.
         assert 4 < await slow < 7
-        assert 1 <= await patience() < 4
+        assert 1 <= await max_wait() < 4
 
 
 async def test_the_drain_timeout_applies_after_a_reload(tmp_path: Path) -> None:

@@ -91,11 +91,11 @@ def own_ms(since: float, steps: int) -> float:
 async def cost() -> None:
     """CPU time of workers, in the reports of their steps and of ended processes."""
     before = cpu_of_children()
-    run = interpreter(most_workers=1)
+    run = interpreter(max_workers=1)
     await start(run, "await files.read_file(name='a')")
     await close(run)
     print(f"first step, cold: {(cpu_of_children() - before) * 1000:.0f} ms of CPU in the worker, started and ended")
-    run = interpreter(most_workers=1)
+    run = interpreter(max_workers=1)
     await start(run, "await files.read_file(name='a')")
     warm, own = 0.0, time.process_time()
     for _ in range(50):
@@ -142,7 +142,7 @@ def _in_group(pid: int, group: int) -> bool:
 
 
 async def main() -> int:
-    run = interpreter(most_workers=2)
+    run = interpreter(max_workers=2)
     assert isinstance(await start(run, "1"), Finished)
     print(f"longest pause without scripts: {await pause_without_scripts():.1f} ms\n")
     print(f"{'script':34} {'outcome':32} {'took':>8} {'pause':>10} {'other script':>11}")

@@ -14,7 +14,7 @@ from taskgate.ports.script_interpreter import Failed, FailureReason, Finished, S
 
 @pytest.mark.parametrize("hostile", TABLE, ids=lambda hostile: hostile.name)
 async def test_hostile_script(hostile: Hostile) -> None:
-    run = interpreter(most_workers=1)
+    run = interpreter(max_workers=1)
     try:
         step = await start(run, hostile.code, hostile.limits)
         assert (
@@ -29,7 +29,7 @@ async def test_hostile_script(hostile: Hostile) -> None:
 
 
 async def test_output_beyond_its_limit_is_cut_and_the_script_goes_on() -> None:
-    run = interpreter(most_workers=1)
+    run = interpreter(max_workers=1)
     step = await start(run, "for i in range(1000):\n    print('é' * 10)\n7", replace(LIMITS, output_bytes=101))
     await run.aclose()
     assert isinstance(step, Finished)
@@ -50,7 +50,7 @@ async def twice(n):
         return tool_error(e).type
 await asyncio.gather(twice(1), twice(2), twice(3))
 """
-    run = interpreter(most_workers=1)
+    run = interpreter(max_workers=1)
     step = await start(run, code, limits)
     assert isinstance(step, Suspended)
     assert len(step.pending) == 3
@@ -71,7 +71,7 @@ await asyncio.gather(twice(1), twice(2), twice(3))
 
 async def test_changed_snapshots_never_end_the_worker_of_others() -> None:
     """They are never loaded in the gateway, where the seal is checked first; if one were, only its own script is lost."""
-    run = interpreter(most_workers=1)
+    run = interpreter(max_workers=1)
     step = await start(run, "x = await files.read_file()\nx")
     assert isinstance(step, Suspended)
     outcomes = {step.pending[0]: returned(1)}

@@ -26,7 +26,7 @@ from taskgate.scripts.monty_interpreter import MontyInterpreter
 
 @pytest.fixture
 async def run() -> AsyncIterator[MontyInterpreter]:
-    made = interpreter(most_workers=1)
+    made = interpreter(max_workers=1)
     yield made
     await made.aclose()
 
@@ -75,14 +75,14 @@ async def test_tool_by_its_listed_name(run: MontyInterpreter, code: str) -> None
 
 async def test_five_parallel_calls_are_settled_in_another_order_in_another_process() -> None:
     code = "import asyncio\nawait asyncio.gather(*[files.read_file(name=i) for i in range(5)])"
-    first = interpreter(most_workers=1)
+    first = interpreter(max_workers=1)
     step = await start(first, code)
     assert isinstance(step, Suspended)
     by_number = {arguments(call)[1]["name"]: call.id for call in step.calls}
     pids = set(first.pool.worker_pids)
     await first.aclose()
     for number in (3, 0, 4, 2, 1):
-        other = interpreter(most_workers=1)
+        other = interpreter(max_workers=1)
         assert isinstance(step, Suspended)
         assert by_number[number] in step.pending
         step = await resume(other, step, {by_number[number]: returned(number * 10)})

@@ -49,7 +49,7 @@ def children(pid: int) -> list[int]:
 
 
 async def test_no_process_until_first_use_and_none_when_idle() -> None:
-    run = interpreter(most_workers=2, idle_s=0.05)
+    run = interpreter(max_workers=2, idle_s=0.05)
     assert run.version
     assert run.pool.worker_pids == []
     step = await start(run, "await sleep(1000)")
@@ -61,7 +61,7 @@ async def test_no_process_until_first_use_and_none_when_idle() -> None:
 
 
 async def test_ended_workers_leave_no_process() -> None:
-    run = interpreter(most_workers=1)
+    run = interpreter(max_workers=1)
     await start(run, "1")
     [worker] = run.pool.worker_pids
     processes = [worker, *children(worker)]
@@ -71,7 +71,7 @@ async def test_ended_workers_leave_no_process() -> None:
 
 
 async def test_no_more_workers_than_allowed() -> None:
-    run = interpreter(most_workers=2)
+    run = interpreter(max_workers=2)
     steps = await asyncio.gather(*[start(run, f"sum(range({number}))") for number in range(12)])
     assert [json.loads(step.value) for step in steps if isinstance(step, Finished)] == [
         sum(range(number)) for number in range(12)
@@ -81,7 +81,7 @@ async def test_no_more_workers_than_allowed() -> None:
 
 
 async def test_endless_script_does_not_delay_others_with_a_second_worker() -> None:
-    run = interpreter(most_workers=2)
+    run = interpreter(max_workers=2)
     endless = asyncio.create_task(start(run, ENDLESS, PATIENT))
     await until(lambda: run.pool.worker_pids)
     for _ in range(5):
@@ -92,7 +92,7 @@ async def test_endless_script_does_not_delay_others_with_a_second_worker() -> No
 
 
 async def test_killed_worker_fails_its_step_only() -> None:
-    run = interpreter(most_workers=1)
+    run = interpreter(max_workers=1)
     endless = asyncio.create_task(start(run, ENDLESS, PATIENT))
     await until(lambda: run.pool.worker_pids and children(run.pool.worker_pids[0]))
     os.kill(run.pool.worker_pids[0], signal.SIGKILL)
@@ -104,7 +104,7 @@ async def test_killed_worker_fails_its_step_only() -> None:
 
 
 async def test_killed_interpreter_process_fails_its_step_only() -> None:
-    run = interpreter(most_workers=1)
+    run = interpreter(max_workers=1)
     await start(run, "1")
     [worker] = run.pool.worker_pids
     endless = asyncio.create_task(start(run, ENDLESS, PATIENT))
@@ -120,7 +120,7 @@ async def test_killed_interpreter_process_fails_its_step_only() -> None:
 
 
 async def test_worker_killed_while_idle_is_replaced() -> None:
-    run = interpreter(most_workers=1)
+    run = interpreter(max_workers=1)
     await start(run, "1")
     [worker] = run.pool.worker_pids
     os.kill(worker, signal.SIGKILL)
@@ -131,7 +131,7 @@ async def test_worker_killed_while_idle_is_replaced() -> None:
 
 
 async def test_hanging_worker_is_ended_at_the_deadline() -> None:
-    run = interpreter(most_workers=1, grace_s=1.0)
+    run = interpreter(max_workers=1, grace_s=1.0)
     await start(run, "1")
     [worker] = run.pool.worker_pids
     os.kill(worker, signal.SIGSTOP)
@@ -144,7 +144,7 @@ async def test_hanging_worker_is_ended_at_the_deadline() -> None:
 
 
 async def test_cancelled_step_ends_its_worker() -> None:
-    run = interpreter(most_workers=1)
+    run = interpreter(max_workers=1)
     endless = asyncio.create_task(start(run, ENDLESS, PATIENT))
     await until(lambda: run.pool.worker_pids and children(run.pool.worker_pids[0]))
     processes = [run.pool.worker_pids[0], *children(run.pool.worker_pids[0])]
@@ -157,7 +157,7 @@ async def test_cancelled_step_ends_its_worker() -> None:
 
 
 async def test_closing_fails_running_steps() -> None:
-    run = interpreter(most_workers=1)
+    run = interpreter(max_workers=1)
     endless = asyncio.create_task(start(run, ENDLESS, PATIENT))
     waiting = asyncio.create_task(start(run, "1"))
     await until(lambda: run.pool.worker_pids)
@@ -201,7 +201,7 @@ async def test_worker_that_breaks_the_protocol_is_ended(program: str, kind: str)
 async def test_reply_to_another_request_is_refused() -> None:
     reply = json.dumps({"number": 77, "step": "finished", "value": 1}).encode()
     program = f"out.write({len(reply).to_bytes(4, 'big') + bytes(4) + reply!r}); out.flush(); time.sleep(100)"
-    run = interpreter(most_workers=1)
+    run = interpreter(max_workers=1)
     run.pool = WorkerPool(lambda: OtherProgram("", "", 0, 0, program), most=1, idle_s=10)
     step = await start(run, "1")
     assert isinstance(step, Failed)
@@ -213,7 +213,7 @@ async def test_reply_to_another_request_is_refused() -> None:
 async def test_worker_has_no_environment_and_few_descriptors() -> None:
     with open("/dev/null") as inherited:
         os.set_inheritable(inherited.fileno(), True)
-        run = interpreter(most_workers=1)
+        run = interpreter(max_workers=1)
         await start(run, "1")
         [worker] = run.pool.worker_pids
         for pid in (worker, *children(worker)):
@@ -252,7 +252,7 @@ import asyncio, sys
 from taskgate.ports.script_interpreter import *
 from taskgate.scripts.monty_interpreter import MontyInterpreter
 async def main():
-    run = MontyInterpreter(most_workers=1)
+    run = MontyInterpreter(max_workers=1)
     await run.start(ScriptProgram("1"), ScriptLimits(), StepFacts(0.0, bytes(32)))
     print(*run.pool.worker_pids, flush=True)
     if sys.argv[1] == "computing":

@@ -131,7 +131,7 @@ async def test_a_call_during_the_backoff_fails_with_the_reason_of_the_last_attem
 async def test_a_duplicate_response_does_not_answer_another_call() -> None:
     """The second answer comes when the connection already carries the call of another session."""
     shop = Upstream("2025")
-    owed: dict[End, bytes] = {}
+    due: dict[End, bytes] = {}
 
     @shop.tool("twice")
     async def twice(call: Call) -> None:
@@ -139,8 +139,8 @@ async def test_a_duplicate_response_does_not_answer_another_call() -> None:
         body = json.dumps(answer).encode()
         whole = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
         call.reply.over = True
-        call.reply.write(owed.pop(call.reply.end, whole))
-        owed[call.reply.end] = whole
+        call.reply.write(due.pop(call.reply.end, whole))
+        due[call.reply.end] = whole
 
     async with Gateway({}, {"shop": shop}) as gate:
         callers = {f"caller {number}": await gate.caller("2025") for number in range(8)}

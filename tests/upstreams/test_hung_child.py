@@ -66,7 +66,7 @@ def runs(pid: int) -> bool:
 async def test_unresponsive_child_is_restarted_and_its_helpers_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("EVERY_S", "WHEN_DEGRADED_S", "PATIENCE_S"):
+    for name in ("EVERY_S", "WHEN_DEGRADED_S", "PING_TIMEOUT_S"):
         monkeypatch.setattr(health_watch, name, 0.05)
     received, messages = tmp_path / "pids", Received()
     received.touch()

@@ -89,9 +89,11 @@ def _rules(governance: Governance, *, from_script: bool) -> RuleSet:
 
 
 def approval_policy(server: Server) -> ApprovalPolicy:
-    wishes = server.approval_policy
-    per_tool = tuple((PatternSet.of([pattern]), ApprovalDemand(word)) for pattern, word in wishes.tools.items())
-    return ApprovalPolicy(ApprovalDemand(wishes.default), per_tool, wishes.approval)
+    requested_values = server.approval_policy
+    per_tool = tuple(
+        (PatternSet.of([pattern]), ApprovalDemand(word)) for pattern, word in requested_values.tools.items()
+    )
+    return ApprovalPolicy(ApprovalDemand(requested_values.default), per_tool, requested_values.approval)
 
 
 def build_governing(root: GatewayFile, policy: PolicyEngine | None) -> Governing:
@@ -192,7 +194,7 @@ def _entities(path: str | None) -> list[Mapping[str, Any]]:
 
 def _revision(root: GatewayFile, policy: PolicyEngine | None) -> str:
     """Return a digest of everything that can change a decision; the same after a restart with the same files."""
-    said = {
+    body = {
         "profile": root.profile,
         "governance": root.governance.model_dump(mode="json"),
         "approval": {
@@ -202,7 +204,7 @@ def _revision(root: GatewayFile, policy: PolicyEngine | None) -> str:
         "expose": {name: s.expose.model_dump(mode="json") for name, s in sorted(root.servers.items())},
         "policy": policy.revision if policy is not None else "",
     }
-    return digest_of_bytes(canonical(said)).removeprefix("sha256:")[:16]
+    return digest_of_bytes(canonical(body)).removeprefix("sha256:")[:16]
 
 
 def _workflow(name: str, workflow: WorkflowConfig) -> Workflow:

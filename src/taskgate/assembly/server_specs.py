@@ -120,7 +120,7 @@ def _spec(name: str, server: ServerConfig, loaded: LoadedConfig) -> ServerSpec:
         Instances(server.instances),
         None if server.generation == "auto" else generation_of(server.generation),
         keeps_questions=server.questions == "inbox",
-        asks_models=server.sampling == "provider" and bool(loaded.root.providers),
+        uses_models=server.sampling == "provider" and bool(loaded.root.providers),
         restart_limit=server.restart.limit,
         restart_within_s=server.restart.within.total_seconds(),
         own_links=loaded.root.limits.instances_per_server,

@@ -235,26 +235,26 @@ def migrate_shared(url: str) -> None:
     database.migrate_url(url)
 
 
-def copy_to_shared(source: Path, url: str, said: Callable[[str, int], None]) -> None:
+def copy_to_shared(source: Path, url: str, report: Callable[[str, int], None]) -> None:
     """Copy a SQLite file into the database. `said` is called with each table and its number of rows. Raises GatewayFault."""
     _driver()
     from taskgate.store.postgres.copy import copy_store
 
-    copy_store(source, url, said)
+    copy_store(source, url, report)
 
 
-def copy_from_shared(url: str, target: Path, said: Callable[[str, int], None]) -> None:
+def copy_from_shared(url: str, target: Path, report: Callable[[str, int], None]) -> None:
     """Copy the database into a new SQLite file. Raises GatewayFault."""
     _driver()
     from taskgate.store.postgres.copy import copy_back
 
-    copy_back(url, target, said)
+    copy_back(url, target, report)
 
 
 def configuration_digest(loaded: LoadedConfig) -> str:
     """Return a digest that is equal for gateways with the same decisions; their addresses do not count."""
-    said = loaded.root.model_dump_json(exclude=_NOT_SHARED)
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+    text = loaded.root.model_dump_json(exclude=_NOT_SHARED)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _driver() -> ModuleType:

@@ -15,7 +15,7 @@ from taskgate.mcp.earlier_calls import is_about_tasks, is_later_round
 _CODES = {"overloaded": -32013}
 
 
-def gateway_died(request: Sent) -> bytes:
+def gateway_crashed(request: Sent) -> bytes:
     """Return the error for a request during which the gateway ended."""
     if is_about_tasks(request.method, _params(request)):
         message = "The local gateway ended during this request. Tasks are durable: send it again."

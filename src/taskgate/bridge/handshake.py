@@ -17,7 +17,7 @@ SPOKEN = (1,)
 """The protocol versions that this bridge supports."""
 HELLO_BYTES = 1 << 20
 HELLO_S = 10.0
-GOODBYE = b"!bye "
+CLOSING = b"!bye "
 STOPPED, REPLACED = "stopped", "replaced"
 
 
@@ -51,7 +51,7 @@ def refusal(version: str, why: str, *, replaced: bool = False) -> bytes:
 
 
 def closing_frame(why: str) -> bytes:
-    return GOODBYE + why.encode("ascii") + b"\n"
+    return CLOSING + why.encode("ascii") + b"\n"
 
 
 def read(line: bytes, sender: str) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import select
 from collections import deque
 from collections.abc import Callable
 
-from taskgate.bridge.errors import failure, gateway_died, gateway_unreachable, overloaded
-from taskgate.bridge.handshake import GOODBYE, STOPPED
+from taskgate.bridge.errors import failure, gateway_crashed, gateway_unreachable, overloaded
+from taskgate.bridge.handshake import CLOSING, STOPPED
 from taskgate.bridge.lines import AT_ONCE_BYTES, Buffer, Splitter
 from taskgate.bridge.meeting import monotonic
 from taskgate.bridge.pending import Pending, Sent, unsent
@@ -44,7 +44,7 @@ class Relay:
         self._ends: deque[float] = deque(maxlen=CRASHES)
         self._connections = 1
         self._client_done = False
-        self._goodbye = ""
+        self._closing = ""
         self._line: Line | None = line
         self._take_replies(line.rest)
 
@@ -145,8 +145,8 @@ class Relay:
 
     def _take_replies(self, chunk: bytes) -> None:
         for line in self._from_gateway.feed(chunk):
-            if line.startswith(GOODBYE):
-                self._goodbye = line[len(GOODBYE) :].decode("ascii", "replace").strip()
+            if line.startswith(CLOSING):
+                self._closing = line[len(CLOSING) :].decode("ascii", "replace").strip()
                 continue
             if self._pending.received(line):
                 self._to_client.add(line)
@@ -159,7 +159,7 @@ class Relay:
         assert self._line is not None
         self._line.socket.close()
         self._line = None
-        why, self._goodbye = self._goodbye, ""
+        why, self._closing = self._closing, ""
         if not why:
             self._ends.append(monotonic())
         self._replays = Buffer()
@@ -167,7 +167,7 @@ class Relay:
         self._from_gateway = Splitter(LONGEST_REPLY)
         self._again, over = self._pending.lost()
         for sent in over:
-            self._to_client.add(gateway_died(sent))
+            self._to_client.add(gateway_crashed(sent))
         # The client receives these before a new gateway is started, which may take long.
         self._write_client()
         if self._client_done:
@@ -226,10 +226,10 @@ class Relay:
     def _finish(self) -> None:
         """Flush both directions after the client has disconnected."""
         deadline = monotonic() + FINISH_S
-        told = False
+        reported = False
         while (self._line is not None or self._to_client.lines) and monotonic() < deadline:
-            if self._line is not None and not self._replays.lines and not self._to_gateway.lines and not told:
-                told = True
+            if self._line is not None and not self._replays.lines and not self._to_gateway.lines and not reported:
+                reported = True
                 try:
                     self._line.socket.shutdown(1)
                 except OSError:

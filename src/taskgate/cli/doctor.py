@@ -73,12 +73,12 @@ def _examine(config: str | None, connect: bool) -> Iterator[Finding]:
         return
     log.hide(loaded.secret_values.text)
     path = find(config)
-    said = f"{path} is valid" if path is not None else "no file found; the bundled demo server is used"
-    yield Finding("ok", "configuration", said)
+    detail = f"{path} is valid" if path is not None else "no file found; the bundled demo server is used"
+    yield Finding("ok", "configuration", detail)
     for finding in _examine_loaded(loaded, connect):
         # Error messages of servers and stores may contain addresses and arguments.
-        said, fix = map(loaded.secret_values.text, (finding.said, finding.fix))
-        yield replace(finding, said=said, fix=fix)
+        detail, fix = map(loaded.secret_values.text, (finding.said, finding.fix))
+        yield replace(finding, said=detail, fix=fix)
 
 
 def _examine_loaded(loaded: LoadedConfig, connect: bool) -> Iterator[Finding]:
@@ -144,8 +144,8 @@ def _state_folder(loaded: LoadedConfig) -> Iterator[Finding]:
         return
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o077:
-        said = f"{folder} is accessible to other users of this machine (mode {mode:o})"
-        yield Finding("bad", "state folder", said, f"Run: chmod 700 {shlex.quote(str(folder))}")
+        detail = f"{folder} is accessible to other users of this machine (mode {mode:o})"
+        yield Finding("bad", "state folder", detail, f"Run: chmod 700 {shlex.quote(str(folder))}")
     else:
         yield Finding("ok", "state folder", f"{folder} is readable by its owner only")
 
@@ -189,8 +189,8 @@ def _other_gateways(loaded: LoadedConfig) -> Iterator[Finding]:
 def _gateways(running: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
     for record in running:
         started = "started by a client" if record["kind"] == "on-demand" else "started with `taskgate serve`"
-        said = f"{record['url']} is running ({started}, process {record['pid']}) for {record['config'] or 'the demo'}"
-        yield Finding("ok", "gateway", said)
+        detail = f"{record['url']} is running ({started}, process {record['pid']}) for {record['config'] or 'the demo'}"
+        yield Finding("ok", "gateway", detail)
 
 
 def _port(loaded: LoadedConfig, ours: Collection[str]) -> Finding:

@@ -95,11 +95,11 @@ def _schemas(catalogs: Catalogs, servers: Iterable[str], *, enforced: bool) -> l
     for entry in entries:
         for side, why in unusable_schemas(entry):
             if side == "output":
-                said, fix = f"its output is not validated. {why}", ""
+                detail, fix = f"its output is not validated. {why}", ""
             else:
-                said = f"its arguments cannot be validated{', so it cannot be called' if enforced else ''}. {why}"
+                detail = f"its arguments cannot be validated{', so it cannot be called' if enforced else ''}. {why}"
                 fix = "Correct the schema in the server, or use validate: warn." if enforced else ""
-            found.append(Finding("note", f"tool {entry.name} of {entry.server}", said, fix))
+            found.append(Finding("note", f"tool {entry.name} of {entry.server}", detail, fix))
     return found
 
 
@@ -152,8 +152,8 @@ async def _reach(server: Server) -> Finding:
             return Finding("bad", about, problem.message, await _how_to_log_in(server.spec.url))
         return _not_started(server, problem.message)
     if (printed := server.status().printed) != "":
-        said = f"connected over {server.transport}, but it prints to stdout: {printed!r}"
-        return Finding("note", about, said, PRINTS)
+        detail = f"connected over {server.transport}, but it prints to stdout: {printed!r}"
+        return Finding("note", about, detail, PRINTS)
     return Finding("ok", about, f"connected over {server.transport}, {link.generation.value} generation")
 
 
@@ -161,13 +161,13 @@ def _not_started(server: Server, message: str) -> Finding:
     """Report a server that could not be started or reached, with the last lines of its stderr."""
     status = server.status()
     words = status.stderr[-LAST_WORDS:]
-    said = f"{message} stderr: {' | '.join(words)}" if words else message
+    detail = f"{message} stderr: {' | '.join(words)}" if words else message
     fix = "Run its command in a shell to see its output, or check its address."
     if (missing := _missing_variable(server, status.stderr)) is not None:
         fix = _how_to_set(missing, server.id)
     elif status.printed:
-        said, fix = f"{said} stdout: {status.printed!r}", PRINTS
-    return Finding("bad", f"server {server.id}", said, fix)
+        detail, fix = f"{detail} stdout: {status.printed!r}", PRINTS
+    return Finding("bad", f"server {server.id}", detail, fix)
 
 
 def _missing_variable(server: Server, stderr: Iterable[str]) -> str | None:

@@ -118,13 +118,13 @@ def _rehearsed(api: GatewayApi, plan: Plan, since: str) -> dict[str, Any]:
     import msgspec
 
     from taskgate.core.governance.rehearse import RecordedCall, Rehearsal
-    from taskgate.core.governance.rehearse import rehearse as judge_all
+    from taskgate.core.governance.rehearse import rehearse as evaluate_all
     from taskgate.gateway.governance.evaluate import rule_book
 
     book, found, after, recording = rule_book(plan), Rehearsal(), 0, True
     while True:
         page = api.get(f"/api/v1/rules/recorded?since={quote(since)}&after={after}&limit=1000").value
-        judge_all(book, msgspec.convert(page["calls"], list[RecordedCall]), found)
+        evaluate_all(book, msgspec.convert(page["calls"], list[RecordedCall]), found)
         recording = page["recording"]
         if page["next"] is None:
             return {**found.rows(), "recording": recording}

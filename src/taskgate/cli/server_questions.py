@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Answer = Callable[["Question"], Awaitable[dict[str, Any]]]
 """Asks the person at the terminal and returns the answer to an elicitation."""
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 OPERATORS_INBOX = "(operator)"
 """The caller of questions that only the operator may see."""
 
@@ -44,7 +44,7 @@ class ServerQuestions:
                 if row.get("undecided") and row["request_id"] not in self._shown and self._concerns(row):
                     self._shown.add(row["request_id"])
                     await self._put(self._api, row)
-            await clock.sleep(LOOK_SECONDS)
+            await clock.sleep(POLL_SECONDS)
 
     def _concerns(self, row: dict[str, Any]) -> bool:
         return self._server in (None, row["server"])

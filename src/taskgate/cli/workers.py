@@ -119,7 +119,7 @@ class Workers:
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
         self._parent, self._parent_held = os.pipe()
-        self._ready, self._ready_said = os.pipe()
+        self._ready, self._ready_reported = os.pipe()
         self._code = int(ExitCode.OK)
 
     async def run(self) -> int:
@@ -174,7 +174,9 @@ class Workers:
 
     async def _started(self, place: int, succession: Succession) -> asyncio.subprocess.Process:
         internal = internal_of(place, self._loaded.root.listen.internal, self._sockets)
-        given = Inherited(self._listening.fileno(), self._parent, self._ready_said, succession, internal, self._sockets)
+        given = Inherited(
+            self._listening.fileno(), self._parent, self._ready_reported, succession, internal, self._sockets
+        )
         command = [sys.executable, "-m", "taskgate", "serve", "--inherited", str(given)]
         if self._loaded.path is not None:
             command += ["-c", str(self._loaded.path)]

@@ -20,7 +20,7 @@ from taskgate.client.questions import ELICITATION, SAMPLING, cancel
 from taskgate.client.results import Task, ToolResult
 from taskgate.client.stateless import GATEWAY
 
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 MAX_ANSWERED = 1000
 REFUSED = -32602
 """The error code for a refused call of the gateway's own tools."""
@@ -45,7 +45,7 @@ class GatewayInbox:
         """Start polling: a call or a task was opened."""
         if not self._watched and not self._absent and self._is_gateway():
             self._watched = True
-            self._poller.watch(self, LOOK_SECONDS)
+            self._poller.watch(self, POLL_SECONDS)
 
     async def tick(self) -> float | None:
         self._watched = self._busy() and not self._absent
@@ -53,7 +53,7 @@ class GatewayInbox:
             return None
         options = self._conversation.options
         if self._task_waits():
-            return LOOK_SECONDS
+            return POLL_SECONDS
         try:
             if options.elicitation is not None or options.answer_by_hand:
                 await self._look(ELICITATION, *_ELICITATIONS)
@@ -62,7 +62,7 @@ class GatewayInbox:
         except ClientError as error:
             # Other errors appear in the open call.
             self._absent = isinstance(error, ServerError) and error.error_type == "unknown_tool"
-        return LOOK_SECONDS
+        return POLL_SECONDS
 
     async def questions(self, timeout: float | None = None) -> list[Question]:
         """Return the open questions of this caller; empty if the server has no inbox."""

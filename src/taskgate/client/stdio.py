@@ -29,7 +29,7 @@ from taskgate.mcp.stdio.child import Child, ChildExit
 from taskgate.mcp.stdio.process import ChildSpec
 
 # Time for a program to exit after its stdin was closed, and again after SIGTERM.
-LEAVE_SECONDS = 2.0
+SHUTDOWN_SECONDS = 2.0
 STDERR_TAIL = 2000
 
 
@@ -140,4 +140,4 @@ class Stdio:
     async def _stop(self) -> None:
         child, self._child = self._child, None
         if child is not None:
-            await child.stop(LEAVE_SECONDS)
+            await child.stop(SHUTDOWN_SECONDS)

@@ -29,19 +29,19 @@ class UpdateReaders:
                 queue.get_nowait()
             queue.put_nowait(update)
 
-    async def read(self, patience: float) -> AsyncIterator[TaskUpdate]:
-        """Yield updates from now on until the end. Raises DeadlineExceeded after `patience` seconds without one."""
+    async def read(self, max_wait: float) -> AsyncIterator[TaskUpdate]:
+        """Yield updates from now on until the end. Raises DeadlineExceeded after `max_wait` seconds without one."""
         queue: asyncio.Queue[TaskUpdate | None] = asyncio.Queue(ROOM)
         self._queues.append(queue)
         try:
-            while (update := await self._next(queue, patience)) is not None:
+            while (update := await self._next(queue, max_wait)) is not None:
                 yield update
         finally:
             self._queues.remove(queue)
 
-    async def _next(self, queue: asyncio.Queue[TaskUpdate | None], patience: float) -> TaskUpdate | None:
+    async def _next(self, queue: asyncio.Queue[TaskUpdate | None], max_wait: float) -> TaskUpdate | None:
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(max_wait):
                 return await queue.get()
         except TimeoutError as error:
-            raise DeadlineExceeded(f"no update of the task for {patience:g} s") from error
+            raise DeadlineExceeded(f"no update of the task for {max_wait:g} s") from error

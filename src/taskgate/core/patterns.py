@@ -52,10 +52,10 @@ class Pattern:
         """Whether the name looks like a name that this pattern matches."""
         if kind is not self.kind or not self.server.matches(server):
             return False
-        return self.name.lookalike.matches(judged_skeleton(name, kind))
+        return self.name.lookalike.matches(checked_skeleton(name, kind))
 
 
-def judged_skeleton(name: str, kind: PatternKind) -> str:
+def checked_skeleton(name: str, kind: PatternKind) -> str:
     """Return the skeleton of a name, or of the normal form of a URI."""
     return skeleton(normal_form(name) if kind is PatternKind.RESOURCE else name)
 

@@ -12,7 +12,7 @@ class Readiness(msgspec.Struct, frozen=True):
     """What is currently refused."""
 
 
-def judge_readiness(*, serving: bool, store_away: bool, shared: bool, passthrough: bool) -> Readiness:
+def readiness_of(*, serving: bool, store_away: bool, shared: bool, passthrough: bool) -> Readiness:
     """Judge the readiness of a gateway.
 
     `serving`: started and not draining. `shared`: other gateways use the same store. `passthrough`: plain calls

@@ -17,7 +17,7 @@ from taskgate.core import wire
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations.generation import Generation
 from taskgate.core.scoping.scope import FACADE_MODES
-from taskgate.core.text.confusables import JUDGED_MEMBERS, imitated_member
+from taskgate.core.text.confusables import CHECKED_MEMBERS, imitated_member
 from taskgate.core.waterfall import Waterfall
 from taskgate.core.wire import Message
 from taskgate.gateway.governance.denials import Denials
@@ -51,7 +51,7 @@ Answer = Callable[[Request], Coroutine[Any, Any, CallerReply | None]]
 PASSED_ON: Final = CHARGED | {"resources/subscribe", "resources/unsubscribe"}
 """Methods whose parameters are forwarded to an upstream server."""
 
-USUAL: Final = JUDGED_MEMBERS - {"ref"}
+USUAL: Final = CHECKED_MEMBERS - {"ref"}
 """Parameters that cannot imitate a judged one. `ref` is excluded because it has members of its own."""
 
 

@@ -143,9 +143,9 @@ class DynamicServers:
             await self._dynamic_servers.pop(name).upstream.close()
         new = [row for name, row in kept.items() if name not in self._dynamic_servers and name not in self._adding]
         for row in new:
-            said = msgspec.json.decode(row.body, type=NewServer)
+            server = msgspec.json.decode(row.body, type=NewServer)
             record = RegistryRecord(row.name, TransportKind.HTTP, row.name, PatternSet.of(("*",)))
-            self._dynamic_servers[row.name] = DynamicServer(row.scope, record, self._make(said))
+            self._dynamic_servers[row.name] = DynamicServer(row.scope, record, self._make(server))
             self._known_to_all.add(row.name)
         return frozenset(gone) | {row.name for row in new}
 

@@ -114,8 +114,8 @@ class OtherGateways:
 
     async def _lists(self, names: frozenset[str] | None) -> None:
         changed: dict[str, set[EntryKind]] = {}
-        for server, said in map(read_list_hint, names or ()):
-            changed.setdefault(server, set()).update(kind for kind in EntryKind if kind.value == said)
+        for server, kind_name in map(read_list_hint, names or ()):
+            changed.setdefault(server, set()).update(kind for kind in EntryKind if kind.value == kind_name)
         for server, kinds in changed.items():
             self._list_hints.add(server, kinds)
 

@@ -35,7 +35,7 @@ class Retention:
         self._looked = float("-inf")
 
     async def run(self) -> None:
-        await asyncio.gather(*(self._again_and_again(kind) for kind in self._kinds), self._look_for_leftovers())
+        await asyncio.gather(*(self._again_and_again(kind) for kind in self._kinds), self._delete_orphans())
 
     async def catch_up(self) -> None:
         """Delete all kinds concurrently until none has more."""
@@ -46,7 +46,7 @@ class Retention:
             await clock.sleep(self._every_s())
             await _guarded(_until_none_is_left(kind))
 
-    async def _look_for_leftovers(self) -> None:
+    async def _delete_orphans(self) -> None:
         while True:
             await clock.sleep(self._every_s())
             if clock.monotonic() - self._looked >= LEFTOVERS_EVERY_S:

@@ -33,7 +33,7 @@ from taskgate.ports.caller_credentials import IssuerUnavailable
 
 PAGE_GOOD_FOR_S: Final = 86_400.0
 LOGIN_GOOD_FOR_S: Final = 600.0
-LOOK_EVERY_S: Final = 2.0
+CHECK_INTERVAL_S: Final = 2.0
 MAX_PAGES: Final = 10_000
 CALLBACK: Final = "/oauth/callback"
 CLIENT_DOCUMENT: Final = "/oauth/client.json"
@@ -111,7 +111,7 @@ class AccountLogins:
                 return False
             try:
                 # Another gateway, or a command, may connect it meanwhile.
-                async with asyncio.timeout(min(LOOK_EVERY_S, left)):
+                async with asyncio.timeout(min(CHECK_INTERVAL_S, left)):
                     await connected.wait()
             except TimeoutError:
                 continue

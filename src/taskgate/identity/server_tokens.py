@@ -29,7 +29,7 @@ from taskgate.ports.upstream_credentials import AccountNeeded, HeaderPairs, Logi
 TRY_AGAIN_AFTER_S: Final = 5.0
 CLAIM_S: Final = 20.0
 FETCH_S: Final = 90.0  # A safeguard: each step has its own, shorter timeout.
-LOOK_EVERY_S: Final = 0.25
+CHECK_INTERVAL_S: Final = 0.25
 MAX_PRINCIPALS: Final = 10_000
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _JWT: Final = "urn:ietf:params:oauth:token-type:jwt"
@@ -262,7 +262,7 @@ class ServerTokens:
         while not await asyncio.to_thread(logins.claim, server, self._principal, owner, CLAIM_S):
             if clock.monotonic() >= until:
                 raise IssuerUnavailable("timeout while another gateway renews the login")
-            await clock.sleep(LOOK_EVERY_S)
+            await clock.sleep(CHECK_INTERVAL_S)
         try:
             current = await asyncio.to_thread(logins.load, server, self._principal)
             if current is None:

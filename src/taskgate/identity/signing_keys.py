@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 REFRESH_AFTER_S: Final = 600.0
-LOOK_AGAIN_AFTER_S: Final = 30.0
+REFETCH_AFTER_S: Final = 30.0
 OLDEST_S: Final = 86_400.0
 MAX_KEYS: Final = 100
 MIN_RSA_BITS: Final = 2048
@@ -65,7 +65,7 @@ class SigningKeys:
         elif now - self._fetched_at > REFRESH_AFTER_S and self._may_ask(now):
             self._begin()
         found = self._matching(key_id, algorithm)
-        if not found and (self._missed_at is None or now - self._missed_at >= LOOK_AGAIN_AFTER_S):
+        if not found and (self._missed_at is None or now - self._missed_at >= REFETCH_AFTER_S):
             # Limited separately from other fetches: an issuer may start to use a key right after a fetch.
             self._missed_at = now
             await self._fetch()
@@ -89,7 +89,7 @@ class SigningKeys:
         return (fits[0].key,) if len(fits) == 1 else ()
 
     def _may_ask(self, now: float) -> bool:
-        return self._asked_at is None or now - self._asked_at >= LOOK_AGAIN_AFTER_S
+        return self._asked_at is None or now - self._asked_at >= REFETCH_AFTER_S
 
     def _begin(self) -> asyncio.Task[None]:
         if self._fetching is None or self._fetching.done():

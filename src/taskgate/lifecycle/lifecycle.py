@@ -21,7 +21,7 @@ from taskgate.assembly.exposure import check_exposure, warn_of_exposure
 from taskgate.assembly.identity import ConfiguredLogin
 from taskgate.assembly.listener import listener_tls
 from taskgate.core.identity.caller import OPERATOR
-from taskgate.core.readiness import judge_readiness
+from taskgate.core.readiness import readiness_of
 from taskgate.dashboard.site import Dashboard
 from taskgate.garbage_collection import GarbageCollector
 from taskgate.gateway.retention import Retention
@@ -260,7 +260,7 @@ class Lifecycle:
         trouble = lost or self.app.store.trouble
         sessions = len(self.app.gateway.lifecycle.sessions)
         catalogs = {name: self.app.gateway.lifecycle.catalogs.report(name) for name in servers}
-        readiness = judge_readiness(
+        readiness = readiness_of(
             serving=self.ready and lost is None,
             store_away=trouble is not None,
             shared=self.app.store.wakeups is not None,

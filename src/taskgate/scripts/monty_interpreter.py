@@ -44,12 +44,12 @@ _GRACE_S: Final = 15.0
 class MontyInterpreter:
     """Implements `ScriptInterpreter`."""
 
-    def __init__(self, *, most_workers: int | None = None, idle_s: float = _IDLE_S, grace_s: float = _GRACE_S) -> None:
-        """`most_workers` is one per core if not given. A worker is ended `grace_s` after twice the time that a step may compute."""
+    def __init__(self, *, max_workers: int | None = None, idle_s: float = _IDLE_S, grace_s: float = _GRACE_S) -> None:
+        """`max_workers` is one per core if not given. A worker is ended `grace_s` after twice the time that a step may compute."""
         self._grace_s = grace_s
         self._memory_bytes = 0
         self._numbers = itertools.count(1)
-        self.pool = WorkerPool(self._command, most=most_workers or _cores(), idle_s=idle_s)
+        self.pool = WorkerPool(self._command, most=max_workers or _cores(), idle_s=idle_s)
 
     @cached_property
     def _installed(self) -> tuple[str, str, str] | None:
@@ -115,8 +115,8 @@ class MontyInterpreter:
 def _exchange(request: bytes, limits: ScriptLimits, grace_s: float) -> Exchange:
     return Exchange(
         request,
-        most_body=_ESCAPED * (limits.result_bytes + limits.output_bytes) + _SLACK,
-        most_snapshot=limits.snapshot_bytes + _SLACK,
+        max_body=_ESCAPED * (limits.result_bytes + limits.output_bytes) + _SLACK,
+        max_snapshot=limits.snapshot_bytes + _SLACK,
         seconds=2 * limits.step_seconds + grace_s,
     )
 

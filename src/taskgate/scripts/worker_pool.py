@@ -33,8 +33,8 @@ class Exchange:
     """One request and what its reply may be."""
 
     request: bytes
-    most_body: int
-    most_snapshot: int
+    max_body: int
+    max_snapshot: int
     seconds: float
 
 
@@ -98,8 +98,8 @@ class WorkerPool:
                 self._threads,
                 worker.exchange,
                 exchange.request,
-                exchange.most_body,
-                exchange.most_snapshot,
+                exchange.max_body,
+                exchange.max_snapshot,
                 exchange.seconds,
             )
             keep = worker.steps < _MAX_STEPS and not self._closed

@@ -73,13 +73,13 @@ class WorkerProcess:
         """The process, which is also the id of its group."""
         return self._process.pid
 
-    def exchange(self, request: bytes, most_body: int, most_snapshot: int, seconds: float) -> tuple[bytes, bytes]:
+    def exchange(self, request: bytes, max_body: int, max_snapshot: int, seconds: float) -> tuple[bytes, bytes]:
         """Send a request and return the two parts of the reply. Raises WorkerEnded, WorkerLate or BadReply."""
         self.steps += 1
         deadline = time.monotonic() + seconds
         self._send(request, deadline)
         body_bytes, snapshot_bytes = lengths(self._read(HEADER_BYTES, deadline))
-        if body_bytes > most_body or snapshot_bytes > most_snapshot:
+        if body_bytes > max_body or snapshot_bytes > max_snapshot:
             raise BadReply(f"its reply has {body_bytes + snapshot_bytes:,} bytes")
         reply = self._read(body_bytes + snapshot_bytes, deadline)
         return reply[:body_bytes], reply[body_bytes:]

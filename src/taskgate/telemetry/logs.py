@@ -137,8 +137,8 @@ def _readable(level: str, event: str, facts: dict[str, Any], now: datetime) -> s
     trace = facts.pop("exception", None)
     # Values come from anywhere: none of them may move the cursor, begin a line or turn text around.
     shown = " ".join(f"\x1b[36m{name}\x1b[0m={visible(str(value), keep='')}" for name, value in facts.items())
-    said = visible(event, keep="")
-    line = f"\x1b[2m{now.astimezone():%H:%M:%S}\x1b[0m {_COLOURS[level]}{level:<7}\x1b[0m {said:<32} {shown}".rstrip()
+    text = visible(event, keep="")
+    line = f"\x1b[2m{now.astimezone():%H:%M:%S}\x1b[0m {_COLOURS[level]}{level:<7}\x1b[0m {text:<32} {shown}".rstrip()
     return f"{line}\n{visible(trace)}" if trace else line
 
 

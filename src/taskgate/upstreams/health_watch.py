@@ -10,7 +10,7 @@ from taskgate.core.errors import TaskgateError
 
 EVERY_S: Final = 30.0
 WHEN_DEGRADED_S: Final = 5.0
-PATIENCE_S: Final = 5.0
+PING_TIMEOUT_S: Final = 5.0
 SILENT_ROUNDS: Final = 3
 
 
@@ -76,7 +76,7 @@ class HealthWatch(Generic[LinkT]):
 
     async def _problem_of(self, link: LinkT) -> str | None:
         try:
-            await link.round_trip(PATIENCE_S)
+            await link.round_trip(PING_TIMEOUT_S)
         except TaskgateError as problem:
             return problem.message
         return None

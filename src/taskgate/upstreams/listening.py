@@ -22,7 +22,7 @@ from taskgate.upstreams.stateless_link import StatelessLink
 
 _FOREVER_S = 365 * 24 * 3600.0
 _PAUSE_S = 1.0
-_PATIENCE_S = 5.0
+_OPEN_TIMEOUT_S = 5.0
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 _LISTS = (("tools", "toolsListChanged"), ("prompts", "promptsListChanged"), ("resources", "resourcesListChanged"))
 
@@ -56,7 +56,7 @@ class Listening:
 
     async def _wait_acknowledged(self, number: int) -> None:
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_OPEN_TIMEOUT_S):
                 while self._acknowledged < number:
                     self._news.clear()
                     await self._news.wait()

@@ -140,9 +140,9 @@ class Opener:
             stateful = StatefulLink(spec.id, key, line, profile, listener)
             await stateful.open(spec.start_timeout_s if by_stdio else spec.connect_timeout_s)
             return stateful
-        stateless = StatelessLink(spec.id, key, line, listener, spec.keeps_questions, asks_models=spec.asks_models)
-        least_s = spec.start_timeout_s if only else spec.probe_timeout_s
-        probe_s = max(least_s, _SLOW_STARTS * self._start_s) if by_stdio else spec.connect_timeout_s
+        stateless = StatelessLink(spec.id, key, line, listener, spec.keeps_questions, uses_models=spec.uses_models)
+        min_s = spec.start_timeout_s if only else spec.probe_timeout_s
+        probe_s = max(min_s, _SLOW_STARTS * self._start_s) if by_stdio else spec.connect_timeout_s
         described = await discovered(stateless, probe_s)
         if described is None:
             raise HandshakeRefused(spec.id, f"does not support {NEWEST_STATELESS}")

@@ -100,7 +100,7 @@ class Server:
         return await self._opened(caller, self._declared(profile))
 
     def _declared(self, profile: ClientProfile) -> ClientProfile:
-        return profile.towards(self.spec.keeps_questions, self.spec.asks_models, shared=self.spec.shares_links)
+        return profile.towards(self.spec.keeps_questions, self.spec.uses_models, shared=self.spec.shares_links)
 
     async def _link_of_call(self, own: OwnLinks, caller: LinkKey, profile: ClientProfile) -> AnyLink:
         """Return a link that no other open call uses, within the limit."""

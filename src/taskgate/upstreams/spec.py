@@ -53,7 +53,7 @@ class ServerSpec:
     """Added by a caller: it must not be on this machine or in a private network."""
     keeps_questions: bool = True
     """Whether requests that a caller cannot answer natively wait in its inbox instead of being rejected."""
-    asks_models: bool = False
+    uses_models: bool = False
     """Whether a model may answer this server's sampling requests if the caller cannot."""
     restart_limit: int = 5
     restart_within_s: float = 60.0
@@ -76,7 +76,7 @@ class ServerSpec:
             start_timeout_s=other.start_timeout_s,
             probe_timeout_s=other.probe_timeout_s,
             keeps_questions=other.keeps_questions,
-            asks_models=other.asks_models,
+            uses_models=other.uses_models,
             restart_limit=other.restart_limit,
             restart_within_s=other.restart_within_s,
             own_links=other.own_links,

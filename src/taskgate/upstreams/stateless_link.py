@@ -49,7 +49,7 @@ class StatelessLink:
         listener: Listener,
         keeps_questions: bool,
         *,
-        asks_models: bool,
+        uses_models: bool,
     ) -> None:
         self.server = server
         self.key = key
@@ -59,7 +59,7 @@ class StatelessLink:
         self.version = NEWEST_STATELESS
         self.alive = False
         self.keeps_questions = keeps_questions
-        self.asks_models = asks_models
+        self.uses_models = uses_models
         self.served = False
         """Whether it carried a caller's request, and not only the gateway's own."""
         self._closed = False
@@ -145,8 +145,8 @@ class StatelessLink:
         members = request.params
         if not request.keep_envelope:
             members = self._stamped(members, request.profile)
-        elif (request.profile.inbox and self.keeps_questions) or self.asks_models:
-            profile = request.profile.towards(self.keeps_questions, self.asks_models)
+        elif (request.profile.inbox and self.keeps_questions) or self.uses_models:
+            profile = request.profile.towards(self.keeps_questions, self.uses_models)
             members = with_meta(members, {CAPABILITIES: wire.raw(profile.capabilities)})
         if request.wants_progress:
             members = with_meta(members, {PROGRESS_TOKEN: wire.raw(number)})
@@ -181,14 +181,14 @@ class StatelessLink:
     def _stamped(self, members: Members, profile: ClientProfile) -> Members:
         """Add the envelope. That of a session never changes, so it is rendered once."""
         if META in members:
-            return _stamp(members, profile.towards(self.keeps_questions, self.asks_models))
+            return _stamp(members, profile.towards(self.keeps_questions, self.uses_models))
         known = self._envelopes.get(id(profile))
         if known is None or known[0] is not profile:
             if len(self._envelopes) >= MAX_ENVELOPES:
                 self._envelopes.clear()
             known = self._envelopes[id(profile)] = (
                 profile,
-                _stamp({}, profile.towards(self.keeps_questions, self.asks_models))[META],
+                _stamp({}, profile.towards(self.keeps_questions, self.uses_models))[META],
             )
         return {**members, META: known[1]}
 

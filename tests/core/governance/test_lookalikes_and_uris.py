@@ -12,7 +12,7 @@ from taskgate.core.governance.decision import Action, Denied, Forward, NeedsAppr
 from taskgate.core.governance.pipeline import EnforcementProfile, Gates, decide, decide_unlisted
 from taskgate.core.governance.rules import Rule, compile_rules
 from taskgate.core.governance.visibility import ExposeMode, Layers, expose
-from taskgate.core.patterns import Pattern, PatternKind, PatternSet, judged_skeleton
+from taskgate.core.patterns import Pattern, PatternKind, PatternSet, checked_skeleton
 from taskgate.core.resource_uri import MAX_URI, is_ambiguous, normal_form, normal_glob
 from taskgate.core.scoping.registry import ApprovalDemand, ApprovalPolicy, Registry, RegistryRecord
 from taskgate.core.scoping.scope import ScopePolicy
@@ -86,7 +86,7 @@ def test_quarantined_and_withheld_names_cause_no_lookalike_denials() -> None:
     assert isinstance(decide_unlisted(gates(), TOOL, "files", "charge", quarantined=held), Denied)
     assert isinstance(decide_unlisted(gates(), TOOL, "files", "Charge", quarantined=held), Denied)
     assert isinstance(decide_unlisted(gates(), TOOL, "files", "read", quarantined=held), Forward)
-    withheld = {judged_skeleton("Secret_Prompt", PROMPT)}
+    withheld = {checked_skeleton("Secret_Prompt", PROMPT)}
     assert isinstance(decide_unlisted(gates(), PROMPT, "files", "secret_prompt", withheld=withheld), Denied)
 
 
@@ -97,9 +97,9 @@ def test_every_denying_list_covers_lookalikes() -> None:
     subset = compose(Registry.build([record]), ScopePolicy("default", default_servers=("*",)))
     assert subset.admits("files", "WIPE")
     assert subset.denies_lookalike("files", "WIPE", TOOL) is not None
-    wishes = {"files": ApprovalPolicy(per_tool=((PatternSet.of(["wipe"]), ApprovalDemand.DENY),))}
-    assert isinstance(decide_unlisted(gates(records=wishes), TOOL, "files", "WIPE"), Denied)
-    assert isinstance(decide_unlisted(gates(records=wishes), TOOL, "files", "wash"), Forward)
+    requested_values = {"files": ApprovalPolicy(per_tool=((PatternSet.of(["wipe"]), ApprovalDemand.DENY),))}
+    assert isinstance(decide_unlisted(gates(records=requested_values), TOOL, "files", "WIPE"), Denied)
+    assert isinstance(decide_unlisted(gates(records=requested_values), TOOL, "files", "wash"), Forward)
 
 
 @given(st.text(max_size=40))
@@ -204,7 +204,7 @@ def test_a_file_of_another_host_is_checked_by_its_path_too() -> None:
     assert isinstance(decide_unlisted(only, RESOURCE, "files", "file://server/public/key"), Forward)
     assert isinstance(decide_unlisted(only, RESOURCE, "files", "file://server"), Forward)
     assert isinstance(decide(only, RESOURCE, "files", "file://server/secret/key"), Forward)
-    withheld = {judged_skeleton("file:///kept/a", RESOURCE)}
+    withheld = {checked_skeleton("file:///kept/a", RESOURCE)}
     assert isinstance(decide_unlisted(only, RESOURCE, "files", "file://server/kept/a", withheld=withheld), Denied)
 
 

@@ -9,9 +9,9 @@ import pytest
 from taskgate.core.governance.decision import Action, NeedsPolicy
 from taskgate.core.governance.pipeline import EnforcementProfile, Gates, PolicyAnswer, PolicyVerdict, decide
 from taskgate.core.governance.rehearse import (
-    CANNOT_TELL,
     EXAMPLES,
     NOT_RECORDED,
+    UNDECIDED,
     RecordedCall,
     Rehearsal,
     RuleBook,
@@ -86,7 +86,7 @@ def test_a_policy_is_evaluated_with_the_recorded_call() -> None:
 )
 def test_missing_or_redacted_arguments_are_not_guessed(facts: dict[str, Any], why: str) -> None:
     judged = judge(book(Rule("read", Action.POLICY)), call(**facts))
-    assert (judged.after, judged.outcome, judged.why, judged.changes) == (None, CANNOT_TELL, why, False)
+    assert (judged.after, judged.outcome, judged.why, judged.changes) == (None, UNDECIDED, why, False)
 
 
 @pytest.mark.parametrize("action", [Action.POLICY, Action.APPROVE])
@@ -137,10 +137,10 @@ def test_calls_are_counted_by_what_changes_and_those_not_recorded_too() -> None:
         {"before": "deny", "after": "deny", "calls": 1},
         {"before": "forward", "after": "deny", "calls": 1},
         {"before": "forward", "after": "forward", "calls": 1},
-        {"before": NOT_RECORDED, "after": CANNOT_TELL, "calls": 30},
+        {"before": NOT_RECORDED, "after": UNDECIDED, "calls": 30},
     ]
     assert [(row["tool"], row["after"], row["calls"]) for row in rows["tools"]] == [
-        ("", CANNOT_TELL, 30),
+        ("", UNDECIDED, 30),
         ("write", "deny", 1),
     ]
     assert [(row["caller"], row["tool"], row["rule_after"]) for row in rows["examples"]] == [

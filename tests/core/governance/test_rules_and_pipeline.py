@@ -239,8 +239,10 @@ def test_the_strictest_of_rule_and_record_wins(name: str, wish: ApprovalDemand) 
 
 
 def test_a_record_decides_about_tools_by_pattern_and_about_resources_by_its_default() -> None:
-    wishes = ApprovalPolicy(ApprovalDemand.FORWARD, ((PatternSet.of(["write_*"]), ApprovalDemand.APPROVE),), "ops")
-    made = gates(records={"files": wishes})
+    requested_values = ApprovalPolicy(
+        ApprovalDemand.FORWARD, ((PatternSet.of(["write_*"]), ApprovalDemand.APPROVE),), "ops"
+    )
+    made = gates(records={"files": requested_values})
     assert decide(made, TOOL, "files", "write_x") == NeedsApproval("ops", "servers.files.approval_policy")
     assert decide(made, TOOL, "files", "read_x") == Forward("defaults")
     assert decide(made, RESOURCE, "files", "write_x") == Forward("defaults")
@@ -332,11 +334,11 @@ patterns = st.lists(st.sampled_from(["*", "drop_*", "p*", "read", "h?dden", "[dp
 made_rules = st.lists(
     st.builds(Rule, st.sampled_from(["*", "drop_*", "pay_*", "r*"]), st.sampled_from(list(Action))), max_size=4
 )
-wishes = st.builds(ApprovalPolicy, st.sampled_from(list(ApprovalDemand)))
+requested_values = st.builds(ApprovalPolicy, st.sampled_from(list(ApprovalDemand)))
 answers = st.builds(PolicyAnswer, st.sampled_from(list(PolicyVerdict)), st.just("because"))
 
 
-@given(made_rules, wishes, patterns, patterns, names)
+@given(made_rules, requested_values, patterns, patterns, names)
 def test_a_stage_never_widens(
     written: list[Rule], wish: ApprovalPolicy, allow: list[str], deny: list[str], name: str
 ) -> None:
@@ -349,7 +351,7 @@ def test_a_stage_never_widens(
     assert steps == sorted(steps)
 
 
-@given(made_rules, wishes, answers, names)
+@given(made_rules, requested_values, answers, names)
 def test_a_policy_never_weakens_a_required_approval(
     written: list[Rule], wish: ApprovalPolicy, answer: PolicyAnswer, name: str
 ) -> None:

@@ -112,7 +112,7 @@ TABLE: list[tuple[str, dict[str, Any], RecoveryAction]] = [
     (
         "cancelled during dispatch, upstream not told",
         {"state": TaskState.CANCELLED, "cancel_owed": True},
-        RecoveryAction.TELL_UPSTREAM_CANCELLED,
+        RecoveryAction.CANCEL_UPSTREAM,
     ),
 ]
 

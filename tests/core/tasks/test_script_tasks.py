@@ -42,15 +42,15 @@ def test_script_in_a_restored_store_is_left_to_a_person() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "executed", "owed"),
+    ("state", "executed", "due"),
     [(TaskState.QUEUED, Executed.NO, False), (TaskState.RUNNING, Executed.MAYBE, True)],
 )
 def test_cancelled_running_script_has_pending_cancellations_for_its_calls(
-    state: TaskState, executed: Executed, owed: bool
+    state: TaskState, executed: Executed, due: bool
 ) -> None:
     cancelled = apply(a_task(script=True, state=state), Cancelled(), NOW + 1)
     assert isinstance(cancelled, Task)
-    assert (cancelled.executed, cancelled.cancel_owed) == (executed, owed)
+    assert (cancelled.executed, cancelled.cancel_owed) == (executed, due)
 
 
 def test_call_of_a_script_is_kept_until_the_script_is_deleted() -> None:

@@ -63,7 +63,7 @@ def why_client_only(entry: Entry) -> str | None:
         return "is started by a client extension"
     if "envFile" in entry:
         return "reads environment variables from a file (envFile)"
-    if _asks_for_input(entry):
+    if _needs_input(entry):
         return "prompts for values (${input:...})"
     if any(isinstance(entry.get(key), dict) and entry[key] for key in ("oauth", "auth")):
         return "uses an OAuth login of the client"
@@ -78,11 +78,11 @@ def may_require_login(server: Entry) -> bool:
     return str(server.get("url", "")).startswith("https://") and "authorization" not in given
 
 
-def _asks_for_input(value: Any) -> bool:
+def _needs_input(value: Any) -> bool:
     if isinstance(value, dict):
-        return any(_asks_for_input(item) for item in value.values())
+        return any(_needs_input(item) for item in value.values())
     if isinstance(value, list):
-        return any(_asks_for_input(item) for item in value)
+        return any(_needs_input(item) for item in value)
     return isinstance(value, str) and "${input:" in value
 
 

@@ -30,7 +30,7 @@ from taskgate.core.governance.decision import (
 from taskgate.core.governance.rules import Matched, RuleSet, compile_rules
 from taskgate.core.governance.visibility import EVERYTHING_VISIBLE, Layer
 from taskgate.core.governance.workflow import DEFAULT_WORKFLOW, Workflow
-from taskgate.core.patterns import PatternKind, judged_skeleton
+from taskgate.core.patterns import PatternKind, checked_skeleton
 from taskgate.core.resource_uri import is_ambiguous, on_this_host
 from taskgate.core.scoping.registry import ApprovalDemand, ApprovalPolicy
 from taskgate.core.text.lookalikes import skeletons
@@ -126,7 +126,7 @@ def decide_unlisted(
     like.
 
     A server may accept `DROP_X`, ` drop_x` or `drop＿x` for `drop_x`, and many spellings of one URI; of a file on
-    another host it may use only the path. `withheld` has the skeletons (`patterns.judged_skeleton`) of listed names
+    another host it may use only the path. `withheld` has the skeletons (`patterns.checked_skeleton`) of listed names
     that this caller may not use.
     """
     exact = decide(gates, kind, server, name, quarantined=quarantined)
@@ -136,27 +136,29 @@ def decide_unlisted(
         return Denied(Gate.VISIBILITY, "its URI can be read in two ways", UNKNOWN)
     elsewhere = on_this_host(name) if kind is PatternKind.RESOURCE else None
     spellings = (name,) if elsewhere is None else (name, elsewhere)
-    held = _quarantined_looks(kind, server, quarantined)
-    if any(looks in withheld or looks in held for looks in (judged_skeleton(one, kind) for one in spellings)):
+    held = _quarantined_lookalikes(kind, server, quarantined)
+    if any(looks in withheld or looks in held for looks in (checked_skeleton(one, kind) for one in spellings)):
         return Denied(Gate.VISIBILITY, "looks like something that is withheld", UNKNOWN)
-    return max(exact, *(_by_looks(gates, kind, server, one) for one in spellings), key=_severity)
+    return max(exact, *(_by_lookalike(gates, kind, server, one) for one in spellings), key=_severity)
 
 
 def _quarantine_name(kind: PatternKind, name: str) -> str:
     return resource_key(name) if kind is PatternKind.RESOURCE else name
 
 
-def _quarantined_looks(kind: PatternKind, server: str, quarantined: Collection[tuple[str, str]]) -> Collection[str]:
+def _quarantined_lookalikes(
+    kind: PatternKind, server: str, quarantined: Collection[tuple[str, str]]
+) -> Collection[str]:
     names = [name for holder, name in quarantined if holder == server]
     if kind is PatternKind.TOOL:
         return skeletons(names)
     if kind is PatternKind.RESOURCE:
         uris = (name.removeprefix(RESOURCE_PREFIX) for name in names if name.startswith(RESOURCE_PREFIX))
-        return frozenset(judged_skeleton(uri, kind) for uri in uris)
+        return frozenset(checked_skeleton(uri, kind) for uri in uris)
     return ()
 
 
-def _by_looks(gates: Gates, kind: PatternKind, server: str, name: str) -> Decision:
+def _by_lookalike(gates: Gates, kind: PatternKind, server: str, name: str) -> Decision:
     hidden = gates.visibility.hides_lookalike(kind, server, name)
     if hidden is not None:
         return Denied(Gate.VISIBILITY, hidden, UNKNOWN)

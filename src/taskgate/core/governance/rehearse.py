@@ -24,7 +24,7 @@ from taskgate.core.scoping.session_request import NO_REQUEST, SessionRequest
 from taskgate.core.scoping.subset import Subset, compose
 from taskgate.lazy_dataclass import dataclass
 
-CANNOT_TELL: Final = "cannot tell"
+UNDECIDED: Final = "cannot tell"
 NOT_RECORDED: Final = "not recorded"
 EXAMPLES: Final = 200
 """Changed calls that a rehearsal lists individually; the others are counted."""
@@ -88,7 +88,7 @@ class RuleBook:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Rehearsed:
     """The decision about one call; `after` is None if it cannot be determined."""
 
     call: RecordedCall
@@ -102,20 +102,20 @@ class Judged:
 
     @property
     def outcome(self) -> str:
-        return CANNOT_TELL if self.after is None else self.after.value
+        return UNDECIDED if self.after is None else self.after.value
 
 
-def judge(book: RuleBook, call: RecordedCall) -> Judged:
+def judge(book: RuleBook, call: RecordedCall) -> Rehearsed:
     """Return the decision of these rules about one recorded call."""
     if not call.server:
-        return Judged(call, None, "", NOT_RECORDED)
+        return Rehearsed(call, None, "", NOT_RECORDED)
     if call.temporary:
-        return Judged(call, None, "", "its scope was created at run time and is not in the configuration")
+        return Rehearsed(call, None, "", "its scope was created at run time and is not in the configuration")
     if not book.admits(call):
         return _settled(call, Denied(Gate.VISIBILITY, f"not in the scope {call.scope}", UNKNOWN))
     decision = _by_name(book.gates.judging(from_script=call.from_script), call)
     if decision is None:
-        return Judged(call, None, "", "its server had not listed it, so what it looks like cannot be compared")
+        return Rehearsed(call, None, "", "its server had not listed it, so what it looks like cannot be compared")
     return _with_arguments(book, call, decision)
 
 
@@ -128,22 +128,22 @@ def _by_name(gates: Gates, call: RecordedCall) -> Decision | None:
     return decision if isinstance(decision, Denied) else None
 
 
-def _with_arguments(book: RuleBook, call: RecordedCall, decision: Decision) -> Judged:
+def _with_arguments(book: RuleBook, call: RecordedCall, decision: Decision) -> Rehearsed:
     if isinstance(decision, NeedsPolicy | NeedsApproval) and call.ambiguous:
-        return Judged(call, Action.DENY, decision.rule, f"its arguments cannot be judged: {call.ambiguous}")
+        return Rehearsed(call, Action.DENY, decision.rule, f"its arguments cannot be judged: {call.ambiguous}")
     if not isinstance(decision, NeedsPolicy):
         return _settled(call, decision)
     if call.arguments is None:
-        return Judged(call, None, decision.rule, f"the policy needs its arguments, {call.unread or NOT_RECORDED}")
+        return Rehearsed(call, None, decision.rule, f"the policy needs its arguments, {call.unread or NOT_RECORDED}")
     if call.hidden:
         hidden = ", ".join(call.hidden[:5])
-        return Judged(call, None, decision.rule, f"the policy needs its arguments, of which are redacted: {hidden}")
+        return Rehearsed(call, None, decision.rule, f"the policy needs its arguments, of which are redacted: {hidden}")
     return _settled(call, conclude(book.gates, decision, book.ask_policy(decision, call)))
 
 
-def _settled(call: RecordedCall, decision: Decision) -> Judged:
+def _settled(call: RecordedCall, decision: Decision) -> Rehearsed:
     why = f"workflow {decision.workflow}" if isinstance(decision, NeedsApproval) else decision.reason
-    return Judged(call, action_of(decision), decision.rule, why)
+    return Rehearsed(call, action_of(decision), decision.rule, why)
 
 
 @dataclass(slots=True)
@@ -155,9 +155,9 @@ class Rehearsal:
     """Number of calls, by the decision before and after."""
     tools: Counter[tuple[str, str, str, str, str]] = field(default_factory=Counter)
     """Changed and undetermined calls by server, name, before, after and reason."""
-    examples: list[Judged] = field(default_factory=list)
+    examples: list[Rehearsed] = field(default_factory=list)
 
-    def add(self, judged: Judged) -> None:
+    def add(self, judged: Rehearsed) -> None:
         call = judged.call
         self.calls += call.count
         before = call.before.value if call.server else NOT_RECORDED
@@ -169,11 +169,11 @@ class Rehearsal:
 
     @property
     def changed(self) -> int:
-        return sum(count for (before, after), count in self.outcomes.items() if after not in (before, CANNOT_TELL))
+        return sum(count for (before, after), count in self.outcomes.items() if after not in (before, UNDECIDED))
 
     @property
     def undetermined(self) -> int:
-        return sum(count for (_, after), count in self.outcomes.items() if after == CANNOT_TELL)
+        return sum(count for (_, after), count in self.outcomes.items() if after == UNDECIDED)
 
     def rows(self) -> dict[str, Any]:
         """Return everything that the page and the command show, for JSON."""
@@ -193,7 +193,7 @@ class Rehearsal:
         }
 
 
-def example_row(judged: Judged) -> dict[str, Any]:
+def example_row(judged: Rehearsed) -> dict[str, Any]:
     call = judged.call
     return {
         "at_ms": call.at_ms,

@@ -12,7 +12,7 @@ from taskgate.core.globs import Glob, PatternError
 from taskgate.core.governance.answers import AnswersByName
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.glob_index import NO_MATCH, RuleIndex
-from taskgate.core.patterns import Pattern, PatternKind, PatternSet, judged_skeleton
+from taskgate.core.patterns import Pattern, PatternKind, PatternSet, checked_skeleton
 from taskgate.core.resource_uri import normal_form
 from taskgate.lazy_dataclass import dataclass
 
@@ -119,7 +119,7 @@ class RuleSet:
         if self._lookalikes is None:
             rules = [(rule.pattern, rule.server) for rule in self._rules]
             self._lookalikes = RuleIndex(rules, lambda pattern: pattern.name.lookalike)
-        return self._numbered(self._lookalikes.first(kind, server, judged_skeleton(name, kind)))
+        return self._numbered(self._lookalikes.first(kind, server, checked_skeleton(name, kind)))
 
     def _first(self, kind: PatternKind, server: str, name: str) -> Matched:
         judged = normal_form(name) if kind is PatternKind.RESOURCE else name

@@ -48,7 +48,7 @@ class Stubs:
     """Listed names of tools that did not fit."""
 
 
-def stubs_of(tools: Iterable[DescribedTool], most_bytes: int) -> Stubs:
+def stubs_of(tools: Iterable[DescribedTool], max_bytes: int) -> Stubs:
     """Return stubs in the order of namespaces and functions. What does not fit is named, not cut."""
     ordered = sorted(tools, key=lambda tool: (tool.name.namespace, tool.name.function))
     lines: list[str] = []
@@ -58,7 +58,7 @@ def stubs_of(tools: Iterable[DescribedTool], most_bytes: int) -> Stubs:
         head = f"class {namespace}:\n"
         for tool in members:
             text = head + stub_of(tool)
-            if size + len(text.encode()) > most_bytes:
+            if size + len(text.encode()) > max_bytes:
                 omitted.append(tool.name.tool)
                 continue
             lines.append(text)

@@ -34,7 +34,7 @@ class RecoveryAction(StrEnum):
     WITHDRAW_THEN_RESEND = "withdraw_then_resend"
     WITHDRAW_THEN_REPORT_UNKNOWN = "withdraw_then_report_unknown"
     WITHDRAW_THEN_REPORT_FAILED = "withdraw_then_report_failed"
-    TELL_UPSTREAM_CANCELLED = "tell_upstream_cancelled"
+    CANCEL_UPSTREAM = "tell_upstream_cancelled"
     LEAVE_TO_A_PERSON = "leave_to_a_person"
     NOTHING = "nothing"
 
@@ -86,7 +86,7 @@ def next_action(task: Task, now_ms: int, *, restored: bool = False) -> RecoveryA
         case TaskState.INPUT_REQUIRED:
             return _by_question(task, now_ms)
         case TaskState.CANCELLED if task.cancel_owed:
-            return RecoveryAction.TELL_UPSTREAM_CANCELLED
+            return RecoveryAction.CANCEL_UPSTREAM
         case _:
             return RecoveryAction.NOTHING
 

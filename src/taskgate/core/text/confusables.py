@@ -68,7 +68,7 @@ def imitated_property(arguments: Mapping[str, Any], input_schema: Mapping[str, A
     return _imitated(arguments, properties, {fold(name): name for name in properties})
 
 
-JUDGED_MEMBERS: Final = frozenset(
+CHECKED_MEMBERS: Final = frozenset(
     {
         "name",
         "arguments",
@@ -84,7 +84,7 @@ JUDGED_MEMBERS: Final = frozenset(
     }
 )
 """Members of requests that decide what is called, and with which arguments."""
-_FOLDED: Final = {fold(name): name for name in JUDGED_MEMBERS}
+_FOLDED: Final = {fold(name): name for name in CHECKED_MEMBERS}
 
 
 def imitated_member(params: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -93,8 +93,8 @@ def imitated_member(params: Mapping[str, Any]) -> tuple[str, str] | None:
     Unknown members are passed on, and a server that ignores case would read `Name` as `name`.
     """
     for members in (params, params.get("ref")):
-        if type(members) is dict and not members.keys() <= JUDGED_MEMBERS:
-            found = _imitated(members, JUDGED_MEMBERS, _FOLDED)
+        if type(members) is dict and not members.keys() <= CHECKED_MEMBERS:
+            found = _imitated(members, CHECKED_MEMBERS, _FOLDED)
             if found is not None:
                 return found
     return None

@@ -48,7 +48,7 @@ class Lookup:
         server, found = view.server_named_in(name), view.tool(name)
         for _ in range(2):
             # Twice, because a list that was being fetched at that moment may be older than the name.
-            fresh = await self.look_for_name(request, view, name)
+            fresh = await self.find_name(request, view, name)
             if fresh is None:
                 break
             found = fresh.tool(name)
@@ -58,11 +58,11 @@ class Lookup:
             raise self.catalogs.failure(server) or _not_listed(server)
         return found
 
-    async def look_for_name(self, request: Request, view: View, name: str) -> View | None:
+    async def find_name(self, request: Request, view: View, name: str) -> View | None:
         """The view after the servers that may have the name were listed again; None if there is no reason to."""
         return await self._list_again(request, view.may_have(name))
 
-    async def look_for_uri(self, request: Request, view: View) -> View | None:
+    async def find_uri(self, request: Request, view: View) -> View | None:
         """The same for a URI, which names no server: all servers with resources, and those that were not listed yet."""
         able = [
             server

@@ -50,7 +50,7 @@ class Readings:
         view = await self.lookup.view(request)
         prompt = view.prompt(name)
         if prompt is None or prompt.entry is None:
-            view = await self.lookup.look_for_name(request, view, name) or view
+            view = await self.lookup.find_name(request, view, name) or view
             prompt = view.prompt(name)
         if prompt is None or not permitted(view, prompt.server, prompt.name, PatternKind.PROMPT):
             raise CallerError("unknown_prompt", f"There is no prompt {name[:120]!r} here.")
@@ -68,7 +68,7 @@ class Readings:
         handed_out_by = self.sending.handed_out_by(request, uri)
         found = view.address_of(uri, handed_out_by)
         if found is None:
-            view = await self.lookup.look_for_uri(request, view) or view
+            view = await self.lookup.find_uri(request, view) or view
             found = view.address_of(uri, handed_out_by)
         if found is not None and permitted(view, *found, PatternKind.RESOURCE):
             return found

@@ -42,7 +42,7 @@ CONNECT_S: Final = 30.0
 """Upper bound for connecting. Process start and handshake have shorter timeouts of their own."""
 CONTACTED_AT_ONCE: Final = 16
 CONTACT_SLOT_S: Final = 2.0
-LOOK_EVERY_S: Final = 1.0
+CHECK_INTERVAL_S: Final = 1.0
 Inspect = Callable[[str, Offer], Awaitable[None]]
 """Checks every list before it is published."""
 
@@ -121,17 +121,17 @@ class Catalogs:
         state = self._states.get(server)
         if state is None or (state.offer is None and state.failure is None):
             return {"listed": False, "problem": "not asked yet" if state is None else "has not answered yet"}
-        said: dict[str, Any] = {"listed": state.offer is not None}
+        body: dict[str, Any] = {"listed": state.offer is not None}
         if state.offer is not None:
             offer = state.offer
-            said["generation"] = offer.generation.value if offer.generation is not None else None
-            said |= offer.counts()
-            said["age_s"] = max(0, round(clock.wall() - offer.listed_ms / 1000))
+            body["generation"] = offer.generation.value if offer.generation is not None else None
+            body |= offer.counts()
+            body["age_s"] = max(0, round(clock.wall() - offer.listed_ms / 1000))
             if offer.failed:
-                said["failed"] = {LISTS[kind].method: why.message for kind, why in offer.failed.items()}
+                body["failed"] = {LISTS[kind].method: why.message for kind, why in offer.failed.items()}
         if state.failure is not None:
-            said["problem"] = state.failure.message
-        return said
+            body["problem"] = state.failure.message
+        return body
 
     async def start(self) -> None:
         """Publish the stored lists, and start to fetch those of every server."""
@@ -150,7 +150,7 @@ class Catalogs:
         slots = asyncio.Semaphore(CONTACTED_AT_ONCE)
         await asyncio.gather(*(self._contact(server, slots) for server in self._upstreams))
         while True:
-            await clock.sleep(LOOK_EVERY_S)
+            await clock.sleep(CHECK_INTERVAL_S)
             now = clock.monotonic()
             for server in list(self._upstreams):
                 if self._state(server).due(now):
@@ -212,7 +212,7 @@ class Catalogs:
         await asyncio.gather(*(asyncio.wait({fetch}, timeout=left) for fetch, left in waits.items() if left > 0))
         for server in servers if listing else ():
             if server in self._upstreams and self.offer(server) is None:
-                self._state(server).owe_notification()
+                self._state(server).add_due_notification()
 
     def is_settled(self, servers: Iterable[str]) -> bool:
         now = clock.monotonic()

@@ -204,9 +204,9 @@ class _Fetch:
         if isinstance(reply, ErrorReply):
             if reply.code == _METHOD_NOT_FOUND:
                 return {}
-            said = wire.parse_strictly(reply.raw).get("message")
+            text = wire.parse_strictly(reply.raw).get("message")
             raise UpstreamError(
-                "upstream_unreachable", f"The server {self._link.server} could not answer {method}: {str(said)[:200]}"
+                "upstream_unreachable", f"The server {self._link.server} could not answer {method}: {str(text)[:200]}"
             )
         members = await _members(reply.raw)
         if "ttlMs" in members and bytes(members["ttlMs"]).isdigit():

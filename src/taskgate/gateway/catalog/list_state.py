@@ -61,11 +61,11 @@ class ListState:
             return self.began + FIRST_LIST_WAIT_S - now
         return self.began + (NAME_WAIT_S if naming else BRIEF_WAIT_S) - now
 
-    def asked_for_a_name(self, now: float, least_s: float) -> bool:
+    def asked_for_a_name(self, now: float, min_s: float) -> bool:
         """Return whether a request for an unlisted name starts a fetch, or waits for the one in progress."""
         if self.fetching:
             return True
-        if self.offer is not None and now - self.named <= least_s:
+        if self.offer is not None and now - self.named <= min_s:
             return False
         self.named = now
         return True
@@ -77,7 +77,7 @@ class ListState:
     def outdated(self) -> None:
         self.stale = True
 
-    def owe_notification(self) -> None:
+    def add_due_notification(self) -> None:
         self.owed = True
 
     def changes_announced(self, kinds: Collection[EntryKind], *, elsewhere: bool) -> bool:

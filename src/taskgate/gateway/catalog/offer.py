@@ -16,7 +16,7 @@ from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.skills import SKILLS_EXTENSION, declares_skills
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations.generation import Generation
-from taskgate.core.patterns import PatternKind, judged_skeleton
+from taskgate.core.patterns import PatternKind, checked_skeleton
 from taskgate.lazy_dataclass import dataclass
 
 
@@ -56,8 +56,8 @@ class OmittedTools:
         """Return whether an unlisted name may be one of these, or looks like one."""
         if self.cut or not self.names:
             return self.cut
-        looks = judged_skeleton(name, PatternKind.TOOL)
-        return any(judged_skeleton(each, PatternKind.TOOL) == looks for each in self.names)
+        looks = checked_skeleton(name, PatternKind.TOOL)
+        return any(checked_skeleton(each, PatternKind.TOOL) == looks for each in self.names)
 
     def with_names(self, names: Iterable[str]) -> OmittedTools:
         every = self.names.union(names)

@@ -27,7 +27,7 @@ from taskgate.core.generations.generation import Generation
 from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, NeedsPolicy, action_of
 from taskgate.core.governance.pipeline import UNKNOWN, decide, decide_unlisted
 from taskgate.core.governance.task_annotation import shown_support
-from taskgate.core.patterns import PatternKind, judged_skeleton
+from taskgate.core.patterns import PatternKind, checked_skeleton
 from taskgate.core.scoping.scope import HelperTools, ScopePolicy
 from taskgate.core.scoping.subset import Subset
 from taskgate.core.uri_template import UriTemplate, first_matching
@@ -184,8 +184,8 @@ class View:
             return Denied(Gate.VISIBILITY, excluded.detail, UNKNOWN)
         if kind is PatternKind.TOOL and self.omitted.get(server, NOTHING_OMITTED).covers(name):
             return Denied(Gate.VISIBILITY, "omitted from its server's list", UNKNOWN)
-        looks = judged_skeleton(name, kind)
-        alike = any(s == server and judged_skeleton(n, kind) == looks for s, n in self.withheld.get(kind, ()))
+        looks = checked_skeleton(name, kind)
+        alike = any(s == server and checked_skeleton(n, kind) == looks for s, n in self.withheld.get(kind, ()))
         return decide_unlisted(
             gates, kind, server, name, quarantined=self.quarantined, withheld=(looks,) if alike else ()
         )

@@ -22,7 +22,7 @@ from taskgate.core.governance.pipeline import (
 )
 from taskgate.core.governance.recheck import POLICY_DRIFT, CallAtDispatch, Stopped, recheck
 from taskgate.core.governance.workflow import DEFAULT_WORKFLOW, Workflow
-from taskgate.core.patterns import PatternKind, judged_skeleton
+from taskgate.core.patterns import PatternKind, checked_skeleton
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.scoping.subset import Subset
 from taskgate.core.strict_json import AmbiguousJson
@@ -123,8 +123,8 @@ class PreSendRecheck:
             return Denied(Gate.VISIBILITY, excluded.detail, REFUSED)
         if kind is PatternKind.TOOL and offer is not None and offer.omitted.covers(name):
             return Denied(Gate.VISIBILITY, "omitted from its server's list", REFUSED)
-        looks = judged_skeleton(name, kind)
-        alike = [entry.name for entry in entries if judged_skeleton(entry.name, kind) == looks]
+        looks = checked_skeleton(name, kind)
+        alike = [entry.name for entry in entries if checked_skeleton(entry.name, kind) == looks]
         withheld = any(
             not _admits(subset, kind, server, other)
             or isinstance(decide(gates, kind, server, other, quarantined=held), Denied)

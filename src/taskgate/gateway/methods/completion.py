@@ -128,8 +128,8 @@ class Completing:
             return recent
         source = self._source(request, view, query)
         if source is None or not source.is_listed:
-            again = self.lookup.look_for_uri(request, view) if query.kind == RESOURCE else None
-            fresh = await (again or self.lookup.look_for_name(request, view, query.name))
+            again = self.lookup.find_uri(request, view) if query.kind == RESOURCE else None
+            fresh = await (again or self.lookup.find_name(request, view, query.name))
             source = (self._source(request, fresh, query) if fresh is not None else None) or source
         if source is None:
             raise CallerError(

@@ -33,7 +33,7 @@ from taskgate.ports.shared_sessions import KeptSession, SessionLimits, SessionSt
 from taskgate.ports.topics import SESSIONS, Wakeups
 from taskgate.telemetry.logs import log
 
-LOOK_EVERY_S: Final = 10.0
+CHECK_INTERVAL_S: Final = 10.0
 """How often all sessions of other gateways are read, in case an announcement was lost."""
 KEEP_S: Final = 3600.0
 """How long a session without a home can be adopted."""
@@ -222,7 +222,7 @@ class SharedSessions:
                 self.conversations.refresh()
                 if self._store_unavailable:
                     await self.verify()
-                await self._wakeups.wait(SESSIONS, LOOK_EVERY_S)
+                await self._wakeups.wait(SESSIONS, CHECK_INTERVAL_S)
             except Exception as fault:  # one round of a background loop: the next one looks again
                 log.warning("sessions of other gateways cannot be read", why=str(fault))
             await clock.sleep(_PAUSE_S)

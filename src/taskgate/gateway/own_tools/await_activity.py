@@ -142,11 +142,11 @@ async def _wait(parts: TaskParts, request: Request, followed: Followed, timeout_
     """Wait until a feed has a new event, or a task of another conversation changes."""
     beat = Heartbeat(request, parts.tasks.plan.value.calls.delivery.heartbeat_s, "Waiting for activity")
     positions = [(feed, feed.log.count) for feed in followed.feeds]
-    patience = max_wait_s(parts.tasks.promotions, request, timeout_ms)
+    max_wait = max_wait_s(parts.tasks.promotions, request, timeout_ms)
     loop = asyncio.get_running_loop()
-    waiting = [loop.create_task(feed.wait_for_event(patience)) for feed in followed.feeds]
+    waiting = [loop.create_task(feed.wait_for_event(max_wait)) for feed in followed.feeds]
     waiting += [
-        loop.create_task(_changed(parts, request, task, patience))
+        loop.create_task(_changed(parts, request, task, max_wait))
         for task in followed.elsewhere
         if not task.state.is_terminal
     ]
@@ -163,9 +163,9 @@ async def _wait(parts: TaskParts, request: Request, followed: Followed, timeout_
     return [why for feed, position in positions for why in triggers(feed.log.since(position))] or [IMMEDIATE]
 
 
-async def _changed(parts: TaskParts, request: Request, task: Task, patience: float) -> bool:
+async def _changed(parts: TaskParts, request: Request, task: Task, max_wait: float) -> bool:
     """Wait until the status of a task changes. Return False on timeout."""
-    until = clock.monotonic() + patience
+    until = clock.monotonic() + max_wait
     while (left := until - clock.monotonic()) > 0:
         if not await parts.tasks.records.changes.next_change(task.id, left):
             return False

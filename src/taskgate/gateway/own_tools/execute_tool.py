@@ -53,7 +53,7 @@ async def execute_tool(parts: ExecuteParts, request: Request, given: dict[str, A
     result = await parts.tool_calls.call(inner)
     if request.delivery.answered:
         return b"{}"
-    return result if _asks_or_hands_over(request, result) else relayed(result)
+    return result if _question_or_task(request, result) else relayed(result)
 
 
 def _params(request: Request, wire_name: str) -> dict[str, Raw]:
@@ -62,7 +62,7 @@ def _params(request: Request, wire_name: str) -> dict[str, Raw]:
     return {"name": wire.raw(wire_name), "arguments": given.get("args", Raw(b"{}"))}
 
 
-def _asks_or_hands_over(request: Request, result: bytes) -> bool:
+def _question_or_task(request: Request, result: bytes) -> bool:
     """Return whether a stateless caller gets input requests or a task handle, which are passed unchanged."""
     if request.generation is not Generation.STATELESS:
         return False

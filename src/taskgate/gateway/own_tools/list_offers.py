@@ -31,12 +31,12 @@ _HEALTH: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class LookingParts:
+class ListingParts:
     lookup: Lookup
     upstreams: Live[Mapping[str, Upstream]]
 
 
-async def list_servers(parts: LookingParts, request: Request, _given: dict[str, Any]) -> ToolReply:
+async def list_servers(parts: ListingParts, request: Request, _given: dict[str, Any]) -> ToolReply:
     view = await parts.lookup.view(request, listing=True)
     return text_reply({"servers": [server_row(parts.upstreams.value, view, server) for server in view.subset.servers]})
 
@@ -62,7 +62,7 @@ def server_row(upstreams: Mapping[str, Upstream], view: View, server: str) -> di
     return row
 
 
-async def list_tools(parts: LookingParts, request: Request, given: dict[str, Any]) -> ToolReply:
+async def list_tools(parts: ListingParts, request: Request, given: dict[str, Any]) -> ToolReply:
     view = await parts.lookup.view(request, listing=True)
     shown = (
         tool.entry
@@ -72,7 +72,7 @@ async def list_tools(parts: LookingParts, request: Request, given: dict[str, Any
     return _listed(parts.lookup.catalogs, view, "tools", shown, given)
 
 
-async def list_prompts(parts: LookingParts, request: Request, given: dict[str, Any]) -> ToolReply:
+async def list_prompts(parts: ListingParts, request: Request, given: dict[str, Any]) -> ToolReply:
     view = await parts.lookup.view(request, listing=True)
     return _listed(
         parts.lookup.catalogs,
@@ -83,12 +83,12 @@ async def list_prompts(parts: LookingParts, request: Request, given: dict[str, A
     )
 
 
-async def list_resources(parts: LookingParts, request: Request, given: dict[str, Any]) -> ToolReply:
+async def list_resources(parts: ListingParts, request: Request, given: dict[str, Any]) -> ToolReply:
     view = await parts.lookup.view(request, listing=True)
     return _listed(parts.lookup.catalogs, view, "resources", view.resources.values(), given, ours=LISTED)
 
 
-async def list_resource_templates(parts: LookingParts, request: Request, given: dict[str, Any]) -> ToolReply:
+async def list_resource_templates(parts: ListingParts, request: Request, given: dict[str, Any]) -> ToolReply:
     view = await parts.lookup.view(request, listing=True)
     return _listed(parts.lookup.catalogs, view, "resource_templates", (entry for _, entry in view.templates), given)
 
@@ -123,7 +123,7 @@ _FILTERS: Final = (
     Parameter("server", ArgumentKind.TEXT, "Only servers whose name matches this regular expression."),
     Parameter("tool", ArgumentKind.TEXT, "Only entries whose name or URI matches this regular expression."),
 )
-LOOKING_TOOLS: Final = (
+LISTING_TOOLS: Final = (
     OwnTool(
         ToolFace(
             OwnToolName.LIST_SERVERS, "List the servers behind this gateway: their state, health and number of tools."

@@ -37,12 +37,12 @@ async def own_content(parts: ResourceParts, request: Request, uri: str) -> dict[
     if uri == CARD_URI:
         return card_content()
     if uri in (DIAGRAMS, DIAGRAMS_ALIAS):
-        said: dict[str, Any] = {"diagrams": diagrams()}
+        body: dict[str, Any] = {"diagrams": diagrams()}
     elif uri == STATUS:
-        said = await _status(parts, request)
+        body = await _status(parts, request)
     else:
         return None
-    return {"uri": uri, "mimeType": "application/json", "text": wire.encode(said).decode("utf-8")}
+    return {"uri": uri, "mimeType": "application/json", "text": wire.encode(body).decode("utf-8")}
 
 
 async def _status(parts: ResourceParts, request: Request) -> dict[str, Any]:

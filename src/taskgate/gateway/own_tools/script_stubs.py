@@ -61,11 +61,11 @@ async def stubs_of_scope(view: View) -> Stubs:
     return await _stubs(view, callable_ones, sys.maxsize)
 
 
-async def _stubs(view: View, names: Sequence[PythonName], most_bytes: int) -> Stubs:
+async def _stubs(view: View, names: Sequence[PythonName], max_bytes: int) -> Stubs:
     described = [_described(view, name) for name in names]
     if len(described) <= MADE_INLINE:
-        return stubs_of(described, most_bytes)
-    return await asyncio.to_thread(stubs_of, described, most_bytes)
+        return stubs_of(described, max_bytes)
+    return await asyncio.to_thread(stubs_of, described, max_bytes)
 
 
 def _is_meant(name: PythonName, tool: ToolRef, wanted: Collection[str]) -> bool:

@@ -49,7 +49,7 @@ _FAMILIES: Final = (
     follow_tasks.TASK_TOOLS,
     await_activity.WAITING_TOOLS,
     answer_questions.QUESTION_TOOLS,
-    list_offers.LOOKING_TOOLS,
+    list_offers.LISTING_TOOLS,
     execute_tool.EXECUTE_TOOLS,
     use_resources.TOOLS,
     timers_and_logs.SESSION_TOOLS,

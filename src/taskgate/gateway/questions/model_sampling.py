@@ -201,18 +201,18 @@ def _question_text(server: str, model: Model, request: SamplingRequest) -> str |
     """Return everything that the model will see; None if a part cannot be shown as text."""
     if request.needs(Image) or request.needs(Audio):
         return None
-    said = [f"{message.role}: {_shown(message.content)}" for message in request.messages]
+    text = [f"{message.role}: {_shown(message.content)}" for message in request.messages]
     if request.system:
-        said.insert(0, f"system: {request.system}")
+        text.insert(0, f"system: {request.system}")
     for tool in request.tools:
         schema = json.dumps(dict(tool.input_schema), ensure_ascii=False)
-        said.append(f"tool {tool.name}: {tool.description}\n{schema}")
+        text.append(f"tool {tool.name}: {tool.description}\n{schema}")
     if request.stop_sequences:
-        said.append(f"stops at: {json.dumps(request.stop_sequences, ensure_ascii=False)}")
+        text.append(f"stops at: {json.dumps(request.stop_sequences, ensure_ascii=False)}")
     how = f"at most {request.max_tokens} tokens, tool choice {request.tool_choice}"
     if request.temperature is not None:
         how += f", temperature {request.temperature}"
-    return visible(f"{server} requests the model {model.name} ({how}):\n" + "\n".join(said))
+    return visible(f"{server} requests the model {model.name} ({how}):\n" + "\n".join(text))
 
 
 def _answer_text(server: str, model: Model, answer: SamplingAnswer) -> str:

@@ -37,7 +37,7 @@ from taskgate.telemetry.logs import log
 TAKEN_WITHIN_S: Final = 10.0
 """Timeout for the gateway at which a question waits to confirm an answer."""
 _PAUSE_S: Final = 0.5
-_LOOK_S: Final = 0.02
+_POLL_S: Final = 0.02
 _FORGET_MS: Final = 3_600_000
 _PAGE: Final = "page "
 """Prefix of the row ids of pages. No question id starts with it."""
@@ -167,7 +167,7 @@ class SharedInbox:
                 return
             if found is None or found.outcome == GONE or (task_id is None and not self._rows.is_alive(home)):
                 raise over(question_id.removeprefix(_PAGE))
-            await clock.sleep(_LOOK_S)
+            await clock.sleep(_POLL_S)
         raise GatewayFault(
             "store_unavailable",
             "The answer is written down, but the gateway at which the question waits has not taken it yet. Look again soon.",

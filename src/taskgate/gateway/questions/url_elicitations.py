@@ -72,8 +72,10 @@ class UrlElicitations:
             outcome = problem.error_type
             raise
         finally:
-            event, said = "url_elicitation", outcome
-            self._record(AuditEntry(0, event, principal, server=server, kind="elicitation", reason=said, outcome=said))
+            event, detail = "url_elicitation", outcome
+            self._record(
+                AuditEntry(0, event, principal, server=server, kind="elicitation", reason=detail, outcome=detail)
+            )
 
     def record_form(self, principal: str, server: str) -> None:
         """Record that a form was sent. Its fields and the answer are not logged."""

@@ -151,8 +151,8 @@ class Waiting:
 
     @property
     def message(self) -> str:
-        said = self.form.get("message")
-        return said if type(said) is str else ""
+        text = self.form.get("message")
+        return text if type(text) is str else ""
 
 
 def inbox_event(waiting: Waiting) -> dict[str, Any]:
@@ -197,14 +197,14 @@ def waiting_elsewhere(kept: KeptQuestion, give: Callable[[Waiting], Awaitable[No
 
 def answer_bytes(answer: Answer, ending: Ending) -> bytes:
     """Encode an answer for the gateway at which its question waits."""
-    kind, said = (b"result", answer.result) if answer.result is not None else (b"error", answer.error)
-    return b"%b %b\n%b" % (kind, ending.value.encode(), said or b"")
+    kind, reply = (b"result", answer.result) if answer.result is not None else (b"error", answer.error)
+    return b"%b %b\n%b" % (kind, ending.value.encode(), reply or b"")
 
 
 def read_answer(given: bytes) -> tuple[Answer, Ending]:
-    head, _, said = given.partition(b"\n")
+    head, _, text = given.partition(b"\n")
     kind, _, ending = head.partition(b" ")
-    return (Answer(result=said) if kind == b"result" else Answer(error=said)), Ending(ending.decode())
+    return (Answer(result=text) if kind == b"result" else Answer(error=text)), Ending(ending.decode())
 
 
 def over(question_id: str) -> CallerError:

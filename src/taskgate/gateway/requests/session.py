@@ -32,7 +32,7 @@ from taskgate.ports.outlet import CancelNote, Outlet, SessionOutlet
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 QUESTION_TIMEOUT_S: Final = 600.0
 MAX_IN_FLIGHT: Final = 1000
-MAX_OPEN_ASKS: Final = 100
+MAX_OPEN_REQUESTS: Final = 100
 UNUSED_S: Final = 10.0
 """A session without a request for this long after it was opened may be replaced by another one."""
 Keep = Callable[[Answer], Awaitable[object]]
@@ -80,7 +80,7 @@ class Session:
         self.open_requests = 0
         self.closed = False
         self._numbers = itertools.count(1)
-        self._open_asks: dict[bytes, tuple[asyncio.Future[Answer], Keep | None]] = {}
+        self._open_requests: dict[bytes, tuple[asyncio.Future[Answer], Keep | None]] = {}
 
     def set_log_level(self, level: str) -> None:
         if level not in LOG_LEVELS:
@@ -159,11 +159,11 @@ class Session:
         `keep` stores the answer durably before it is acknowledged.
         """
         target = outlet or self.outlet
-        if target is None or self.closed or len(self._open_asks) >= MAX_OPEN_ASKS:
+        if target is None or self.closed or len(self._open_requests) >= MAX_OPEN_REQUESTS:
             return Answer(error=wire.encode({"code": -32603, "message": "The caller cannot be asked now."}))
         key = b"%d" % next(self._numbers)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._open_asks[key] = answer, keep
+        self._open_requests[key] = answer, keep
         try:
             target.send(wire.request(key, wire.encode(method), params))
             async with asyncio.timeout(timeout_s):
@@ -173,7 +173,7 @@ class Session:
             target.send(wire.notification("notifications/cancelled", reason))
             raise
         finally:
-            del self._open_asks[key]
+            del self._open_requests[key]
 
     def answered(self, message: Message) -> Callable[[], Awaitable[object]] | None:
         """Handle a response of the caller. A response without a request is ignored.
@@ -181,7 +181,7 @@ class Session:
         The result must be awaited before a transport acknowledges the response.
         """
         assert message.kind is Kind.RESPONSE
-        future, keep = self._open_asks.get(message.id or b"", (None, None))
+        future, keep = self._open_requests.get(message.id or b"", (None, None))
         if future is None or future.done():
             return None
         result, error = message.raw_result, message.raw_error

@@ -24,7 +24,7 @@ from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.ports.account_connector import AccountConnector
 from taskgate.ports.upstream_credentials import AccountNeeded
 
-MAX_ASKS_PER_RUN: Final = 2
+MAX_QUESTIONS_PER_RUN: Final = 2
 """How often one run asks its person. If a server refuses the connected account, asking again does not help."""
 STATE_KIND: Final = "again"
 _LONGEST_WAIT_S: Final = 86_400.0

@@ -21,7 +21,7 @@ from taskgate.gateway.plan import Live
 from taskgate.gateway.relay.rounds import next_params
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.requests.caller_keys import fair_key_of
-from taskgate.gateway.tasks.account_questions import MAX_ASKS_PER_RUN, AccountQuestions
+from taskgate.gateway.tasks.account_questions import MAX_QUESTIONS_PER_RUN, AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversation
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.questions import TaskQuestions
@@ -102,7 +102,7 @@ class Attempts:
                 return
             if isinstance(problem, AccountNeeded):
                 asked += 1
-                if asked <= MAX_ASKS_PER_RUN and await self._accounts.settled(sends.task, problem):
+                if asked <= MAX_QUESTIONS_PER_RUN and await self._accounts.settled(sends.task, problem):
                     continue
                 await sends.give_up(problem)
                 return

@@ -38,7 +38,7 @@ _EndingAction: TypeAlias = Literal[
     RecoveryAction.REPORT_FAILED,
     RecoveryAction.WITHDRAW_THEN_REPORT_UNKNOWN,
     RecoveryAction.WITHDRAW_THEN_REPORT_FAILED,
-    RecoveryAction.TELL_UPSTREAM_CANCELLED,
+    RecoveryAction.CANCEL_UPSTREAM,
 ]
 
 
@@ -205,7 +205,7 @@ class Recovery:
             case RecoveryAction.LEAVE_TO_A_PERSON | RecoveryAction.REPORT_UNKNOWN | RecoveryAction.REPORT_FAILED:
                 # The state has changed since it was read; the next round decides again.
                 self._runs.interrupted.add(task.id)
-            case RecoveryAction.TELL_UPSTREAM_CANCELLED:
+            case RecoveryAction.CANCEL_UPSTREAM:
                 await self._runs.cancel(task, CancelNote())
             case _:
                 assert_never(action)

@@ -106,8 +106,8 @@ def _sees_it_natively(task: Task, declared: Mapping[str, Any] | None, question: 
     if task.generation is not Generation.STATELESS or declared is None:
         return False
     extensions = declared.get("extensions")
-    knows_tasks = isinstance(extensions, Mapping) and TASKS_EXTENSION in extensions
-    return knows_tasks and can_answer(declared, question.method, question.decoded())
+    supports_tasks = isinstance(extensions, Mapping) and TASKS_EXTENSION in extensions
+    return supports_tasks and can_answer(declared, question.method, question.decoded())
 
 
 def _nothing() -> None:

@@ -294,7 +294,7 @@ class CallerConnection(HttpToolsProtocol):
         self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
 
-    def _begin_post(self, fields: dict[bytes, bytes], most_bytes: int) -> None:
+    def _begin_post(self, fields: dict[bytes, bytes], max_bytes: int) -> None:
         before: Any = self.cycle
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
         first = before is None or before.response_complete
@@ -304,7 +304,7 @@ class CallerConnection(HttpToolsProtocol):
             self.headers,
             fields,
             keep_alive=keep_alive,
-            limit=most_bytes,
+            limit=max_bytes,
             is_first=first,
         )
         self.cycle = post  # type: ignore[assignment]

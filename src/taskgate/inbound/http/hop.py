@@ -140,14 +140,14 @@ class HopVerifier:
         if not hmac.compare_digest(signature, _signature(self._keyed, claims, method, url, headers=signed, body=body)):
             raise HopRefused("invalid signature")
         # The signature is valid: the claims can be trusted from here on.
-        home, at_ms, number, said = _read_claims(claims)
+        home, at_ms, number, text = _read_claims(claims)
         if home != self._owner.encode("ascii"):
             raise HopNotAccepted("the target is another gateway")
         now = self._now_ms()
         if abs(now - at_ms) > WINDOW_MS:
             raise HopNotAccepted("expired, or not valid yet")
         self._use_once(number, now)
-        return _proof(said)
+        return _proof(text)
 
     def _use_once(self, number: bytes, now: int) -> None:
         """Reject a replayed nonce. Two generations of nonces cover at least the validity of a request."""
@@ -191,9 +191,9 @@ def _encode_caller(proof: HopProof) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _proof(said: bytes) -> HopProof:
+def _proof(text: bytes) -> HopProof:
     try:
-        named = msgspec.json.decode(base64.urlsafe_b64decode(said), type=_SignedCaller)
+        named = msgspec.json.decode(base64.urlsafe_b64decode(text), type=_SignedCaller)
     except (binascii.Error, msgspec.DecodeError) as error:
         raise HopRefused("invalid caller in the claims") from error
     caller = Caller(named.principal, frozenset(named.roles), named.scope, named.place, named.address, named.facts)

@@ -31,15 +31,15 @@ class _Hop:
 
     home: str
     work: asyncio.Task[Any]
-    home_died: bool = False
+    home_crashed: bool = False
     sent: bool = False
 
     def sending(self) -> None:
         self.sent = True
 
     def give_up(self) -> None:
-        if not self.home_died:
-            self.home_died = True
+        if not self.home_crashed:
+            self.home_crashed = True
             self.work.cancel()
 
 
@@ -87,7 +87,7 @@ class HopClient:
                 target, method, deadline_s=None, on_head=on_head, on_chunk=on_chunk, on_sending=hop.sending
             )
         except asyncio.CancelledError:
-            if not hop.home_died or work.uncancel() > 0:
+            if not hop.home_crashed or work.uncancel() > 0:
                 raise
             stage, executed = (Stage.AWAIT_HEAD, Executed.MAYBE) if hop.sent else (Stage.CONNECT, Executed.NO)
             raise HttpFailure(stage, "the lease of the other gateway expired", executed) from None

@@ -31,7 +31,7 @@ CHANNEL: Final = "taskgate"
 _LEASE_S: Final = LEASE_MS / 1000
 _FORGOTTEN_MS: Final = 3_600_000
 _STOP_WITHIN_S: Final = 10.0
-_LISTEN_AT_LEAST_S: Final = 0.02
+_MIN_LISTEN_S: Final = 0.02
 """Used when a renewal took longer than the interval between two renewals."""
 
 
@@ -216,7 +216,7 @@ class Presence:
         until = self._renewed + listen_s(others, self._read_ms)
         while True:
             # Notifications that arrive in one packet must be read in one go; the rest of it would be lost.
-            left_s = max(_LISTEN_AT_LEAST_S, until - clock.monotonic())
+            left_s = max(_MIN_LISTEN_S, until - clock.monotonic())
             for notification in connection.notifies(timeout=left_s, stop_after=1):
                 sender, topic, names = json.loads(notification.payload)
                 if sender != self.ownership.owner:

@@ -109,11 +109,11 @@ class PostgresStore(
     def revisions(self) -> SeenRevisions:
         return self.engine.presence.revisions
 
-    async def forget_history(self, keep_ms: int, most_rows: int, portions: int = 1) -> bool:
+    async def forget_history(self, keep_ms: int, max_rows: int, portions: int = 1) -> bool:
         """Whole days are dropped; the rest is deleted in portions."""
         now = self.now_ms()
         await self.engine.readers.on_connection(lambda connection: tend_days(connection, now, keep_ms))
-        return await super().forget_history(keep_ms, most_rows, portions)
+        return await super().forget_history(keep_ms, max_rows, portions)
 
     def audit_head(self) -> tuple[int, str]:
         return self.engine.committer.audit_head or (0, GENESIS)

@@ -90,14 +90,14 @@ class HistoryView(StoreView):
     async def history_size(self) -> Mapping[str, int]:
         return await self._engine.read_in_thread(lambda reader: reader.history_size())
 
-    async def forget_history(self, keep_ms: int, most_rows: int, portions: int = 1) -> bool:
+    async def forget_history(self, keep_ms: int, max_rows: int, portions: int = 1) -> bool:
         for _ in range(portions):
             if not await self._write_or_fault(lambda tx: history.forget_old(tx, keep_ms)):
                 break
         else:
             return True
         most = portions * history.ROWS_PER_PORTION
-        lost = to_delete(await self.history_size(), most_rows, most)
+        lost = to_delete(await self.history_size(), max_rows, most)
         for part in _portions(lost):
             await self._write_or_fault(partial(history.forget_of_callers, lost=part))
         return sum(lost.values()) == most
