@@ -115,10 +115,18 @@ class CallLog:
         amounts[BYTES_OUT] += size
         counted = (ended, step_of(took * 1000))
         used.ended[counted] = used.ended.get(counted, 0) + 1
-        row = None
+        row: HistoryRow | None = None
         if self.history.keeps(ended, took, now, asked=delivery.asked):
-            made = self.history.row_of(request, tool, ended, executed, error_type=error_type, took_s=took)
-            row = replace(made, size_in=len(params), size_out=size)
+            row = self.history.row_of(
+                request,
+                tool,
+                ended,
+                executed,
+                error_type=error_type,
+                took_s=took,
+                size_in=len(params),
+                size_out=size,
+            )
         if len(self._calls) >= ROWS_A_ROUND and self._plan.value.features.audit_every_call:
             # End the round early: each call gets its row, and memory stays bounded.
             self._end_round(self._plan.value.gates.revision)

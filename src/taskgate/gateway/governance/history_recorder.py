@@ -74,8 +74,10 @@ class HistoryRecorder:
         *,
         error_type: str,
         took_s: float,
+        size_in: int,
+        size_out: int,
     ) -> HistoryRow:
-        """The row of a plain call that has just ended, without sizes and digest."""
+        """The row of a plain call that has just ended, without the digest of its arguments."""
         now = self._store.now_ms()
         accepted = now - int(took_s * 1000)
         return HistoryRow(
@@ -96,6 +98,8 @@ class HistoryRecorder:
             executed=str(executed),
             attempts=1 if request.delivery.sent else 0,
             asked=request.delivery.asked,
+            size_in=size_in,
+            size_out=size_out,
         )
 
     def add(self, row: HistoryRow) -> None:
