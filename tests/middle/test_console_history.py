@@ -7,7 +7,7 @@ import html
 import re
 from collections import deque
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from tests.middle.test_console_inbox import AGENT
 from tests.middle.test_console_pages import HOSTILE, Person, form_token, known, operator
@@ -257,6 +257,16 @@ async def test_ended_calls_are_sorted_by_any_column() -> None:
         assert await tools("sort=nothing") == await tools("")
         for key in ("state", "caller", "scope", "client", "why", "approved_by", "size", "when"):
             assert len(await tools(f"sort={key}")) == len(await tools(f"sort=-{key}")) == 12
+        caller = await gate.caller("2025", token=AGENT)
+        for _ in range(60):
+            await caller.call("shop__look", {})
+            await gate.advance(1)
+        await gate.advance(15)
+        page = await boss.text("/tasks?sort=-took&caller=agent")
+        (following,) = re.findall(r'rel="next" href="([^"]*)"', page)
+        assert dict(parse_qsl(urlsplit(html.unescape(following)).query)) == {
+            "sort": "-took", "caller": "agent", "page": "2"
+        }, "the next page keeps filter and order"  # fmt: skip
 
 
 @seam
@@ -279,6 +289,7 @@ async def test_task_page_lists_the_same_call_at_other_times_and_its_trace() -> N
             assert f"<dt>Trace</dt><dd><code>{trace}</code>" in page
             assert f'href="/tasks/{ids[1]}"' in page
             assert f'href="/tasks/{ids[2]}"' not in page, "other arguments"
+            assert f'<tr id="row-{ids[0]}"' not in page, "the call itself"
             await gate.advance(1_000)  # the second time the task itself is gone
         await other.text(f"/tasks/{ids[0]}", 404)
 
