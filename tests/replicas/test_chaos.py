@@ -25,7 +25,7 @@ NUMBER = int(os.environ.get("TASKGATE_CHAOS_FAULTS", "0"))
 SEED = int(os.environ.get("TASKGATE_CHAOS_SEED", "7"))
 MINUTES = int(os.environ.get("TASKGATE_CHAOS_MINUTES", "180"))
 """After so long no further fault strikes, and what was seen until then is judged."""
-CALLERS = 9
+CALLERS = 9 if NUMBER else 4
 QUICK: tuple[Fault, ...] = (chaos.kill, chaos.pause, chaos.database_restart, chaos.silence, chaos.cut_all)
 
 

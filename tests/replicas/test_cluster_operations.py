@@ -51,9 +51,13 @@ async def ended_task(url: str, task_id: str) -> dict[str, Any]:
             await asyncio.sleep(0.1)
 
 
+PAUSE_S = 0.02
+
+
 @dataclass
 class Load:
-    """A caller of each generation that calls through the balancer, one call after another."""
+    """A caller of each generation that calls through the balancer, one call after another, with pauses that leave the processors
+    to the gateways."""
 
     replicas: Replicas
     replies: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -75,6 +79,7 @@ class Load:
                 self.replies[name] = (await caller.call("books__once", {"call": name})).reply
                 if ended.is_set():
                     return
+                await asyncio.sleep(PAUSE_S)
 
     def failed(self) -> dict[str, dict[str, Any]]:
         return {name: reply for name, reply in self.replies.items() if "result" not in reply}

@@ -93,11 +93,14 @@ async def test_a_request_that_is_sent_while_the_internal_address_closes_is_execu
         await may_close.wait()
         await closes(self, within_s)
 
-    async with gateways(tmp_path, tasks=SLOWLY, limits={"drain_timeout": "60s"}) as stage:
+    async with gateways(tmp_path, tasks=SLOWLY, limits={"drain_timeout": "300s"}) as stage:
         b = stage.b.life
         assert b is not None
         with patch.object(shared_sessions, "_HAND_OVER_S", 3600.0), patch.object(InternalListener, "close", close):
-            async with stage.a.caller(stateless=False) as busy:
+            async with stage.a.caller(stateless=False) as forwarded, stage.a.caller(stateless=False) as busy:
+                # The connection of a request that was answered stays open, and nothing waits for it.
+                forwarded.url = stage.b.url
+                assert "error" not in (await forwarded.call("books__once", {"call": "before"})).reply
                 call = asyncio.create_task(busy.call("books__once", {"call": "slow", "seconds": 1}))
                 await until(lambda: stage.ledger.count("slow"))
                 stopping = asyncio.create_task(stage.a.stop())
@@ -110,7 +113,7 @@ async def test_a_request_that_is_sent_while_the_internal_address_closes_is_execu
                 assert session is not None, "adopted"
                 may_close.set()
                 await asyncio.wait_for(stopping, 60)
-        assert [stage.ledger.count(name) for name in ("slow", "then")] == [1, 1]
+        assert [stage.ledger.count(name) for name in ("before", "slow", "then")] == [1, 1, 1]
 
 
 async def test_tasks_of_a_gateway_that_stopped_are_taken_over_without_waiting_for_its_lease(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ class InternalListener:
         """Respond `NOT_HERE` to every new request, and wait this long for requests in progress."""
         self._refusing = True
         until = clock.monotonic() + within_s
-        while self.replies_in_progress() and clock.monotonic() < until:
+        while any(not post.answered for post in self.replies_in_progress()) and clock.monotonic() < until:
             await clock.sleep(_LOOK_EVERY_S)
 
     async def close(self, within_s: float) -> None:
