@@ -102,9 +102,25 @@ async def test_call_that_needs_approval_waits_and_runs_at_once_when_approved() -
         task = await started(gate, caller, "await shop.buy(n=1)")
         await gate.advance(300)
         assert store.count("buy") == 0
+        shown = (await caller.request("tasks/get", {"taskId": task})).result
+        assert "shop__buy (line 1)" in shown["statusMessage"]
         assert await approve_all(gate) == 1
         assert structured(await ended(caller, task))["result"] == "bought 1"
         assert store.count("buy") == 1
+
+
+@seam
+async def test_status_names_only_calls_that_still_wait_for_approval() -> None:
+    store = shop()
+    async with Gateway({**ON, **APPROVE_BUY}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, "await shop.buy(n=1)\nawait sleep(60)")
+        await gate.advance(10)
+        assert await approve_all(gate) == 1
+        await gate.advance(10)
+        shown = (await caller.request("tasks/get", {"taskId": task})).result
+        assert shown["status"] == "working"
+        assert "shop__buy" not in shown["statusMessage"]
 
 
 @seam

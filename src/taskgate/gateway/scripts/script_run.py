@@ -15,7 +15,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -70,6 +70,18 @@ _ANSWER: Final = {"type": "string", "title": "Answer"}
 _GONE: Final = Raised("overloaded", "The call was refused before it was stored. It was not executed.", "no")
 
 
+class _Pending(NamedTuple):
+    """What is known of the calls that a script waits for."""
+
+    outcomes: dict[int, CallOutcome]
+    active: bool
+    """Whether a call is executed at the moment."""
+    held: tuple[str, ...]
+    """Calls that wait for approval."""
+    wait_s: float | None
+    """When to look again at the latest."""
+
+
 class ScriptRun:
     def __init__(self, parts: ScriptParts, task: Task) -> None:
         self.wake = asyncio.Event()
@@ -84,6 +96,8 @@ class ScriptRun:
         """Calls whose outcomes the script has received since its newest stored step."""
         self._refused: dict[int, CallOutcome] = {}
         """Calls that the store refused when their step was stored."""
+        self._held: tuple[str, ...] = ()
+        """The calls that wait for approval, as last reported."""
         self._asks: dict[int, asyncio.Task[Answer]] = {}
         self._earlier = EarlierCalls(self._records, (), ())
         self._digest = ""
@@ -278,12 +292,21 @@ class ScriptRun:
 
     def _report(self, output: StepOutput) -> None:
         """Send what the step printed, and its progress, to callers that follow the script."""
-        record = self._record
         last = output.progress[-1] if output.progress else None
         lines = output.printed.strip().splitlines()
         message = (last.text if last is not None and last.text else None) or (lines[-1] if lines else None)
         if message is None and last is None:
             return
+        self._note(message)
+
+    def _report_held(self, held: tuple[str, ...]) -> None:
+        """Report which calls wait for approval, when that changes: otherwise a caller cannot tell why the script does not go on."""
+        if held != self._held:
+            self._held = held
+            self._note(f"Waiting for approval: {', '.join(held)}" if held else "Running")
+
+    def _note(self, message: str | None) -> None:
+        record = self._record
         done = record.progress if record.progress is not None else float(record.step + 1)
         noted = Noted(message[:500] if message is not None else None, done, record.progress_total)
         self._records.note(self._task.id, self._task.principal, noted)
@@ -295,7 +318,8 @@ class ScriptRun:
         budget_s = self._parts.lookup.plan.value.limits.script_time_s
         while True:
             self.wake.clear()
-            outcomes, active, wait_s = await self._look()
+            outcomes, active, held, wait_s = await self._look()
+            self._report_held(held)
             if outcomes:
                 return outcomes
             if active:
@@ -313,35 +337,43 @@ class ScriptRun:
             if active:
                 self._spent_s += clock.monotonic() - began
 
-    async def _look(self) -> tuple[dict[int, CallOutcome], bool, float | None]:
-        """The outcomes that are known, whether a call is executed at the moment, and when to look again at the latest."""
+    async def _look(self) -> _Pending:
         outcomes: dict[int, CallOutcome] = {}
+        held: list[str] = []
         active, wait_s = False, None if self._records.store.sessions is None else SHARED_POLL_S
         for call in self._record.pending:
+            outcome: CallOutcome | None = None
             if call.settled is not None:
-                outcomes[call.number] = decode_outcome(call.settled)
+                outcome = decode_outcome(call.settled)
             elif call.number in self._refused:
-                outcomes[call.number] = self._refused[call.number]
+                outcome = self._refused[call.number]
             elif call.child:
                 task = await self._records.current(call.child)
-                if task is None:
-                    outcomes[call.number] = _GONE
-                elif task.state.is_terminal:
-                    body = await self._read(partial(self._records.result_bytes, task))
-                    outcomes[call.number] = await self._passed.outcome(task, call.offset, outcome_of(task, body))
+                outcome = await self._child_outcome(call, task)
+                if task is not None and task.state is TaskState.AWAITING_APPROVAL:
+                    held.append(f"{task.wire_name} (line {call.line})")
                 active = active or (task is not None and task.state in _ACTIVE)
             elif call.question:
-                answer = self._asked(call)
-                if answer is not None:
-                    outcomes[call.number] = answer
+                outcome = self._asked(call)
             else:
-                assert call.due_ms is not None
-                left_s = (call.due_ms - self._records.store.now_ms()) / 1000
-                if left_s <= 0:
-                    outcomes[call.number] = Returned(b"null")
-                else:
-                    wait_s = left_s if wait_s is None else min(wait_s, left_s)
-        return outcomes, active, wait_s
+                left_s = self._sleeps_s(call)
+                outcome = Returned(b"null") if left_s <= 0 else None
+                wait_s = left_s if wait_s is None else min(wait_s, left_s)
+            if outcome is not None:
+                outcomes[call.number] = outcome
+        return _Pending(outcomes, active, tuple(held), wait_s)
+
+    async def _child_outcome(self, call: OpenCall, task: Task | None) -> CallOutcome | None:
+        if task is None:
+            return _GONE
+        if not task.state.is_terminal:
+            return None
+        body = await self._read(partial(self._records.result_bytes, task))
+        return await self._passed.outcome(task, call.offset, outcome_of(task, body))
+
+    def _sleeps_s(self, call: OpenCall) -> float:
+        assert call.due_ms is not None
+        return (call.due_ms - self._records.store.now_ms()) / 1000
 
     def _asked(self, call: OpenCall) -> CallOutcome | None:
         """Ask the caller, or return what it answered. The question waits on a stream of the caller or in its own inbox."""
