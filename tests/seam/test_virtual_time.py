@@ -78,7 +78,7 @@ def test_a_test_that_waits_for_ever_fails_with_the_stack_of_every_task() -> None
     async def waits_without_end() -> None:
         await asyncio.get_running_loop().create_future()
 
-    with pytest.raises(Deadlock, match="waits_for_nobody"):
+    with pytest.raises(Deadlock, match="waits_without_end"):
         run(waits_without_end)
 
 

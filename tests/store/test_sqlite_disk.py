@@ -156,7 +156,7 @@ FULL_DISK = """
 import asyncio, resource, sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
-from tests.store.call_factory import a_call, trouble_is_over
+from tests.store.call_factory import a_call, store_recovers
 from taskgate.core.errors import GatewayFault
 from taskgate.core.tasks.transition import ResultReceived
 from taskgate.store.sqlite.store import open_store
@@ -180,7 +180,7 @@ async def main():
     assert faults == 2, faults
     assert (await store.get(before.id)).state == "running"
     room(resource.RLIM_INFINITY)
-    await trouble_is_over(store)
+    await store_recovers(store)
     await store.accept(a_call())
     await store.advance(before.id, ResultReceived(b"x" * (2 << 20)))
     assert len(await store.result_bytes(before.id)) == 2 << 20
