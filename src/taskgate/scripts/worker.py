@@ -15,10 +15,14 @@ import sys
 import time
 import zlib
 from _thread import start_new_thread  # `threading` takes longer to import
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from types import ModuleType
-from typing import Any, BinaryIO, Final
+
+TYPE_CHECKING = False
+"""As in `typing`, whose import would take a tenth of the worker's start."""
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, BinaryIO, Final
 
 _HEADER: Final = 8
 _DEEPEST: Final = 60
@@ -664,12 +668,16 @@ def import_interpreter(packages: str) -> ModuleType:
     package = ModuleType("pydantic_monty")
     package.__path__ = [os.path.join(packages, "pydantic_monty")]
     sys.modules["pydantic_monty"] = package
+    # Its search for its own program imports much of the standard library. The path is always given here.
+    search = ModuleType("pydantic_monty._binary")
+    search.find_monty_binary = str  # type: ignore[attr-defined]
+    sys.modules["pydantic_monty._binary"] = search
     # It looks for tracing and works without; the worker has none.
     sys.modules["opentelemetry"] = None  # type: ignore[assignment]
     try:
         return importlib.import_module("pydantic_monty._monty")
     except ImportError:
-        del sys.modules["pydantic_monty"]
+        del sys.modules["pydantic_monty"], sys.modules["pydantic_monty._binary"]
         return importlib.import_module("pydantic_monty")
 
 
