@@ -153,6 +153,33 @@ async def test_calls_of_a_large_script_are_listed_in_pages() -> None:
         await (await operator(gate)).text(f"/tasks/{task}?calls_after=-1", 400)
 
 
+@seam
+async def test_refused_calls_are_on_the_page_of_their_number_only() -> None:
+    config = rules({"match": "buy", "action": "deny"})
+    async with Gateway(config, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        code = """async def both(n):
+    await shop.read(n=n)
+    try:
+        await shop.buy(n=n)
+    except Exception:
+        pass
+for n in range(4):
+    await asyncio.gather(*[both(n) for _ in range(20)])
+for n in range(40):
+    await shop.read(n=n)
+"""
+        task = await started(gate, caller, code)
+        await ended(caller, task)
+        first = (await task_of(gate, task))["script_calls"]
+        second = (await task_of(gate, task, f"?calls_after={first['next']}"))["script_calls"]
+        assert second["next"] is None
+        numbers = [call["number"] for page in (first, second) for call in page["calls"]]
+        assert numbers == sorted(set(numbers))
+        assert len(numbers) == 4 * 20 * 2 + 40
+        assert first["calls"][-1]["number"] <= first["next"] < second["calls"][0]["number"]
+
+
 FAILS = """await shop.read(n=1)
 await shop.buy(n=2)
 {}["<img src=x onerror=alert(1)>"]
