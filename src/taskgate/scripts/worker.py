@@ -668,16 +668,12 @@ def import_interpreter(packages: str) -> ModuleType:
     package = ModuleType("pydantic_monty")
     package.__path__ = [os.path.join(packages, "pydantic_monty")]
     sys.modules["pydantic_monty"] = package
-    # Its search for its own program imports much of the standard library. The path is always given here.
-    search = ModuleType("pydantic_monty._binary")
-    search.find_monty_binary = str  # type: ignore[attr-defined]
-    sys.modules["pydantic_monty._binary"] = search
     # It looks for tracing and works without; the worker has none.
     sys.modules["opentelemetry"] = None  # type: ignore[assignment]
     try:
         return importlib.import_module("pydantic_monty._monty")
     except ImportError:
-        del sys.modules["pydantic_monty"], sys.modules["pydantic_monty._binary"]
+        del sys.modules["pydantic_monty"]
         return importlib.import_module("pydantic_monty")
 
 
