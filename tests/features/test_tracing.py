@@ -128,7 +128,16 @@ async def test_a_call_is_two_spans_in_the_callers_trace_and_two_durations() -> N
         "mcp.protocol.version": "2025-11-25",
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "echo",
+        "network.transport": "tcp",
     }
+    assert served["attributes"]["network.transport"] == "tcp"
+    assert called["attributes"]["network.transport"] == "pipe"
+    (lasted,) = measured["mcp.server.session.duration"]
+    assert flat(lasted["attributes"]) == {"mcp.protocol.version": "2025-11-25", "network.transport": "tcp"}
+    assert int(lasted["count"]) == 1
+    used = measured["mcp.client.session.duration"]
+    assert {flat(point["attributes"])["network.transport"] for point in used} == {"pipe"}
+    assert all("error.type" not in flat(point["attributes"]) for point in used)
 
 
 @pytest.mark.parametrize("allowed, passed", [([], ""), (["tenant", "app.*"], "tenant=acme,app.region=eu")])

@@ -43,6 +43,8 @@ class Received:
 
     def __init__(self) -> None:
         self.kinds: list[EventKind] = []
+        self.ended: list[tuple[str, str]] = []
+        """Version and error type of each session that ended."""
 
     def on_notification(self, link: Link, method: str, params: Raw | None) -> None: ...
 
@@ -50,6 +52,10 @@ class Received:
         return not_supported(question.method)
 
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None: ...
+
+    def on_session_ended(self, server: str, version: str, seconds: float, error_type: str) -> None:
+        assert seconds >= 0
+        self.ended.append((version, error_type))
 
     def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
         self.kinds.append(kind)
@@ -93,3 +99,31 @@ async def test_unresponsive_child_is_restarted_and_its_helpers_end(
         await server.close()
         await reaper.close()
         await http.close()
+
+
+EXITS = """
+import json, sys
+opening = json.loads(sys.stdin.readline())
+result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "exits", "version": "1"}}
+print(json.dumps({"jsonrpc": "2.0", "id": opening["id"], "result": result}), flush=True)
+sys.stdin.readline()
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize(("program", "error_type"), [(EXITS, "upstream_unreachable"), (HANGS, "")])
+async def test_end_of_a_session_is_reported_with_its_reason(tmp_path: Path, program: str, error_type: str) -> None:
+    messages, reaper, http = Received(), Reaper(), HttpClient()
+    args = ("-c", program, str(tmp_path / "pids"))
+    spec = ServerSpec("ends", Transport.STDIO, hide=str, sent_secrets=frozenset(), command=sys.executable, args=args)
+    server = Server(spec, messages, http, reaper)
+    try:
+        async with asyncio.timeout(60):
+            await server.link(LinkKey(Generation.STATEFUL, "ann"), ClientProfile({}))
+            while error_type and not messages.ended:
+                await asyncio.sleep(0.05)
+    finally:
+        await server.close()
+        await reaper.close()
+        await http.close()
+    assert messages.ended[0] == ("2025-11-25", error_type)

@@ -44,6 +44,9 @@ class NullListener:
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
         return None
 
+    def on_session_ended(self, server: str, version: str, seconds: float, error_type: str) -> None:
+        return None
+
     def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
         return None
 

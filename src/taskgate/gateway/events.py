@@ -179,6 +179,16 @@ class SessionEnded(HubEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class ServerSessionEnded(HubEvent):
+    """A session with a server ended, after a failure if there is an error type."""
+
+    server: str
+    version: str
+    seconds: float
+    error_type: str
+
+
+@dataclass(frozen=True, slots=True)
 class DataErased(HubEvent):
     """An admin erased a principal's data."""
 

@@ -282,6 +282,7 @@ class StdioEndpoint:
     async def _open_session(self, message: Message, outlet: LineOutlet) -> None:
         session, reply = await self._gateway.sessions.initialize(message, self._caller, self._narrowing, old_stdio=True)
         session.attach(outlet)
+        session.mark_stdio()
         session.stream_opened()
         self._session = session
         outlet.send(reply)

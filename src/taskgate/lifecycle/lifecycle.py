@@ -239,6 +239,7 @@ class Lifecycle:
         await self.app.gateway.lifecycle.close()
         await asyncio.gather(*(server.close() for server in self.app.servers.values()), return_exceptions=True)
         await self.app.close_retired()
+        await self.app.gateway.lifecycle.close_tracing()
         await self.app.http.close()
         await self.app.close_identity()
         await self._login.close()

@@ -30,6 +30,10 @@ class Listener(Protocol):
 
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None: ...
 
+    def on_session_ended(self, server: str, version: str, seconds: float, error_type: str) -> None:
+        """A session with the server ended after this time, because of a failure if there is an error type."""
+        ...
+
     def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
         """The server connected, disconnected or degraded; with a key if that concerns one conversation only."""
         ...

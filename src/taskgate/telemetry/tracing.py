@@ -1,8 +1,8 @@
 """Spans and durations by OpenTelemetry's conventions for MCP, and the trace context in `_meta` and headers.
 
 Imported only if tracing is enabled. There is one span for each request of a caller (`tools/call NAME`, kind server), one inside it
-for each request to a server (kind client), and two histograms. The context is taken from the caller's `_meta` (traceparent,
-tracestate, baggage) or else from its HTTP headers, and is passed on in both.
+for each request to a server (kind client), and histograms of the durations of requests and sessions. The context is taken from
+the caller's `_meta` (traceparent, tracestate, baggage) or else from its HTTP headers, and is passed on in both.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ from taskgate.core.baggage import allowed_baggage
 
 SERVER_DURATION: Final = "mcp.server.operation.duration"
 CLIENT_DURATION: Final = "mcp.client.operation.duration"
+SERVER_SESSION: Final = "mcp.server.session.duration"
+CLIENT_SESSION: Final = "mcp.client.session.duration"
+TRANSPORT: Final = "network.transport"
 BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 CONTEXT_KEYS: Final = ("traceparent", "tracestate", "baggage")
 _TARGETS: Final = {
@@ -40,7 +43,9 @@ _TARGETS: Final = {
     "resources/unsubscribe": "mcp.resource.uri",
 }
 _UNKNOWN_NAMES: Final = ("unknown_tool", "unknown_prompt", "unknown_resource", "method_not_found")
-_MEASURED: Final = frozenset({"mcp.method.name", "mcp.protocol.version", "gen_ai.operation.name", "gen_ai.tool.name"})
+_MEASURED: Final = frozenset(
+    {"mcp.method.name", "mcp.protocol.version", "gen_ai.operation.name", "gen_ai.tool.name", TRANSPORT}
+)
 """Attributes of the histograms: each has few values."""
 _IN_SPAN_NAME: Final = ("tools/call", "prompts/get")
 
@@ -84,6 +89,22 @@ class Tracing:
             "How long a server took to answer a request of ours.",
             explicit_bucket_boundaries_advisory=BUCKETS,
         )
+        self._sessions = {
+            name: meter.create_histogram(name, "s", what, explicit_bucket_boundaries_advisory=BUCKETS)
+            for name, what in (
+                (SERVER_SESSION, "How long sessions of callers lasted."),
+                (CLIENT_SESSION, "How long sessions with servers lasted."),
+            )
+        }
+
+    def session_ended(self, name: str, seconds: float, version: str, transport: str, error_type: str = "") -> None:
+        """Record the duration of a session that ended: of a caller (SERVER_SESSION) or with a server (CLIENT_SESSION)."""
+        attributes = {"mcp.protocol.version": version}
+        if transport:
+            attributes[TRANSPORT] = transport
+        if error_type:
+            attributes["error.type"] = error_type
+        self._sessions[name].record(seconds, attributes)
 
     @contextmanager
     def serving(
@@ -99,13 +120,13 @@ class Tracing:
 
     @contextmanager
     def calling(
-        self, method: str, target: str, server: str, kept: Mapping[str, Any] | None = None
+        self, method: str, target: str, server: str, transport: str, kept: Mapping[str, Any] | None = None
     ) -> Iterator[tuple[SpanOutcome, dict[str, str]]]:
         """Trace one request to a server; the second value is the context to send with it.
 
         `kept`: the `_meta` of a call that may run long after its request, triggered by another one. It stays in its own trace.
         """
-        more = {"taskgate.server": server}
+        more = {"taskgate.server": server, **({TRANSPORT: transport} if transport else {})}
         parent = self._other_trace(kept) if kept is not None else None
         with self._operation(SpanKind.CLIENT, method, target, more, parent, histogram=self._called) as (outcome, _):
             carrier: dict[str, str] = {}

@@ -322,6 +322,9 @@ class Server:
     def _report(self, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
         self.listener.on_server(self.id, kind, data, key)
 
+    def on_session_ended(self, server: str, version: str, seconds: float, error_type: str) -> None:
+        self.listener.on_session_ended(server, version, seconds, error_type)
+
     def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
         self.listener.on_server(server, kind, data, key)
 

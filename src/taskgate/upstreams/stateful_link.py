@@ -72,6 +72,8 @@ class StatefulLink:
         self._handed_over = 0.0
         """When that reservation ends; 0 once the call has started."""
         self._closed = False
+        self._began: float | None = None
+        """When the session was opened; None if there is none."""
         self.refuses_pings = False
         self._timeouts = 0
         """Consecutive calls that timed out."""
@@ -96,6 +98,8 @@ class StatefulLink:
         await self._wire.send(wire.notification("notifications/initialized", None))
         self.alive = True
         self._level = None
+        self._session_ended("session_lost")
+        self._began = clock.monotonic()
         if not self._closed:
             self._wire.listen()
         # The GET stream should reach the server before the first call.
@@ -384,8 +388,14 @@ class StatefulLink:
         """Stop using the link for new requests."""
         self.alive = False
 
+    def _session_ended(self, error_type: str = "") -> None:
+        began, self._began = self._began, None
+        if began is not None:
+            self._listener.on_session_ended(self.server, self.version, clock.monotonic() - began, error_type)
+
     def lost(self, reason: UpstreamError | None) -> None:
         self.alive = False
+        self._session_ended(reason.error_type if reason is not None else "")
         self._requests.cancel_all()
         if reason is not None and not self._closed:
             self._closed = True
@@ -395,6 +405,7 @@ class StatefulLink:
         """Close the link. If not for good, the session stays open on the server while it runs tasks for it."""
         self.alive = False
         self._closed = True
+        self._session_ended()
         if not for_good and (self._progress.has_tasks or self.key.resumes):
             self._wire.use_session(None)
         tasks = list(self._background)

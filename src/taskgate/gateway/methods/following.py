@@ -36,14 +36,17 @@ class Following:
         session, uri = _session_and_uri(request)
         server, own = await self.readings.address_of(request, uri)
         await self.readings.require_permission(request, PatternKind.RESOURCE, server, own, shown=uri)
-        if uri not in session.subscriptions and len(session.subscriptions.keys() | session.subscribing) >= MAX_URIS:
+        if (
+            uri not in session.subscriptions
+            and len(session.subscriptions.keys() | session.subscribing.keys()) >= MAX_URIS
+        ):
             raise GatewayFault("overloaded", f"A session may follow at most {MAX_URIS} resources.")
-        session.subscribing.add(uri)
+        session.subscribing[uri] = None
         try:
             result = await self._subscribe_upstream(request, server, uri)
             self.subscriptions.follow(session, uri, server)
         finally:
-            session.subscribing.discard(uri)
+            session.subscribing.pop(uri, None)
         return result
 
     async def unsubscribe(self, request: Request) -> bytes:
@@ -64,9 +67,9 @@ class Following:
         if request.message.method == "resources/subscribe":
             if uri not in request.session.watched:
                 await upstream.watch(own, request.link_key)
-                request.session.watched.add(uri)
+                request.session.watched[uri] = None
         elif uri in request.session.watched:
-            request.session.watched.discard(uri)
+            request.session.watched.pop(uri, None)
             await upstream.unwatch(own, request.link_key)
         return b"{}"
 

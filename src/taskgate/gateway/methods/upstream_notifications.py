@@ -15,7 +15,7 @@ from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import Views
-from taskgate.gateway.events import ElicitationCompleted, EventHub, ListsChanged, ScopesChanged
+from taskgate.gateway.events import ElicitationCompleted, EventHub, ListsChanged, ScopesChanged, ServerSessionEnded
 from taskgate.gateway.methods.subscriptions import LIST_CHANGED, UPDATED, Subscriptions, kinds_in
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity
@@ -66,6 +66,7 @@ class UpstreamNotifications:
         self._untied = untied
         self._urls = urls
         self._pages = pages
+        self._events = events
         events.subscribe(ElicitationCompleted, self._elicitation_completed)
         events.subscribe(ListsChanged, self._lists_changed)
         events.subscribe(ScopesChanged, self._scopes_changed)
@@ -121,6 +122,9 @@ class UpstreamNotifications:
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
         if reason is not None:
             log.warning("server lost", server=link.server, why=for_operators(reason))
+
+    def on_session_ended(self, server: str, version: str, seconds: float, error_type: str) -> None:
+        self._events.publish(ServerSessionEnded(server, version, seconds, error_type))
 
     def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
         """A server connected, disconnected or changed its health: publish it in the scopes that have it, or to the session that

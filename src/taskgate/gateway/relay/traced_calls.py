@@ -6,7 +6,7 @@ The attributes and the propagation of a span are defined in `telemetry.tracing`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -34,6 +34,16 @@ class HasErrorType(Protocol):
 Answered = TypeVar("Answered", bound=HasErrorType)
 Headers = tuple[tuple[bytes, bytes], ...]
 _CONTEXT_KEYS = ("traceparent", "tracestate", "baggage")
+TCP: Final = "tcp"
+PIPE: Final = "pipe"
+"""The `network.transport` of stdio."""
+
+
+def network_transport(upstream: Upstream | None) -> str:
+    """Return the `network.transport` of a server, or an empty string if the server is no longer configured."""
+    if upstream is None:
+        return ""
+    return PIPE if upstream.transport == "stdio" else TCP
 
 
 async def answer_traced(
@@ -41,7 +51,11 @@ async def answer_traced(
 ) -> Answered | None:
     params, session = request.params, request.session
     target = params.get("name") or params.get("uri")
-    attributes = {"jsonrpc.request.id": (request.message.id or b"").decode("utf-8", "replace").strip('"')}
+    attributes = {
+        "jsonrpc.request.id": (request.message.id or b"").decode("utf-8", "replace").strip('"'),
+        # A request over HTTP has headers.
+        "network.transport": TCP if request.headers else PIPE,
+    }
     if session is not None:
         attributes["mcp.session.id"] = session.id
         attributes["mcp.protocol.version"] = session.version
@@ -67,7 +81,7 @@ async def carry_traced(
     upstream: Upstream,
     call: UpstreamCall,
 ) -> Result:
-    with tracing.calling(call.method, call.name, upstream.id) as (outcome, context):
+    with tracing.calling(call.method, call.name, upstream.id, network_transport(upstream)) as (outcome, context):
         traced = replace(call, params=_with_trace_context(call.params, context), trace=_trace_headers(context))
         try:
             result = await carry(request, upstream, traced)
@@ -83,11 +97,16 @@ async def carry_traced(
 
 
 async def run_traced(
-    tracing: Tracing, task: Task, params: Members, send: Callable[[Members, Headers], Awaitable[Reply]]
+    tracing: Tracing,
+    task: Task,
+    params: Members,
+    send: Callable[[Members, Headers], Awaitable[Reply]],
+    upstream: Upstream | None,
 ) -> Reply:
     """Trace one attempt of a task, as part of the trace of the request that started the run or, without one, of its caller."""
     meta = {key: wire.parse_strictly(bytes(value)) for key, value in params.items() if key == META}
-    with tracing.calling("tools/call", task.tool, task.server, meta_of(meta)) as (outcome, context):
+    transport = network_transport(upstream)
+    with tracing.calling("tools/call", task.tool, task.server, transport, meta_of(meta)) as (outcome, context):
         try:
             reply = await send(_with_trace_context(params, context), _trace_headers(context))
         except TaskgateError as problem:

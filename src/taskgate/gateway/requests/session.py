@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -34,11 +33,47 @@ QUESTION_TIMEOUT_S: Final = 600.0
 MAX_IN_FLIGHT: Final = 1000
 MAX_OPEN_REQUESTS: Final = 100
 UNUSED_S: Final = 10.0
+MAX_CANCELLED: Final = 100
 """A session without a request for this long after it was opened may be replaced by another one."""
 Keep = Callable[[Answer], Awaitable[object]]
 
 
 class Session:
+    __slots__ = (
+        "__weakref__",
+        "_numbers",
+        "_open_requests",
+        "by_stdio",
+        "caller",
+        "cancelled",
+        "capabilities",
+        "client_info",
+        "closed",
+        "conversation",
+        "id",
+        "in_flight",
+        "key",
+        "last_used",
+        "link_key",
+        "log_level",
+        "moves",
+        "narrowing",
+        "open_requests",
+        "opened",
+        "outlet",
+        "profile",
+        "renders_apps",
+        "stream",
+        "subscribing",
+        "subscriptions",
+        "task_aware",
+        "url_elicitations",
+        "used",
+        "used_tasks",
+        "version",
+        "watched",
+    )
+
     def __init__(
         self, session_id: str, caller: Caller, opening: InitializeParams, narrowing: SessionRequest, moves: int = 0
     ) -> None:
@@ -66,15 +101,17 @@ class Session:
         self.profile = ClientProfile(opening.capabilities, opening.client_info, logs_unasked=True)
         self.in_flight: dict[bytes, asyncio.Task[Any]] = {}
         self.subscriptions: dict[str, str] = {}
-        self.subscribing: set[str] = set()
+        self.subscribing: dict[str, None] = {}
         """Resources with a subscription request in progress; they count towards the limit."""
-        self.watched: set[str] = set()
+        self.watched: dict[str, None] = {}
         """Subscriptions over a link that is shared with other sessions, which must be ended one by one."""
         self.url_elicitations: dict[tuple[str, str], float] = {}
         """URLs that the caller was asked to open, by server and id, with their expiry."""
-        self.cancelled: deque[bytes] = deque(maxlen=100)
+        self.cancelled: dict[bytes, None] = {}
+        """Ids of cancelled requests, oldest first. A dictionary, because an empty deque takes ten times as much memory."""
         self.outlet: SessionOutlet | None = None
-        self.last_used = 0.0
+        self.last_used = self.opened = 0.0
+        self.by_stdio = False
         self.used = False
         """Whether the session got a request after it was opened."""
         self.open_requests = 0
@@ -114,7 +151,15 @@ class Session:
 
     def mark_opened(self, now: float) -> None:
         """Start the idle time of a session that has not had a request yet."""
-        self.last_used = now
+        self.last_used = self.opened = now
+
+    def mark_recorded(self) -> None:
+        """The duration of the session was recorded. Its end may be published again at shutdown."""
+        self.opened = 0.0
+
+    def mark_stdio(self) -> None:
+        """Note that the caller is connected by stdio and not by HTTP."""
+        self.by_stdio = True
 
     def attach(self, outlet: SessionOutlet) -> None:
         """Set the outlet for messages outside of a request."""
@@ -144,7 +189,9 @@ class Session:
     def remember_cancelled(self, message_id: bytes) -> None:
         """Remember a cancelled request, so that a repeated cancellation gets the same reply."""
         if message_id not in self.cancelled:
-            self.cancelled.append(message_id)
+            if len(self.cancelled) >= MAX_CANCELLED:
+                del self.cancelled[next(iter(self.cancelled))]
+            self.cancelled[message_id] = None
 
     async def ask(
         self,

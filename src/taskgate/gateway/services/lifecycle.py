@@ -50,6 +50,8 @@ class GatewayLifecycle:
     reap_steps: tuple[Step, ...]
     """Release what is idle. Run twice a minute."""
     close_steps: tuple[Step, ...]
+    close_tracing: Step
+    """Run after the servers are closed: the duration of their sessions is recorded then."""
 
     async def start(self) -> None:
         """Prepare for callers. Call it before the gateway listens."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
@@ -14,6 +14,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.waterfall import Waterfall
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events import ElicitationCompleted, EventHub, TaskLogged
+from taskgate.gateway.plan import Live
 from taskgate.gateway.questions.url_elicitations import COMPLETE, URL_REQUIRED, url_questions
 from taskgate.gateway.relay.rounds import (
     in_rounds,
@@ -34,6 +35,7 @@ from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.client_profile import ClientProfile
 from taskgate.ports.link import Link
+from taskgate.ports.upstream import Upstream
 from taskgate.ports.upstream_call import UpstreamCall
 from taskgate.ports.upstream_replies import ErrorReply, InputRequired, Reply
 
@@ -63,6 +65,7 @@ class TaskCall:
     _deadlines: TaskDeadlines
     _waterfall: Waterfall
     _tracing: Tracing | None
+    _upstreams: Live[Mapping[str, Upstream]]
     _events: EventHub
 
     async def send(self, sends: TaskSends, link: Link, profile: ClientProfile, slot: RunSlot) -> Reply:
@@ -76,6 +79,7 @@ class TaskCall:
                 sends.task,
                 sends.params,
                 lambda params, trace: self._rounds(sends, link, params, profile, slot, trace=trace),
+                self._upstreams.value.get(sends.task.server),
             )
         except _Declined:
             return _DECLINED

@@ -15,6 +15,7 @@ from taskgate.gateway.governance.pre_send_recheck import PreSendRecheck
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.history_reading import HistoryReading
 from taskgate.gateway.method_tables import MethodTables
+from taskgate.gateway.methods.session_durations import record_sessions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.methods.vendor_methods import VendorMethods
 from taskgate.gateway.scripts.script_parts import ScriptParts
@@ -75,6 +76,8 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
         base.events,
     )
     shared = shared_sessions(base, methods.following, session_ends, asking.activity)
+    if base.tracing is not None:
+        record_sessions(base.tracing, base.events, base.upstreams)
     tables = MethodTables(methods, shared)
     status = GatewayStatus()
     requests = RequestDispatcher(
@@ -179,5 +182,6 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
             refresh_steps=steps.refresh(),
             reap_steps=steps.reap(),
             close_steps=steps.close(),
+            close_tracing=steps.close_tracing,
         ),
     )

@@ -103,12 +103,12 @@ class LifecycleSteps:
             self.suspended.close,
             self.asking.models.close,
             self.asking.server_pages.close,
-            self._close_tracing,
             self.asking.activity.close,
             self.dynamic_servers.close,
             self.lists.catalogs.close,
         )
 
-    async def _close_tracing(self) -> None:
+    async def close_tracing(self) -> None:
+        """Export what was recorded, after the sessions with servers have ended."""
         if self.base.tracing is not None:
             await asyncio.to_thread(self.base.tracing.close)

@@ -64,7 +64,7 @@ def wire_runs(
     )
     queue = RunQueue(base.plan, records.store.note)
     base.metrics.show(*queue.gauges())
-    call = TaskCall(records, questions, deadlines, base.waterfall, base.tracing, events)
+    call = TaskCall(records, questions, deadlines, base.waterfall, base.tracing, base.upstreams, events)
     attempts = Attempts(
         records,
         questions,
