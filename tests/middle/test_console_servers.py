@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.middle.test_console_routes_and_streams import TOKENS, bearer
-from tests.middle.test_console_rules_and_usage import HOSTILE, bank, page
+from tests.middle.test_console_rules_and_usage import HOSTILE, bank, login, page
 from tests.seam import Gateway, seam
 
 CONFIG: dict[str, Any] = {**TOKENS, "profile": "production"}
@@ -91,7 +91,10 @@ async def test_server_actions_require_permission_and_unknown_servers_are_not_fou
         assert (await gate.operator("GET", "/api/v1/servers/gone")).status == 404
         assert (await gate.operator("POST", "/api/v1/servers/gone/drain", {})).status == 404
         assert (await gate.operator("POST", "/api/v1/servers/bank/drain", {"x": 1})).status == 400
-        assert (await page(gate, "/servers/gone"))[0] == 404
+        cookie = await login(gate)
+        past = await gate.http("GET", "/servers/gone", headers={"cookie": cookie}).done()
+        assert (past.status, past.headers["location"]) == (303, "/tasks?server=gone")
+        assert (await page(gate, "/tasks?server=gone"))[0] == 200
         assert await events(gate) == []
 
 

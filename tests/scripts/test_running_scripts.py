@@ -232,7 +232,7 @@ async def test_step_without_new_calls_is_not_stored() -> None:
 
 @seam
 async def test_question_that_expired_is_not_asked_again_after_a_restart() -> None:
-    async with Gateway({**ON}, {"shop": shop()}) as gate:
+    async with Gateway({**ON, "limits": {"script_question_timeout": "1h"}}, {"shop": shop()}) as gate:
         caller = await gate.caller("2025")
         code = """async def asked():
     try:
@@ -249,6 +249,18 @@ async def test_question_that_expired_is_not_asked_again_after_a_restart() -> Non
         state = (await caller.request("tasks/get", {"taskId": task})).result
         assert state["status"] == "completed"
         assert structured(await ended(caller, task))["result"] == "input_missing"
+
+
+@seam
+async def test_question_of_a_script_waits_longer_than_one_of_a_server() -> None:
+    async with Gateway({**ON, "limits": {"question_timeout": "1m"}}, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, "await ask('Which?')")
+        await gate.advance(120)
+        [waiting] = (await caller.call_json("get_elicitations"))["elicitations"]
+        answer = {"request_id": waiting["request_id"], "action": "accept", "content": {"answer": "this one"}}
+        await caller.call("respond_to_elicitation", answer)
+        assert structured(await ended(caller, task))["result"] == "this one"
 
 
 @seam

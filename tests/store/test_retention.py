@@ -24,7 +24,8 @@ from taskgate.store.operations.upkeep import ROWS_PER_PORTION, TASKS_PER_PORTION
 from taskgate.store.sqlite.connection import migrate
 from taskgate.store.sqlite.store import open_store
 
-AMOUNTS = Amounts(tasks=6_000, audit=100, events=3_000)
+AMOUNTS = Amounts(tasks=1_500, audit=100, events=1_500)
+"""More than twenty portions; `make retention` has a hundred thousand."""
 SECRET = b"s" * 32
 
 
@@ -89,8 +90,8 @@ async def _nothing() -> None:
 
 
 async def test_a_backlog_of_any_size_is_deleted_in_small_portions(store: Store, clock: Clock) -> None:
-    ended = 6_000 * 95 // 100
-    gone_before = 600 - 6_000 * 5 // 1000 * 10
+    ended = AMOUNTS.tasks * 95 // 100
+    gone_before = AMOUNTS.tasks // 10 - AMOUNTS.tasks * 5 // 1000 * 10
     sweeps = Sweeps(store)
     retention = Retention((sweeps.portions,), _nothing, lambda: 60.0)
     await retention.catch_up()
@@ -119,7 +120,7 @@ async def test_two_gateways_expire_each_task_once(monkeypatch: pytest.MonkeyPatc
     both = [Sweeps(first), Sweeps(second)]
     await asyncio.gather(*(Retention((one.portions,), _nothing, lambda: 60.0).catch_up() for one in both))
     expired = both[0].expired + both[1].expired
-    assert len(expired) == len(set(expired)) > 4_000
+    assert len(expired) == len(set(expired)) > AMOUNTS.tasks // 2
     received = Counter[str]()
     for number in range(AMOUNTS.callers):
         page = await first.events_after(f"acme/user-{number:06d}", 0)
@@ -144,7 +145,7 @@ async def test_each_gateway_expires_its_share_while_both_live() -> None:
     found = [await one.engine.read(lambda reader: reader.expiring(clock.now_ms, 10_000)) for one in (first, second)]
     ids = [{task.id for task, _ in each} for each in found]
     assert not ids[0] & ids[1]
-    assert min(map(len, ids)) > 1_000
+    assert min(map(len, ids)) > AMOUNTS.tasks // 6
     await first.close()
     await second.close()
 

@@ -16,7 +16,7 @@ from taskgate.dashboard.servers_api import ACTIONS, Servers
 from taskgate.dashboard.sorting import TableColumn, head_cells, sorted_rows
 from taskgate.dashboard.subject_numbers import SubjectNumbers
 from taskgate.dashboard.topics import Topic
-from taskgate.dashboard.web import Answer, redirect
+from taskgate.dashboard.web import Answer, redirect, with_query
 from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ class ServersPages:
         name = visit.values["name"]
         row = await self._servers.one(visit.who, name)
         if row is None:
-            return self._frame.message(visit.request, visit.who, 404, "Server not found", "It is no longer configured.")
+            # Calls of the past link here, also those of the gateway's own tools and of servers that were removed.
+            return redirect(with_query("/tasks", {"server": name}))
         address = f"/servers/{quote(name, safe='')}"
         values = await self._numbers.values(visit, Dimension.SERVER, name, address, {"server": name})
         note = wrong or (f"{name} is {ACTIONS[done]}." if done in ACTIONS else None)

@@ -168,6 +168,10 @@ class Limits(Section):
         default=timedelta(seconds=DEFAULTS.script_step_time_s),
         description="Execution time of one script between two calls.",
     )
+    script_question_timeout: Duration = Field(
+        default=timedelta(seconds=DEFAULTS.script_question_timeout_s),
+        description="How long a question of a script (`ask`) waits for an answer.",
+    )
     script_memory_bytes: Bytes = Field(
         default=DEFAULTS.script_memory_bytes, description="Memory that the values of one script may use."
     )

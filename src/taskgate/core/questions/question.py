@@ -34,6 +34,8 @@ class Question:
     """It was asked before a restart of the gateway, and subscribers have been notified."""
     shown_as: str | None = None
     """The id under which the caller saw it before there was a task."""
+    of_script: bool = False
+    """A script asks. It occupies no connection and no process meanwhile, so it may wait for days."""
     own: bool = False
     """The gateway itself asks, about this server; a URL in it is a page of the gateway."""
     shared: bool = False

@@ -13,6 +13,7 @@ from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.inbox import ANSWERABLE
 from taskgate.gateway.questions.model_sampling import Models
+from taskgate.gateway.questions.question_timeout import question_timeout_s
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.caller_questions import ask_session
 from taskgate.gateway.requests.request import Request
@@ -95,10 +96,7 @@ class Asker:
         return bool(self._activity.receiving_feeds(whose))
 
     def timeout_s(self, question: Question) -> float:
-        """Return the timeout. A URL expires sooner than a form."""
-        plan = self._plan.value
-        whole = plan.limits.question_timeout_s
-        return min(whole, plan.features.url_expiry_s) if question.is_url and not question.own else whole
+        return question_timeout_s(self._plan.value, question)
 
     def refusal(self, question: Question) -> Answer | None:
         """Return the error for a request that nothing can answer."""

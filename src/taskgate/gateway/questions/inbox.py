@@ -29,6 +29,7 @@ from taskgate.core.questions.roots_form import roots_answer
 from taskgate.gateway.events import EventHub, QuestionsChanged
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.public_address import PublicAddress
+from taskgate.gateway.questions.question_timeout import question_timeout_s
 from taskgate.gateway.questions.waiting import KeepAnswer, Waiting, inbox_event, over
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import Request
@@ -116,10 +117,7 @@ class Inbox:
             return None
         now = clock.wall_ms()
         drop = ("elicitationId",) if question.method == ELICIT else ()
-        # A URL expires sooner than a form.
-        expiry_s = self._plan.value.limits.question_timeout_s
-        if question.is_url and not question.own:
-            expiry_s = min(expiry_s, self._plan.value.features.url_expiry_s)
+        expiry_s = question_timeout_s(self._plan.value, question)
         asked = bytes(bare_params(question.params, drop))
         question_id = question.shown_as or _new_id(now, task_id, question.key, asked)
         waiting = Waiting(

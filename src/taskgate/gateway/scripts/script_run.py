@@ -381,7 +381,7 @@ class ScriptRun:
         if asking is None:
             shown = msgspec.json.decode(call.arguments)
             params = {"mode": "form", "message": shown["message"], "requestedSchema": _form(shown["schema"])}
-            question = Question(ELICIT, Raw(wire.encode(params)), OWN_SERVER, key=call.question)
+            question = Question(ELICIT, Raw(wire.encode(params)), OWN_SERVER, key=call.question, of_script=True)
             asking = asyncio.get_running_loop().create_task(
                 self._parts.tasks.questions.ask_once(self._task, call.question, question)
             )

@@ -293,4 +293,5 @@ class TaskQuestions:
 def related(question: Question, task_id: str) -> Question:
     members = wire.members_of(question.params) if question.params is not None else {}
     meta = {RELATED_TASK: wire.raw({"taskId": task_id})}
-    return Question(question.method, Raw(wire.join(with_meta(members, meta))), question.server, task_id)
+    params = Raw(wire.join(with_meta(members, meta)))
+    return Question(question.method, params, question.server, task_id, of_script=question.of_script)
