@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import NoReturn
 
+from taskgate import clock
+from taskgate.assembly.app import App
 from taskgate.assembly.open_app import open_app, open_stdio_app
 from taskgate.assembly.shared_store import Start
 from taskgate.cli.command_line import echo
@@ -30,9 +32,11 @@ from taskgate.core.errors import GatewayFault
 from taskgate.inbound.local_address import ON_DEMAND, AddressTaken, claim
 from taskgate.lifecycle.lifecycle import Lifecycle
 from taskgate.local_gateway import LocalGateway, OwnStreams, meeting_of, report_to_starter
+from taskgate.store.sqlite.file_lock import StoreInUse
 from taskgate.telemetry import logs
 
 LOOPBACK = "127.0.0.1"
+RELEASE_S = 5.0
 Announce = Callable[[LoadedConfig, str, int, str], None]
 
 
@@ -74,11 +78,23 @@ def run_on_demand(config: str | None) -> None:
 
     async def run() -> None:
         with state_folder_errors(loaded):
-            app = open_app(loaded, local=True)
+            app = await _open_when_released(loaded)
         life = Lifecycle(app, LOOPBACK, partial(LocalGateway, address), when_lost=exit_soon)
         await life.serve(_port_or_free(loaded.root.listen.port), lambda _host, _port: report_to_starter("ready"))
 
     run_or_exit(run, LOOPBACK, _report_and_exit)
+
+
+async def _open_when_released(loaded: LoadedConfig) -> App:
+    """Open the store. An earlier gateway whose files were removed may hold it for a moment, until it has noticed that."""
+    until = clock.monotonic() + RELEASE_S
+    while True:
+        try:
+            return open_app(loaded, local=True)
+        except StoreInUse:
+            if clock.monotonic() >= until:
+                raise
+        await clock.sleep(0.05)
 
 
 def run_alone(loaded: LoadedConfig, scope: str | None) -> None:

@@ -32,6 +32,9 @@ def test_an_entry_keeps_its_bytes_beside_the_fields_we_decide_on() -> None:
     assert entry.task_support is TaskSupport.REQUIRED
     assert entry.input_schema == {"type": "object"}
     assert entry.annotations["readOnlyHint"] is True
+    (same,) = read(b"[ " + AWKWARD + b" ]")
+    assert entry.digest == same.digest == entry.digest
+    assert entry.digest != read(b'[{"name":"read"}]')[0].digest
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,7 @@ def test_force_required_is_a_glob_on_the_own_name() -> None:
         False,
     ]
     assert made.forced("other", "copy") is False
+    assert compile_rules([]).forced("files", "export_all") is False
 
 
 def test_the_cache_of_decisions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
