@@ -37,6 +37,14 @@ def test_an_entry_keeps_its_bytes_beside_the_fields_we_decide_on() -> None:
     assert entry.digest != read(b'[{"name":"read"}]')[0].digest
 
 
+def test_digest_of_a_prompt_is_that_of_its_definition() -> None:
+    (prompt,) = read(b'[{"name":"a","title":"A"}]', EntryKind.PROMPT)
+    (spaced,) = read(b'[ { "title": "A", "name": "a" } ]', EntryKind.PROMPT)
+    (other,) = read(b'[{"name":"a","title":"B"}]', EntryKind.PROMPT)
+    assert prompt.digest == spaced.digest == prompt.digest
+    assert prompt.digest != other.digest
+
+
 @pytest.mark.parametrize(
     ("kind", "raw", "names"),
     [
