@@ -80,7 +80,7 @@ def fill(put: Put, amounts: Amounts) -> Names:
     put("scripts", (_script(task) for task in tasks[::4]))
     put("script_calls", (_script_call(task, number) for task in tasks[::4] for number in range(3)))
     put("idempotency_keys", (_key(number, task) for number, task in enumerate(tasks[::2])))
-    approvals = [_approval(number, task) for number, task in enumerate(tasks[::5])]
+    approvals = [_approval(number, task) for number, task in enumerate(tasks[::2])]
     put("approvals", (approval_columns(_PLAIN, held) for held in approvals))
     held_ids = [held.approval.id for held in approvals]
     receipts = ({"approval_id": name, "place": "slack", "workflow": "ops", "receipt": "{}"} for name in held_ids[::10])
@@ -206,7 +206,7 @@ def _approval(number: int, task: Task) -> HeldCall:
     )
     state = (
         approval_rules.State.OPEN
-        if number % 50 == 0
+        if number % 2 == 0
         else (approval_rules.State.USED, approval_rules.State.DENIED, approval_rules.State.EXPIRED)[number % 3]
     )
     approval = replace(approval, state=state, decided_at_ms=asked + 1000)

@@ -79,3 +79,8 @@ INSERT INTO pins (server, tool, doc, by, at_ms) VALUES (:server, :tool, :doc, :b
 
 -- name: find_pin
 SELECT server, tool, doc, by, at_ms FROM pins WHERE server = :server AND tool = :tool;
+
+-- name: held_calls
+SELECT doc, task_id FROM approvals
+WHERE caller = :caller AND state = 'open' AND task_id IS NOT NULL AND server = :server AND tool = :tool
+ORDER BY asked_ms, id LIMIT :limit;

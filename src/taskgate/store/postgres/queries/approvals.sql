@@ -9,8 +9,3 @@ UNION ALL
 SELECT doc, caller, wire_name, arguments, task_id FROM approvals
 WHERE state = 'approved' AND task_id IS NULL AND principal = :principal AND server = :server AND tool = :tool
 LIMIT :limit;
-
--- name: held_calls
-SELECT doc, task_id FROM approvals
-WHERE caller = :caller AND state = 'open' AND task_id IS NOT NULL AND server = :server AND tool = :tool
-ORDER BY asked_ms, id LIMIT :limit;

@@ -9,9 +9,3 @@ UNION ALL
 SELECT doc, caller, wire_name, arguments, task_id FROM approvals
 WHERE state IN ('approved', 'used') AND state = 'approved' AND task_id IS NULL AND json_extract(CAST(doc AS TEXT), '$.binding.principal') = :principal AND server = :server AND tool = :tool
 LIMIT :limit;
-
--- name: held_calls
--- Names the index of open approvals: otherwise SQLite scans all approvals in the order of their ids.
-SELECT doc, task_id FROM approvals INDEXED BY approvals_open
-WHERE caller = :caller AND state = 'open' AND task_id IS NOT NULL AND server = :server AND tool = :tool
-ORDER BY asked_ms, id LIMIT :limit;
