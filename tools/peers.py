@@ -128,6 +128,7 @@ PYTHON_PEERS = (
     PythonPeer("deployment", ("kubernetes-validate==1.37.0", "skillsaw==0.22.0")),
     # A keyring that is kept in a file, for machines that have no other.
     PythonPeer("keyring", ("keyring==25.7.0", "keyrings.alt==5.0.2")),
+    PythonPeer("contextforge", ("mcp-contextforge-gateway==1.0.7.post20260921",), only_for=BENCH),
     PythonPeer("mcp-proxy", ("mcp-proxy==0.13.*",), only_for=BENCH),
 )
 NODE_PEERS = (

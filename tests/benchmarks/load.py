@@ -75,6 +75,7 @@ class Worker:
         self.connection: Connection | None = None
         self.side: Connection | None = None
         self.headers = ""
+        self.authorization = f"authorization: Bearer {chosen.token}\r\n" if chosen.token else ""
         self.capabilities: dict[str, Any] = {"elicitation": {}} if chosen.ask else {}
 
     async def connect(self) -> Connection:
@@ -91,7 +92,7 @@ class Worker:
         body = msgspec.json.encode(payload)
         head = (
             f"POST {self.url.path or '/'} HTTP/1.1\r\nhost: {self.url.hostname}:{self.url.port}\r\n"
-            f"content-type: application/json\r\naccept: application/json, text/event-stream\r\n{headers}"
+            f"content-type: application/json\r\naccept: application/json, text/event-stream\r\n{self.authorization}{headers}"
             f"content-length: {len(body)}\r\n\r\n"
         )
         connection.reply = asyncio.get_running_loop().create_future()
@@ -220,6 +221,7 @@ def main() -> None:
     parser.add_argument("--wait", action="store_true", help="begin when a line arrives on standard input")
     parser.add_argument("--generation", choices=sorted(VERSIONS), default="2025")
     parser.add_argument("--tool", default="echo")
+    parser.add_argument("--token", default="", help="the credential to send with each request")
     parser.add_argument("--fill", type=int, default=0, help="extra bytes in each result")
     parser.add_argument("--ask", action="store_true", help="the tool asks a form before it answers")
     print(json.dumps(uvloop.run(drive(parser.parse_args()))))

@@ -22,6 +22,8 @@ async def one_round(target: Target, upstream: str, generation: str, **options: A
     """Drive the target once and say what a call cost: time, processor, messages and connections upstream."""
     tool = target.prefix + options.pop("tool", "echo")
     command = [sys.executable, str(HERE / "load.py"), target.url, "--generation", generation, "--tool", tool]
+    if target.token:
+        command += ["--token", target.token]
     for name, value in options.items():
         command += [f"--{name}"] + ([] if value is True else [str(value)])
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)

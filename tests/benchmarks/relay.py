@@ -107,7 +107,7 @@ def judge(generation: str, rows: dict[str, dict[str, Any]], single: dict[str, di
 def install_relays() -> None:
     """Put the other relays into their environments, or say loudly which comparison will be missing."""
     subprocess.run([sys.executable, ROOT / "tools/peers.py", "--bench"], check=False)
-    for name in ("fastmcp", "mcp-proxy", "supergateway"):
+    for name in ("fastmcp", "contextforge", "mcp-proxy", "supergateway"):
         if not (HOME / name / ".installed").exists():
             print(f"NOT COMPARED: {name} is not installed on this machine")
 

@@ -1,4 +1,4 @@
-"""What the benchmark drives: the echo server itself, Taskgate, and two other relays in their own environments.
+"""What the benchmark drives: the echo server itself, Taskgate, and other relays in their own environments.
 
 Every target is a context manager that yields where to send the load and which process to weigh. All of them stand in
 front of an echo server of their own kind, started here.
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.contextforge import TOOL_PREFIX, running_contextforge
 from tests.harness.absent import HOME
 from tests.harness.gateway import running_gateway
 from tests.harness.programs import free_port, listening, running
@@ -29,6 +30,8 @@ class Target:
     url: str
     pid: int | None = None
     prefix: str = ""
+    token: str = ""
+    """The credential that it demands for each request, if any."""
 
 
 @asynccontextmanager
@@ -96,11 +99,19 @@ async def supergateway() -> AsyncIterator[Target]:
         yield Target("supergateway (stdio)", f"http://127.0.0.1:{port}/mcp", started.pid)
 
 
+@asynccontextmanager
+async def contextforge(upstream: str) -> AsyncIterator[Target]:
+    async with running_contextforge(upstream) as (url, pid, token):
+        yield Target("ContextForge", url, pid, TOOL_PREFIX, token)
+
+
 def relays(upstream: str, generation: str) -> dict[str, AbstractAsyncContextManager[Target]]:
     """The other relays that this machine has and that speak the generation."""
     found: dict[str, AbstractAsyncContextManager[Target]] = {}
     if (HOME / "fastmcp/.installed").exists():
         found["fastmcp"] = fastmcp(upstream, generation)
+    if generation == "2025" and (HOME / "contextforge/.installed").exists():
+        found["contextforge"] = contextforge(upstream)
     if generation == "2025" and (HOME / "mcp-proxy/.installed").exists():
         found["mcp-proxy"] = mcp_proxy()
     if generation == "2025" and (HOME / "supergateway/.installed").exists():
