@@ -75,6 +75,7 @@ TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
         "tomlkit",
         "urllib.request",
         *_POSTGRES,
+        str(Path(__file__).with_name("warm_up.py")),
     ),
     HOME / "mcp130/bin/python": (
         "mcp.server.fastmcp.server",

@@ -228,9 +228,13 @@ def refuse(channel: socket.socket, why: str) -> NoReturn:
 
 
 def prepare(channel: socket.socket, modules: list[str]) -> int:
-    """Import everything, and make sure that a fork takes nothing along that it should not. `MODULE:FUNCTION` is also called."""
+    """Import everything, and make sure that a fork takes nothing along that it should not. `MODULE:FUNCTION` is also
+    called, and a file is run."""
     try:
         for name in modules:
+            if name.endswith(".py"):
+                runpy.run_path(name)
+                continue
             module, _, function = name.partition(":")
             imported = importlib.import_module(module)
             if function:

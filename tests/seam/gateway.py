@@ -169,14 +169,16 @@ class Gateway:
     async def reload(self, config: Mapping[str, Any] | str) -> None:
         """Write another configuration, send SIGHUP, and wait until it is in force or was refused."""
         self.write(config)
-        before = len(self.log)
+        seen = len(self.process.log)
         self.send_signal(signal.SIGHUP)
 
-        async def told() -> None:
-            while not any("reloaded" in line.event for line in self.log[before:]):
-                await asyncio.sleep(0.001)
+        async def logged() -> None:
+            nonlocal seen
+            while not any("reloaded" in event for _, event, _ in self.process.log[seen:]):
+                seen = len(self.process.log)
+                await asyncio.sleep(0.01)
 
-        await within(told(), "the reload")
+        await within(logged(), "the reload")
 
     async def advance(self, seconds: float) -> None:
         """Let this much virtual time pass, with everything that happens in it."""
