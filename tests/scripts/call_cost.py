@@ -1,7 +1,9 @@
-"""Measure what a call of a script costs: `python -m tests.scripts.call_cost [CALLS]`.
+"""Measure what a call of a script costs: `python -m tests.scripts.call_cost [ROUNDS]`.
 
-A real gateway makes so many calls for a caller, each as a task whose result the caller requests, and as many in one script, in turn
-and several times. Printed is the CPU time of the gateway with its workers for one call of each kind, and the difference.
+A real gateway makes calls for a caller, each as a task whose result the caller requests, and as many in one script, in turn
+and in many rounds. Printed is the CPU time of the gateway with its workers for one call of each kind, and the difference. The
+kernel counts it in nanoseconds, threads that have ended included. Other work on the machine only adds to it, so the lower
+quartile of the rounds is used.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 from tests.activity.callers import http_session
 from tests.chaos.stage import Stage, set_stage
 
-CALLS, ROUNDS = 100, 3
+CALLS, ROUNDS = 50, 24
 LIMIT_MS = 1.5
 ON: dict[str, Any] = {
     "scopes": {"default": {"default_servers": ["*"], "scripts": "on"}},
@@ -26,13 +29,15 @@ ON: dict[str, Any] = {
 
 
 def cpu_ms(pid: int) -> float:
-    """Of a process and its descendants, ended ones included."""
+    """Of a process and its descendants. Those that have ended count with the resolution of their parent's clock ticks."""
+    # Linux numbers the CPU clocks of processes in this way; they count all threads, also those that have ended.
+    own = time.clock_gettime_ns((~pid << 3) | 2) / 1e6
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    ticks = sum(map(int, fields[11:15]))
+    ended = sum(map(int, fields[13:15])) * 1000 / os.sysconf("SC_CLK_TCK")
     children = [
         child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
     ]
-    return ticks * 1000 / os.sysconf("SC_CLK_TCK") + sum(cpu_ms(int(child)) for child in children)
+    return own + ended + sum(cpu_ms(int(child)) for child in children)
 
 
 async def plain(caller: Any, count: int) -> None:
@@ -50,28 +55,34 @@ async def scripted(caller: Any, count: int) -> None:
     assert result["structuredContent"]["result"] == "ended", result
 
 
-async def measured(stage: Stage, count: int) -> tuple[float, float]:
-    """The median cost of a call of each kind, in milliseconds."""
+async def measured(stage: Stage, rounds: int) -> dict[str, list[float]]:
+    """What one call of each kind cost in each round, in milliseconds."""
     pid = stage.gateway.pid
-    costs: dict[Any, list[float]] = {plain: [], scripted: []}
+    costs: dict[str, list[float]] = {"plain": [], "scripted": []}
     async with http_session(stage.gateway) as caller:
-        for work in (plain, scripted):
-            await work(caller, 20)
-        for _ in range(ROUNDS):
-            for work, found in costs.items():
+        for number in range(-1, rounds):
+            for work in (plain, scripted):
                 before = cpu_ms(pid)
-                await work(caller, count)
-                found.append((cpu_ms(pid) - before) / count)
-    return statistics.median(costs[plain]), statistics.median(costs[scripted])
+                await work(caller, CALLS)
+                if number >= 0:  # the first round loads modules and starts the worker
+                    costs[work.__name__].append((cpu_ms(pid) - before) / CALLS)
+    return costs
+
+
+def lower_quartile(found: list[float]) -> float:
+    return statistics.quantiles(found, n=4, method="inclusive")[0]
 
 
 async def main() -> int:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else CALLS
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
     with tempfile.TemporaryDirectory() as folder:
         async with set_stage(Path(folder), more=ON) as stage:
-            alone, in_script = await measured(stage, count)
-    print(f"CPU of one call: {alone:.2f} ms as a task of its caller, {in_script:.2f} ms in a script")
-    print(f"difference: {in_script - alone:.2f} ms (limit {LIMIT_MS} ms)")
+            costs = await measured(stage, rounds)
+    alone, in_script = map(lower_quartile, costs.values())
+    medians = [statistics.median(found) for found in costs.values()]
+    print(f"CPU of one call: {alone:.3f} ms as a task of its caller, {in_script:.3f} ms in a script (lower quartile)")
+    print(f"medians of {rounds} rounds: {medians[0]:.3f} ms and {medians[1]:.3f} ms")
+    print(f"difference: {in_script - alone:.3f} ms (limit {LIMIT_MS} ms)")
     return 0 if in_script - alone <= LIMIT_MS else 1
 
 

@@ -426,3 +426,19 @@ async def test_approver_of_a_script_sees_its_code_as_text() -> None:
         assert "<b id=hostile>" not in page
         assert await approve_all(gate) == 1
         assert structured(await ended(caller, task))["result"] == "bought 1"
+
+
+@seam
+async def test_caller_is_notified_of_its_script_and_not_of_each_call() -> None:
+    async with Gateway({**ON, **CLASSES, **APPROVE_BUY}, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        stream = await caller.listen()
+        task = await started(gate, caller, "await shop.read(n=1)\nawait shop.buy(n=2)")
+        await gate.advance(60)
+        pending = (await caller.call_json("await_activity", timeout_ms=1000))["pending_server"]
+        assert [one["taskId"] for group in pending for one in group["working_tasks"]] == [task]
+        assert await approve_all(gate) == 1
+        await ended(caller, task)
+        await gate.advance(60)
+        changes = [m["params"]["taskId"] for m in stream.reply.messages if m["method"] == "notifications/tasks/status"]
+        assert set(changes) == {task}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,6 +104,43 @@ async def test_same_step_can_be_run_again(run: MontyInterpreter) -> None:
     assert isinstance(once, Suspended)
     assert isinstance(again, Suspended)
     assert once.calls == again.calls
+
+
+async def test_each_step_continues_its_own_snapshot() -> None:
+    """The state that a worker keeps is used for the snapshot that it returned last, and for no other."""
+    run = interpreter(max_workers=1)
+    code = "print('before')\na = await files.read_file(name='a')\nprint(a)\nb = await files.read_file(name=a)\nprint(b)\na + b"
+    first = await start(run, code)
+    assert isinstance(first, Suspended)
+    seconds = [await resume(run, first, {first.pending[0]: returned(name)}) for name in "xy"]
+    assert [step.output.printed for step in (first, *seconds)] == ["before\n", "x\n", "y\n"]
+    ends = [
+        await resume(run, step, {step.pending[0]: returned("1")}) for step in seconds if isinstance(step, Suspended)
+    ]
+    assert [json.loads(step.value) for step in ends if isinstance(step, Finished)] == ["x1", "y1"]
+    assert [step.output.printed for step in ends] == ["1\n", "1\n"]
+    await run.aclose()
+
+
+async def test_new_limits_hold_for_a_step_that_follows_in_the_same_worker() -> None:
+    run = interpreter(max_workers=1)
+    code = "await files.read_file(name='a')\nwhile True:\n    pass"
+    first = await start(run, code, replace(LIMITS, step_seconds=100))
+    step = await resume(run, first, {0: returned("x")}, replace(LIMITS, step_seconds=0.1))
+    assert isinstance(step, Failed)
+    assert (step.reason, step.error_type) == (FailureReason.LIMIT, "step_seconds")
+    await run.aclose()
+
+
+async def test_functions_without_a_call_are_counted_for_each_step_alone() -> None:
+    run = interpreter(max_workers=1)
+    code = (
+        "for step in range(4):\n    for n in range(9000):\n        now()\n    await files.read_file(name='a')\n'ended'"
+    )
+    step, calls, _ = await to_the_end(run, code, lambda _: returned("x"), replace(LIMITS, step_seconds=60))
+    assert isinstance(step, Finished), step
+    assert len(calls) == 4
+    await run.aclose()
 
 
 async def test_failed_call_raises_with_its_fields(run: MontyInterpreter) -> None:

@@ -119,6 +119,25 @@ async def test_killed_interpreter_process_fails_its_step_only() -> None:
     await run.aclose()
 
 
+async def test_interpreter_process_killed_between_two_steps_loses_nothing() -> None:
+    run = interpreter(max_workers=1)
+    step = await start(run, "x = await sleep(1)\n[x]")
+    assert isinstance(step, Suspended)
+    [worker] = run.pool.worker_pids
+    [child] = children(worker)
+    os.kill(child, signal.SIGKILL)
+    await until(lambda: not exists(child))
+    outcomes = {step.pending[0]: returned(5)}
+    again = await run.resume(step.snapshot, outcomes, LIMITS, FACTS)
+    if isinstance(again, Failed):
+        # Such a step is run once more by the gateway.
+        assert again.reason is FailureReason.WORKER
+        again = await run.resume(step.snapshot, outcomes, LIMITS, FACTS)
+    assert isinstance(again, Finished)
+    assert json.loads(again.value) == [5]
+    await run.aclose()
+
+
 async def test_worker_killed_while_idle_is_replaced() -> None:
     run = interpreter(max_workers=1)
     await start(run, "1")
@@ -182,11 +201,12 @@ class OtherProgram(WorkerCommand):
     [
         ("while True: out.write(b'x' * 65536)", "worker_reply"),
         ("out.write(bytes([127, 255, 255, 255] * 2)); out.flush(); time.sleep(100)", "worker_reply"),
+        ("out.write(bytes(8) + b'x'); out.flush(); time.sleep(100)", "worker_reply"),
         ("sys.exit(3)", "worker_ended"),
         ("out.write(b'1234'); out.flush(); sys.exit(0)", "worker_ended"),
         ("time.sleep(100)", "worker_late"),
     ],
-    ids=["floods", "announces 2 GB", "exits", "exits in the middle", "hangs"],
+    ids=["floods", "announces 2 GB", "sends more than announced", "exits", "exits in the middle", "hangs"],
 )
 async def test_worker_that_breaks_the_protocol_is_ended(program: str, kind: str) -> None:
     pool = WorkerPool(lambda: OtherProgram("", "", 0, 0, program), most=1, idle_s=10)

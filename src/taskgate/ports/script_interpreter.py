@@ -1,8 +1,8 @@
 """Run a script step by step, with its whole state as bytes between two steps.
 
-A step runs the script until it ends or until everything in it waits for calls. The interpreter keeps nothing between steps:
-the next one is started from the snapshot, in any process that has the same `version`. A snapshot is only valid as it was
-returned. Verify it with `core/scripts/snapshot_seal.py` before `resume`: the interpreter loads changed bytes without
+A step runs the script until it ends or until everything in it waits for calls. Nothing depends on what the interpreter keeps
+between steps: the next one is started from the snapshot, in any process that has the same `version`. A snapshot is only valid
+as it was returned. Verify it with `core/scripts/snapshot_seal.py` before `resume`: the interpreter loads changed bytes without
 noticing.
 
 Nothing outside the interpreter has happened when a step returns. A step that is lost (its worker was killed, the gateway

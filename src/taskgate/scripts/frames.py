@@ -44,7 +44,7 @@ def frame(body: bytes, snapshot: bytes = b"") -> bytes:
     return len(body).to_bytes(4, "big") + len(snapshot).to_bytes(4, "big") + body + snapshot
 
 
-def lengths(header: bytes) -> tuple[int, int]:
+def lengths(header: bytes | bytearray) -> tuple[int, int]:
     """Return the lengths of the JSON and of the snapshot."""
     return int.from_bytes(header[:4], "big"), int.from_bytes(header[4:], "big")
 

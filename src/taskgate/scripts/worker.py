@@ -1,4 +1,7 @@
-"""The program of a worker: runs steps of scripts, one at a time, and keeps nothing between them.
+"""The program of a worker: runs steps of scripts, one at a time.
+
+Each step comes with its snapshot. The state of the newest step stays in the interpreter, and is used instead of loading the
+snapshot if exactly that snapshot comes next.
 
 The gateway starts it with `python -I -S` and talks to it over its standard input and output (`frames.py` describes a frame).
 It imports the standard library and the interpreter only, not Taskgate: that keeps its start short. The interpreter itself
@@ -30,6 +33,8 @@ _DEEPEST: Final = 60
 _MAX_PROGRESS: Final = 100
 _MAX_SUSPENSIONS: Final = 20_000
 """Of one step: calls, clock readings and undefined names. A loop that only does these ends here."""
+_MAX_KEPT_SUSPENSIONS: Final = 2_000
+"""After so many in one session its state is not kept: the interpreter counts them until a snapshot is loaded."""
 _MAX_ENTROPY: Final = 65_536
 _TOOL_MARK: Final = "tool:"
 """Begins the internal name of each tool function. No name in a script contains a colon, so that a script cannot imitate one."""
@@ -200,7 +205,9 @@ class StepRun:
         self._calls: dict[int, dict[str, Any]] = {}
         self._arguments = JsonCheck(self._limits["result_bytes"])
         self._open: set[int] = set()
-        self._suspensions = 0
+        self.suspensions = 0
+        self.waiting: Any = None
+        """Where the interpreter waits for calls, if the step has suspended the script."""
         self._printed: list[str] = []
         self._printed_bytes = 0
         self.cut = False
@@ -227,8 +234,8 @@ class StepRun:
         while True:
             if isinstance(snapshot, monty.MontyComplete):
                 return self._finished(snapshot), b""
-            self._suspensions += 1
-            if self._suspensions > _MAX_SUSPENSIONS:
+            self.suspensions += 1
+            if self.suspensions > _MAX_SUSPENSIONS:
                 raise StepFailed(
                     "limit",
                     "suspensions",
@@ -416,6 +423,7 @@ class StepRun:
                 "snapshot_bytes",
                 f"The state of the script has {len(dumped):,} bytes, and at most {most:,} are kept.",
             )
+        self.waiting = snapshot
         calls = [call for _, call in sorted(self._calls.items())]
         reply = {"step": "suspended", "calls": calls, "pending": sorted(self._open)}
         return reply, pack_snapshot(self._lines, dumped)
@@ -523,10 +531,60 @@ def words_of(code: str) -> set[str]:
     )
 
 
+class InterpreterSession:
+    """A session of the interpreter, with the state of one script."""
+
+    def __init__(self, pool: Any, limits: dict[str, Any]) -> None:
+        self.limits = limits
+        self.snapshot = b""
+        """What was returned for the state in which the session is; empty in a new one."""
+        self.waiting: Any = None
+        """Where the interpreter waits in that state."""
+        self.lines = b""
+        self.suspensions = 0
+        self._context = pool.checkout(limits=_limits(limits), os_policy=_OS_POLICY)
+        self._run: StepRun | None = None
+        self._opened = self._context.__enter__()
+        self.pid = self._opened.worker_pid
+
+    def close(self) -> None:
+        """Drop the state."""
+        self._context.__exit__(None, None, None)
+
+    def begin(self, request: dict[str, Any], snapshot: bytes) -> tuple[StepRun, Any]:
+        """Return the step of a request and where the interpreter stands, from its code or from its snapshot."""
+        if request["op"] == "start":
+            self.lines = lines_to_bytes(request["code"])
+            self._run = StepRun(request, self.lines)
+            source, inputs = prelude_of(words_of(request["code"]), request["tools"])
+            self._opened.feed_run(source, inputs=inputs)
+            given = {"inputs": request["inputs"]}
+            return self._run, self._opened.feed_start(request["code"], inputs=given, print_callback=self._on_print)
+        if self.waiting is not None:
+            self._run, waiting, self.waiting = StepRun(request, self.lines), self.waiting, None
+            return self._run, waiting
+        self.lines, dumped = unpack_snapshot(snapshot, self.limits["snapshot_bytes"] + 4_000_000)
+        self._run = StepRun(request, self.lines)
+        return self._run, self._opened.load_snapshot(dumped, print_callback=self._on_print)
+
+    def _on_print(self, stream: str, text: str) -> None:
+        if self._run is not None:
+            self._run.on_print(stream, text)
+
+    def keeps(self, run: StepRun, snapshot: bytes) -> bool:
+        """Whether the state may be used for the next step, which comes with this snapshot."""
+        self.suspensions += run.suspensions
+        if run.waiting is None or self.suspensions > _MAX_KEPT_SUSPENSIONS:
+            return False
+        self.snapshot, self.waiting = snapshot, run.waiting
+        return True
+
+
 class Worker:
     """The interpreter's pool of one process, and the steps."""
 
     def __init__(self, binary: str) -> None:
+        self._kept: InterpreterSession | None = None
         self._pool = monty.Monty(
             binary_path=binary,
             min_processes=1,
@@ -541,30 +599,29 @@ class Worker:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._drop()
         self._pool.__exit__(*error)
 
     def step(self, request: dict[str, Any], snapshot: bytes) -> tuple[dict[str, Any], bytes]:
         """Run one step; never raises for what a script does."""
         began = time.process_time()
-        limits = request["limits"]
         run: StepRun | None = None
         child: float | None = None
-        session = self._pool.checkout(limits=_limits(limits), os_policy=_OS_POLICY)
         reply: dict[str, Any]
         state = b""
         spent = _spent_nothing
         try:
-            with session as opened:
-                spent = cpu_since_now(opened.worker_pid)
-                if request["op"] == "start":
-                    run = StepRun(request, lines_to_bytes(request["code"]))
-                    first = self._started(opened, request, run)
-                else:
-                    lines, dumped = unpack_snapshot(snapshot, limits["snapshot_bytes"] + 4_000_000)
-                    run = StepRun(request, lines)
-                    first = opened.load_snapshot(dumped, print_callback=run.on_print)
+            session = self._session(request, snapshot)
+            try:
+                spent = cpu_since_now(session.pid)
+                run, first = session.begin(request, snapshot)
                 reply, state = run.drive(first, spent)
                 child = spent()
+                if session.keeps(run, state):
+                    self._kept = session
+            finally:
+                if self._kept is not session:
+                    session.close()
         except StepFailed as ended:
             reply = ended.reply
         except monty.MontyCrashedError as error:
@@ -579,10 +636,19 @@ class Worker:
             reply |= {"printed": run.printed, "cut": run.cut, "progress": run.progress}
         return reply | {"cpu": cpu}, state
 
-    def _started(self, session: Any, request: dict[str, Any], run: StepRun) -> Any:
-        source, inputs = prelude_of(words_of(request["code"]), request["tools"])
-        session.feed_run(source, inputs=inputs)
-        return session.feed_start(request["code"], inputs={"inputs": request["inputs"]}, print_callback=run.on_print)
+    def _session(self, request: dict[str, Any], snapshot: bytes) -> InterpreterSession:
+        """The session that is in the state of the snapshot, or a new one."""
+        kept = self._kept
+        if kept is not None and snapshot and kept.snapshot == snapshot and kept.limits == request["limits"]:
+            self._kept = None
+            return kept
+        self._drop()
+        return InterpreterSession(self._pool, request["limits"])
+
+    def _drop(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()
 
 
 _OS_POLICY: Final = {"datetime": "call_host", "sleep": "call_host", "random_start": "call_host"}
@@ -593,7 +659,7 @@ def _limits(limits: dict[str, Any]) -> dict[str, Any]:
         "max_memory": limits["memory_bytes"],
         "max_turn_duration_secs": limits["step_seconds"],
         "max_recursion_depth": limits["recursion"],
-        "max_suspensions": _MAX_SUSPENSIONS + 10,
+        "max_suspensions": _MAX_SUSPENSIONS + _MAX_KEPT_SUSPENSIONS + 10,
     }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
+import select
 import signal
 import subprocess
 import sys
@@ -66,6 +66,9 @@ class WorkerProcess:
             cwd="/",
             start_new_session=True,
         )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._requests, self._replies = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._requests, False)
         self.steps = 0
 
     @property
@@ -78,44 +81,42 @@ class WorkerProcess:
         self.steps += 1
         deadline = time.monotonic() + seconds
         self._send(request, deadline)
-        body_bytes, snapshot_bytes = lengths(self._read(HEADER_BYTES, deadline))
+        received = bytearray()
+        self._receive(received, HEADER_BYTES, deadline)
+        body_bytes, snapshot_bytes = lengths(received[:HEADER_BYTES])
         if body_bytes > max_body or snapshot_bytes > max_snapshot:
             raise BadReply(f"its reply has {body_bytes + snapshot_bytes:,} bytes")
-        reply = self._read(body_bytes + snapshot_bytes, deadline)
-        return reply[:body_bytes], reply[body_bytes:]
+        end = HEADER_BYTES + body_bytes
+        self._receive(received, end + snapshot_bytes, deadline)
+        if len(received) > end + snapshot_bytes:
+            raise BadReply("it sent more than its reply")
+        return bytes(received[HEADER_BYTES:end]), bytes(received[end:])
 
     def _send(self, data: bytes, deadline: float) -> None:
-        assert self._process.stdin is not None
-        descriptor = self._process.stdin.fileno()
-        os.set_blocking(descriptor, False)
         rest = memoryview(data)
         while rest:
-            self._wait(descriptor, selectors.EVENT_WRITE, deadline)
             try:
-                rest = rest[os.write(descriptor, rest[:_CHUNK]) :]
+                rest = rest[os.write(self._requests, rest[:_CHUNK]) :]
             except BlockingIOError:
-                continue
+                self._wait(self._requests, select.POLLOUT, deadline)
             except OSError as error:
                 raise WorkerEnded(str(error)) from None
 
-    def _read(self, count: int, deadline: float) -> bytes:
-        assert self._process.stdout is not None
-        descriptor = self._process.stdout.fileno()
-        data = bytearray()
-        while len(data) < count:
-            self._wait(descriptor, selectors.EVENT_READ, deadline)
-            chunk = os.read(descriptor, min(count - len(data), _CHUNK))
+    def _receive(self, received: bytearray, count: int, deadline: float) -> None:
+        """Read until there are at least so many bytes. They arrive together, unless the reply is large."""
+        while len(received) < count:
+            self._wait(self._replies, select.POLLIN, deadline)
+            chunk = os.read(self._replies, _CHUNK)
             if not chunk:
                 raise WorkerEnded("it closed its output")
-            data += chunk
-        return bytes(data)
+            received += chunk
 
     @staticmethod
     def _wait(descriptor: int, event: int, deadline: float) -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(descriptor, event)
-            if not selector.select(max(0.0, deadline - time.monotonic())):
-                raise WorkerLate
+        poll = select.poll()
+        poll.register(descriptor, event)
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise WorkerLate
 
     def kill(self) -> None:
         """End its whole group: itself and the interpreter. May be called from any thread, and more than once."""

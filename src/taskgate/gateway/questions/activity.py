@@ -198,6 +198,9 @@ class Activity:
         self._sync(event.task.conversation_key)
 
     def _task_changed(self, event: TaskChanged) -> None:
+        if event.task.parent:
+            # A call of a script: its caller gets events of the script only.
+            return
         key, age_ms = event.task.conversation_key, self._store.now_ms() - event.task.created_ms
         if age_ms < MADE_JUST_NOW_MS:
             self._client_present(key)

@@ -98,11 +98,22 @@ class ScriptRun:
         """Calls that the store refused when their step was stored."""
         self._held: tuple[str, ...] = ()
         """The calls that wait for approval, as last reported."""
+        self._changed: dict[str, Task] = {}
+        """Tasks of calls as they were last announced. Others are read from the store."""
         self._asks: dict[int, asyncio.Task[Answer]] = {}
         self._earlier = EarlierCalls(self._records, (), ())
         self._digest = ""
         """Of the source."""
         self._passed = PassedResults(self._records, parts.key, task.id, "")
+
+    def call_changed(self, task: Task) -> None:
+        """Take note of the change of a call. The script is woken if it can make a difference to it."""
+        before = self._changed.get(task.id)
+        if before is not None and before.state.is_terminal:
+            return
+        self._changed[task.id] = task
+        if before is None or _matters(before.state) != _matters(task.state):
+            self.wake.set()
 
     async def run(self) -> None:
         """Run the script to its end, from its newest step. Returns early if it has ended or belongs to another gateway."""
@@ -218,6 +229,9 @@ class ScriptRun:
         self._record = _with_output(self._record, step.output, self._parts.lookup.plan.value.limits.script_output_bytes)
         self._report(step.output)
         self._received += tuple(outcomes)
+        for call in self._record.pending:
+            if call.number in outcomes:
+                self._changed.pop(call.child, None)
         match step:
             case Suspended():
                 await self._suspend(step, outcomes)
@@ -333,7 +347,8 @@ class ScriptRun:
                 async with asyncio.timeout(wait_s):
                     await self.wake.wait()
             except TimeoutError:
-                pass
+                # An announcement may have been lost if the calls run at other gateways.
+                self._changed.clear()
             if active:
                 self._spent_s += clock.monotonic() - began
 
@@ -348,7 +363,7 @@ class ScriptRun:
             elif call.number in self._refused:
                 outcome = self._refused[call.number]
             elif call.child:
-                task = await self._records.current(call.child)
+                task = self._changed.get(call.child) or await self._records.current(call.child)
                 outcome = await self._child_outcome(call, task)
                 if task is not None and task.state is TaskState.AWAITING_APPROVAL:
                     held.append(f"{task.wire_name} (line {call.line})")
@@ -420,6 +435,11 @@ async def cancel_call(parts: ScriptParts, task_id: str, why: str) -> None:
         await parts.tasks.methods.cancel_task(task, why)
     except CallerError as problem:
         log.info("a call of a script had ended before it was cancelled", task=task_id, why=problem.message)
+
+
+def _matters(state: TaskState) -> tuple[bool, bool, bool]:
+    """What a script needs to know of the state of a call: whether it has ended, is active, or is held."""
+    return state.is_terminal, state in _ACTIVE, state is TaskState.AWAITING_APPROVAL
 
 
 def _with_output(record: ScriptRecord, output: StepOutput, most: int) -> ScriptRecord:

@@ -39,10 +39,9 @@ class ScriptRuns:
         running.add_done_callback(lambda _: self._running.pop(task.id, None))
 
     def _changed(self, event: TaskChanged) -> None:
-        """Wake the script that waits for this call."""
         known = self._running.get(event.task.parent) if event.task.parent else None
         if known is not None:
-            known[0].wake.set()
+            known[0].call_changed(event.task)
 
     async def _guarded(self, task: Task, run: ScriptRun) -> None:
         """Log a failed run. The script is continued from its newest step, or ended if the fault is in the gateway."""

@@ -183,7 +183,8 @@ class Followers:
         if ended is not None:
             ended[1].end()
         params = None
-        for session in self._sessions_of(task):
+        # A caller is notified of its script, not of each of the calls that the script makes.
+        for session in () if task.parent else self._sessions_of(task):
             if supports_tasks(session.version) and (session.task_aware or session.used_tasks):
                 params = params or wire.encode(stateful_task(task, self._records.poll_ms(task)))
                 session.notify("notifications/tasks/status", params)
