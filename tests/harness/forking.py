@@ -47,6 +47,7 @@ SAYS_SOMETHING_TO_PYTHON: Final = ("PYTHON", "LC_", "LANG", "COVERAGE_", "MALLOC
 # A template does what these say after the fork.
 FOLLOWED: Final = frozenset({"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"})
 
+WARM_UP, TRUST_STORE = (str(Path(__file__).with_name(name)) for name in ("warm_up.py", "trust_store.py"))
 _POSTGRES = ("taskgate.store.postgres.store",) if importlib.util.find_spec("psycopg") else ()
 _CLI = (Path(taskgate.__file__).parent / "cli").glob("[a-z]*.py")
 TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
@@ -75,7 +76,7 @@ TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
         "tomlkit",
         "urllib.request",
         *_POSTGRES,
-        str(Path(__file__).with_name("warm_up.py")),
+        WARM_UP,
     ),
     HOME / "mcp130/bin/python": (
         "mcp.server.fastmcp.server",
@@ -83,6 +84,7 @@ TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
         "mcp.client.streamable_http",
         "uvicorn.protocols.http.auto",
         "anyio._backends._asyncio",
+        TRUST_STORE,
     ),
     HOME / "mcp23/bin/python": (
         "mcp.server.subscriptions",
@@ -90,8 +92,14 @@ TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
         "mcp.client.client",
         "uvicorn.protocols.http.auto",
         "anyio._backends._asyncio",
+        TRUST_STORE,
     ),
-    HOME / "fastmcp/bin/python": ("fastmcp_tasks", "uvicorn.protocols.http.auto", "anyio._backends._asyncio"),
+    HOME / "fastmcp/bin/python": (
+        "fastmcp_tasks",
+        "uvicorn.protocols.http.auto",
+        "anyio._backends._asyncio",
+        TRUST_STORE,
+    ),
 }
 
 

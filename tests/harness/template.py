@@ -233,7 +233,7 @@ def prepare(channel: socket.socket, modules: list[str]) -> int:
     try:
         for name in modules:
             if name.endswith(".py"):
-                runpy.run_path(name)
+                runpy.run_path(name, run_name="__template__")
                 continue
             module, _, function = name.partition(":")
             imported = importlib.import_module(module)

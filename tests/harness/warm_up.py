@@ -28,5 +28,6 @@ def compile_constructors() -> None:
             found.__init__  # type: ignore[misc]
 
 
-build_configuration_schema()
-compile_constructors()
+if __name__ == "__template__":
+    build_configuration_schema()
+    compile_constructors()
