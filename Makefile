@@ -38,7 +38,7 @@ Check
   make scripts-cost          CPU of a call in a script beside a durable call, and of 1,000 scripts that wait over a restart
   make scripts-hostile       what becomes of each hostile script, the pause that others see, and what steps cost
   make history               CPU time of every filter and chart with 200,000 rows of history, on both databases
-  make links                 every link of every page of the console with 10,000 tasks, as four people
+  make links                 links of every kind on every page of the console with 10,000 tasks, as four people
   make plans                 the rows that every statement reads, with 100,000 tasks and a million audit rows
 
 Measure

@@ -97,6 +97,15 @@ async def test_a_scope_page_lists_tools_and_the_reasons_of_exclusions() -> None:
 
 
 @seam
+async def test_page_of_a_removed_scope_leads_to_its_past_calls() -> None:
+    async with Gateway(CONFIG, {"bank": bank()}) as gate:
+        past = await gate.http("GET", "/scopes/gone%26x", headers={"cookie": await login(gate)}).done()
+        assert (past.status, past.headers["location"]) == (303, "/tasks?scope=gone%26x")
+        assert (await page(gate, "/tasks?scope=gone%26x"))[0] == 200
+        assert (await gate.operator("GET", "/api/v1/scopes/gone")).status == 404
+
+
+@seam
 async def test_the_system_page_has_no_secrets_and_reload_requires_permission() -> None:
     secret = CONFIG | {
         "approval": {
@@ -142,7 +151,7 @@ async def test_hostile_texts_are_escaped_and_pages_stay_small() -> None:
             assert "<script>alert" not in text
             assert "\u202e" not in text
             assert len(text.encode()) <= 60_000
-        for path, expected in (("/scopes/gone", 404), ("/waterfall?minutes=x", 400), ("/audit?before=x", 400)):
+        for path, expected in (("/waterfall?minutes=x", 400), ("/audit?before=x", 400)):
             assert (await page(gate, path))[0] == expected
 
 

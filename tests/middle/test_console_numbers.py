@@ -128,7 +128,6 @@ async def test_links_to_deleted_objects_show_a_page_with_a_next_step() -> None:
         for path in (
             "/tasks/tg_gone",
             "/approvals/gone",
-            "/scopes/gone",
             "/elicitations/gone",
             "/nothing",
         ):

@@ -9,7 +9,7 @@ from taskgate.core.identity.access import Access
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, page_route
 from taskgate.dashboard.topics import Topic
-from taskgate.dashboard.web import Answer
+from taskgate.dashboard.web import Answer, RequestProblem, redirect, with_query
 from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -44,7 +44,11 @@ class ScopePages:
 
     async def _show(self, visit: Visit) -> Answer:
         name = visit.values["name"]
-        row = await self._scopes.tools(visit.who, name)
+        try:
+            row = await self._scopes.tools(visit.who, name)
+        except RequestProblem:
+            # Calls of the past link here, also those in scopes that were removed or have ended.
+            return redirect(with_query("/tasks", {"scope": name}))
         return await self._frame.page(
             visit,
             "scopes",
