@@ -21,7 +21,7 @@ def name_of(page: str) -> str:
 
 async def take(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="console-") as place, chromium() as browser:
+    with tempfile.TemporaryDirectory(prefix="console-") as place, chromium(pictures=True) as browser:
         (Path(place) / "state").mkdir()
         await team_day.fill(Path(place) / "state" / "taskgate.db")
         async with a_console(browser, Path(place), team_day.config(), listed=len(team_day.SERVERS) - 1) as console:

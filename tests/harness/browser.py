@@ -38,7 +38,6 @@ _FLAGS = (
     # Without these a page takes half as much processor time again: a process for drawing, a spare process for the next site, pages
     # that are kept for a way back, and histories and caches on disk.
     "--in-process-gpu",
-    "--disable-threaded-compositing",
     "--disable-partial-raster",
     "--disable-lcd-text",
     "--disable-smooth-scrolling",
@@ -48,6 +47,8 @@ _FLAGS = (
     "--disable-site-isolation-trials",
     "--disable-features=SpareRendererForSitePerProcess,BackForwardCache,PaintHolding,Translate,OptimizationHints,MediaRouter",
 )
+_WITHOUT_PICTURES = ("--disable-threaded-compositing",)
+"""Saves processor time, too, but Chromium then never answers a request for a screenshot."""
 
 
 class Browser:
@@ -181,8 +182,8 @@ class Chromium:
     """One Chromium with its driver for many tests, each of which has a tab and no cookies of others: starting one takes as long
     as thirty pages."""
 
-    def __init__(self, driver: str, profile: str) -> None:
-        self._driver, self._profile = driver, profile
+    def __init__(self, driver: str, profile: str, flags: tuple[str, ...]) -> None:
+        self._driver, self._profile, self._flags = driver, profile, flags
         self._session: str | None = None
 
     @asynccontextmanager
@@ -196,7 +197,7 @@ class Chromium:
                 await self._renew(http, self._session)
 
     async def _started(self, http: httpx2.AsyncClient) -> str:
-        options = {"binary": find_browser(), "args": [*_FLAGS, f"--user-data-dir={self._profile}"]}
+        options = {"binary": find_browser(), "args": [*self._flags, f"--user-data-dir={self._profile}"]}
         wanted = {"capabilities": {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}}}
         reply = await http.post(f"{self._driver}/session", json=wanted, timeout=150)
         said = reply.json()["value"]
@@ -222,8 +223,8 @@ class Chromium:
 
 
 @contextmanager
-def chromium() -> Iterator[Chromium]:
-    """From the first window that is wanted until the block ends."""
+def chromium(*, pictures: bool = False) -> Iterator[Chromium]:
+    """From the first window that is wanted until the block ends; `pictures`: with screenshots."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as profile:
         driver = subprocess.Popen(
@@ -232,7 +233,7 @@ def chromium() -> Iterator[Chromium]:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True, preexec_fn=die_with_parent,
         )  # fmt: skip
-        made = Chromium(f"http://127.0.0.1:{port}", profile)
+        made = Chromium(f"http://127.0.0.1:{port}", profile, _FLAGS if pictures else (*_FLAGS, *_WITHOUT_PICTURES))
         try:
             _until_it_listens(driver, port)
             yield made

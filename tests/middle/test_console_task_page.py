@@ -8,12 +8,14 @@ import re
 import shlex
 from typing import Any
 
+from markupsafe import escape
 from tests.middle.test_console_inbox import AGENT, HELD, held
 from tests.middle.test_console_pages import HOSTILE, form_token, known, operator
 from tests.middle.test_console_routes_and_streams import TASKS, TOKENS
 from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate.dashboard.charts.phases import phase_bar
+from taskgate.dashboard.found_text import MOST_MARKS, found_text
 from taskgate.dashboard.task_phases import Phase, PhaseKind
 
 
@@ -162,3 +164,59 @@ async def test_request_that_expires_soon_is_marked_and_an_expired_one_cannot_be_
         assert late.status == 409
         (task,) = (await gate.operator("GET", "/api/v1/tasks")).json()["tasks"]
         assert (task["state"], task["executed"]) == ("expired", "no")
+
+
+@seam
+async def test_arguments_and_result_are_searched_without_a_script() -> None:
+    text = f"Needle {HOSTILE} " + "filler " * 1_000 + "the last NEEDLE"
+    async with Gateway(TOKENS, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
+        made = (await caller.call("shop__wipe", {"disk": text}, task={"ttl": 60_000})).result["task"]["taskId"]
+        short = (await caller.call("shop__wipe", {"disk": "b"}, task={"ttl": 60_000})).result["task"]["taskId"]
+        boss = await operator(gate)
+        assert 'name="find"' not in await boss.text(f"/tasks/{short}"), "nothing to search in"
+        page = await boss.text(f"/tasks/{made}")
+        assert f'action="/tasks/{made}#found" data-partial' in page
+        assert "<mark" not in page
+        page = await boss.text(f"/tasks/{made}?find=nEEdle")
+        assert re.findall(r"<mark[^>]*>[^<]*</mark>", page) == ['<mark id="found">Needle</mark>', "<mark>NEEDLE</mark>"]
+        assert "2 matches</output>" in page
+        assert "data-partial" not in page, "the whole text is searched and shown"
+        assert "<script>alert" not in page
+        assert "\u202e" not in page
+        page = await boss.text(f"/tasks/{made}?find=%3Cscript%3Ealert(%22%3E")
+        assert "<script>alert" not in page
+        assert "<mark" not in page
+        assert 'value="&lt;script&gt;alert(&#34;&gt;"' in page
+        assert "0 matches</output>" in page
+        page = await boss.text(f"/tasks/{made}?find=%3Cscript%3Ealert")
+        assert '<mark id="found">&lt;script&gt;alert</mark>' in page
+
+
+@seam
+async def test_kept_content_of_an_ended_call_is_searched() -> None:
+    async with Gateway({**TOKENS, "history": {"content": True}}, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
+        made = (await caller.call("shop__wipe", {"disk": "needle " * 200}, task={"ttl": 30_000})).result["task"][
+            "taskId"
+        ]
+        await gate.advance(3_600)
+        boss = await operator(gate)
+        page = await boss.text(f"/tasks/{made}?find=needle")
+        assert "Arguments and result" in page
+        assert page.count("<mark") == 200
+        assert "200 matches</output>" in page
+
+
+def test_matches_are_marked_in_their_place() -> None:
+    for text, wanted, marked in (
+        ("aAa", "aa", '<mark id="found">aA</mark>a'),
+        ("İstanbul <b>", "<B>", "İstanbul &lt;b&gt;"),  # longer in lower case: compared as it is
+        ("İstanbul <b>", "<b>", 'İstanbul <mark id="found">&lt;b&gt;</mark>'),
+        ("a.c abc", "a.c", '<mark id="found">a.c</mark> abc'),
+    ):
+        shown = found_text(text, 100, wanted)
+        assert str(escape(shown.text)) == marked
+    many = found_text("ab" * 2_000, 10_000, "ab")
+    assert (many.matches, many.text.count("<mark")) == (2_000, MOST_MARKS)
+    assert many.text.endswith("ab" * 1_000)

@@ -19,6 +19,7 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.timestamps import iso
 from taskgate.dashboard import units
 from taskgate.dashboard.charts.phases import phase_bar
+from taskgate.dashboard.found_text import LONGEST_SEARCH, WORTH_SEARCHING, FoundText, found_text
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.history_api import HistoryApi
 from taskgate.dashboard.history_rows import history_line
@@ -71,7 +72,9 @@ class TaskPages:
         except ValueError as error:
             return self._frame.message(visit.request, visit.who, 400, "Invalid address", str(error))
         result = await self._tasks.stored_result(visit)
-        limit = MAX_SHOWN if visit.parameter("full") == "1" else EXCERPT
+        limit, wanted = _display(visit)
+        arguments = found_text(show_json(row["arguments"]), limit, wanted)
+        received = found_text(_readable(result), limit, wanted) if result is not None else None
         code = excerpt(show_code(row["arguments"]) if row["script_calls"] is not None else "", limit)
         return await self._frame.page(
             visit,
@@ -85,13 +88,14 @@ class TaskPages:
             drawn=_drawn(row),
             same=await self._same(visit, row["server"], row["name"], row["arguments_digest"], row["id"]),
             timeline=_with_offsets(row),
-            arguments=excerpt(show_json(row["arguments"]), limit),
+            arguments=arguments,
             script=code.text,
             script_left_out=code.left_out,
             calls=shown_calls(row["script_calls"], row["created_at"]),
             report=shown_report(result) if row["script_calls"] is not None else None,
             hidden=row["hidden"],
-            result=excerpt(_readable(result), limit) if result is not None else None,
+            result=received,
+            search=_search(wanted, arguments, received),
             questions=self._questions.of_task(visit.who, row["id"]),
             may_cancel=row["may_cancel"],
             copies=self._copies(row),
@@ -106,7 +110,8 @@ class TaskPages:
         """A call whose task is no longer stored, or that never was one. Raises RequestProblem if there is no such row."""
         found = await self._history.detail(visit)
         row = await self._history.row(visit)
-        limit = MAX_SHOWN if visit.parameter("full") == "1" else EXCERPT
+        limit, wanted = _display(visit)
+        content = found_text(show_json(found["content"]), limit, wanted) if found["content"] is not None else None
         return await self._frame.page(
             visit,
             "tasks",
@@ -118,7 +123,8 @@ class TaskPages:
             steps=_ended_steps(row),
             same=await self._same(visit, row.server, row.tool, row.digest, row.id),
             parent_known=bool(row.parent) and await self._history.has_row(visit, row.parent),
-            content=excerpt(show_json(found["content"]), limit) if found["content"] is not None else None,
+            content=content,
+            search=_search(wanted, content),
             audit=with_query("/audit", found["audit"]) if visit.who.may(Permission.SEE) and found["audit"] else None,
             api=f"/api/v1/history/{row.id}",
             command=self._frame.command_for("GET", "/api/v1/tasks/{id}", id=row.id),
@@ -154,6 +160,22 @@ class TaskPages:
         except RequestProblem as problem:
             return await self._show(visit, problem.text, problem.status)
         return redirect(f"/tasks/{row['id']}")
+
+
+def _display(visit: Visit) -> tuple[int, str]:
+    """How many characters of arguments and result are shown, and what is searched for in them: a search covers all of them."""
+    wanted = clear(visit.parameter("find") or "")[:LONGEST_SEARCH]
+    return MAX_SHOWN if wanted or visit.parameter("full") == "1" else EXCERPT, wanted
+
+
+def _search(wanted: str, *texts: FoundText | None) -> dict[str, Any] | None:
+    """The search form of the page; None if there is little to search in."""
+    known = [text for text in texts if text is not None]
+    if not wanted and sum(len(text.text) for text in known) < WORTH_SEARCHING:
+        return None
+    matches = sum(text.matches for text in known)
+    partial = not wanted and any(text.left_out for text in known)
+    return {"wanted": wanted, "matches": matches, "partial": partial}
 
 
 def _readable(result: bytes) -> str:

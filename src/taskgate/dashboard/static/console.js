@@ -62,7 +62,7 @@
       copyAttributes(old, fresh);
       return;
     }
-    if (["INPUT", "TEXTAREA", "SELECT"].includes(old.tagName)) return;
+    if (["INPUT", "TEXTAREA", "SELECT", "OUTPUT"].includes(old.tagName) || ("search" in old.dataset && old.textContent === fresh.textContent)) return;
     copyAttributes(old, fresh);
     const known = new Map();
     for (const child of old.childNodes) if (keyOf(child)) known.set(keyOf(child), child);
@@ -139,6 +139,7 @@
     }
     updateTimes(document);
     updateDeadlines();
+    search(0);
     notify(page);
   };
 
@@ -270,10 +271,12 @@
   // Copy buttons, dialogs and keyboard shortcuts.
   for (const button of document.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard;
   document.addEventListener("click", async (event) => {
-    const target = event.target.closest("[data-copy], [data-notify], [data-close]");
+    const target = event.target.closest("[data-copy], [data-copy-of], [data-notify], [data-close]");
     if (!target) return;
-    if (target.dataset.copy) {
-      await navigator.clipboard.writeText(target.dataset.copy);
+    const text = document.getElementById(target.dataset.copyOf);
+    if (text && !navigator.clipboard) getSelection().selectAllChildren(text);
+    else if (text || target.dataset.copy) {
+      await navigator.clipboard.writeText(text ? text.textContent : target.dataset.copy);
       target.textContent = "Copied";
     } else if ("notify" in target.dataset) {
       target.hidden = (await Notification.requestPermission()) !== "default";
@@ -312,6 +315,52 @@
     else return;
     event.preventDefault();
   });
+
+  // Search in arguments and results. Highlights leave the text as it is, so live updates keep them. Without this the form asks the gateway,
+  // as it does if only a part of the text is here.
+  let matches = [], current = -1;
+  const search = (step) => {
+    const form = document.querySelector(".within"), wanted = form?.elements.find.value;
+    if (!form || !CSS.highlights) return;
+    const pattern = new RegExp(wanted.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"), "gi");
+    matches = [];
+    for (const text of wanted ? document.querySelectorAll("[data-search]") : []) {
+      if (text.childElementCount) text.textContent = text.textContent;
+      for (const found of text.textContent.matchAll(pattern)) {
+        if (matches.length === 1000) break;
+        const range = new Range();
+        range.setStart(text.firstChild, found.index);
+        range.setEnd(text.firstChild, found.index + found[0].length);
+        matches.push(range);
+      }
+    }
+    const all = matches.length;
+    current = !all ? -1 : current < 0 ? 0 : (current + step + all) % all;
+    CSS.highlights.set("found", new Highlight(...matches));
+    CSS.highlights.set("current", new Highlight(...matches.slice(current, current + 1)));
+    const shown = !wanted ? "" : all ? `${current + 1} of ${all}${all === 1000 ? " or more" : ""}` : "No match";
+    const count = form.querySelector("output");
+    const text = shown && "partial" in form.dataset ? `${shown}; Enter searches everything` : shown;
+    if (count.textContent !== text) count.textContent = text;
+    if (!step || !all) return;
+    const box = matches[current].startContainer.parentElement, topOf = (one) => one.getBoundingClientRect().top;
+    box.scrollTop += topOf(matches[current]) - topOf(box) - box.clientHeight / 3;
+    const top = topOf(matches[current]);
+    if (top < 120 || top > innerHeight - 60) scrollBy(0, top - innerHeight / 2);
+  };
+  const stepping = (event, back) => {
+    const form = event.target.closest?.(".within");
+    if (!form || !CSS.highlights || "partial" in form.dataset) return;
+    event.preventDefault();
+    search(back ? -1 : 1);
+  };
+  document.addEventListener("input", (event) => {
+    if (!event.target.closest(".within")) return;
+    current = -1;
+    search(1);
+  });
+  document.addEventListener("keydown", (event) => { if (event.key === "Enter" && event.target.name === "find") stepping(event, event.shiftKey); });
+  document.addEventListener("submit", (event) => stepping(event, event.submitter?.value === "back"));
 
   // The field in the header as a palette: results while typing, chosen with the arrow keys. Without a script it leads to /find.
   const find = document.getElementById("find"), results = document.getElementById("results"), counted = document.getElementById("found-count");
@@ -460,6 +509,7 @@
 
   updateTimes(document);
   updateDeadlines();
+  search(1);
   setInterval(updateDeadlines, 1000);
   setInterval(() => updateTimes(document), 5000);
   notifiedCount = countOf(document);
