@@ -6,7 +6,7 @@ import pytest
 
 from taskgate.config.model.gateway_file import GatewayFile
 from taskgate.config.model.servers import Server
-from taskgate.config.model.values import Section
+from taskgate.config.sections import Section
 
 
 def _all_sections(section: type[Section]) -> list[type[Section]]:
@@ -17,6 +17,7 @@ OPTIONAL = [
     section
     for section in _all_sections(Section)
     if section is not Server
+    and section.__module__.startswith("taskgate.")
     and section.model_fields
     and not any(field.is_required() for field in section.model_fields.values())
 ]

@@ -16,7 +16,7 @@ import taskgate
 import taskgate.config
 from taskgate.assembly.limits import limit_of
 from taskgate.config.model.limits import Limits as LimitKeys
-from taskgate.config.model.values import Section
+from taskgate.config.sections import Section
 from taskgate.core.limits import DEFAULTS, Limits
 from taskgate.gateway import plan
 
@@ -58,7 +58,8 @@ def _read_outside(names_read: NamesRead, *packages: str) -> set[str]:
 
 def _sections(kind: type[Section] = Section) -> Iterator[type[Section]]:
     for found in kind.__subclasses__():
-        yield found
+        if found.__module__.startswith("taskgate."):
+            yield found
         yield from _sections(found)
 
 

@@ -1,6 +1,6 @@
 """Load one YAML file, and the files it references, into a validated, frozen `GatewayFile`.
 
-The only package that uses pydantic. `assembly` converts the result to the plain values that other packages accept.
+`assembly` converts the result to the plain values that other packages accept.
 """
 
 from taskgate.config.load import LoadedConfig, SkippedServer, default_config, find, load, load_or_default, load_text

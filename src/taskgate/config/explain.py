@@ -11,14 +11,12 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, get_origin
 
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-
 from taskgate.config.env_overrides import FORCE_REQUIRED, FORMER_PREFIX, NUMBERS
 from taskgate.config.introspection import bare, inner, is_section, key_of, literal_values, variants
 from taskgate.config.json_schema import EDITOR_COMMENT
 from taskgate.config.model.durations import format_duration
 from taskgate.config.model.gateway_file import GatewayFile
+from taskgate.config.sections import FieldInfo, Section
 from taskgate.folders import STATE_VARIABLE
 
 _INTRODUCTION = """# Configuration
@@ -108,7 +106,7 @@ def example() -> str:
     return "\n".join(parts)
 
 
-def _sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
+def _sections(model: type[Section], path: str) -> Iterator[tuple[str, type[Section]]]:
     yield path, model
     for name, field in model.model_fields.items():
         here = bare(field.annotation)
@@ -126,11 +124,11 @@ def _is_list(annotation: Any) -> bool:
     return get_origin(annotation) is tuple
 
 
-def _docline(model: type[BaseModel]) -> str:
+def _docline(model: type[Section]) -> str:
     return " ".join((model.__doc__ or "").split())
 
 
-def _table(model: type[BaseModel]) -> str:
+def _table(model: type[Section]) -> str:
     rows = ["| Key | Type | Default | Description |", "|---|---|---|---|"]
     for name, field in model.model_fields.items():
         if field.exclude:
@@ -166,8 +164,8 @@ def _default_cell(field: FieldInfo) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    value = field.get_default(call_default_factory=True, validated_data={})
-    return "" if value is None or isinstance(value, BaseModel) else _spelled(value)
+    value = field.get_default()
+    return "" if value is None or isinstance(value, Section) else _spelled(value)
 
 
 def _spelled(value: Any) -> str:
@@ -175,7 +173,7 @@ def _spelled(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, timedelta):
         return format_duration(value)
-    if isinstance(value, BaseModel):
+    if isinstance(value, Section):
         return str(getattr(value, "type", "{}"))
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(_spelled(item) for item in value)}]"
@@ -206,7 +204,7 @@ def _example_key(key: str, field: FieldInfo) -> str:
     return f"{comment}# {key}:{_with_space(_default(field))}\n"
 
 
-def _example_section(model: type[BaseModel], depth: int) -> Iterator[str]:
+def _example_section(model: type[Section], depth: int) -> Iterator[str]:
     indent = "  " * depth
     for name, field in model.model_fields.items():
         key = key_of(name, model)

@@ -6,38 +6,23 @@ import types
 from collections.abc import Mapping as AbstractMapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
-
-Step = str | int
+from taskgate.config.sections import Section
 
 
-def key_of(name: str, model: type[BaseModel]) -> str:
+def key_of(name: str, model: type[Section]) -> str:
     """Return the key in the file for an attribute."""
     return model.model_fields[name].alias or name
 
 
-def keys_of(model: type[BaseModel]) -> list[str]:
+def keys_of(model: type[Section]) -> list[str]:
     """Return all keys of a section."""
     return [key_of(name, model) for name, field in model.model_fields.items() if not field.exclude]
 
 
-def keys_at(model: type[BaseModel], path: tuple[Step, ...]) -> list[str]:
-    """Return the keys of the section at a path of the validator."""
-    here: Any = model
-    for step in path:
-        here = _step(bare(here), step)
-    found = bare(here)
-    return keys_of(found) if is_section(found) else []
-
-
-def meaning_at(model: type[BaseModel], path: tuple[Step, ...]) -> str:
-    """Return the description of the key at a path of the validator."""
-    here: Any = model
-    for step in path[:-1]:
-        here = _step(bare(here), step)
-    owner = bare(here)
-    fields = owner.model_fields.items() if is_section(owner) else ()
-    return next((field.description or "" for name, field in fields if path[-1] in (name, field.alias)), "")
+def meaning_of(key: str, model: type[Section]) -> str:
+    """Return the description of a key."""
+    fields = model.model_fields.items()
+    return next((field.description for name, field in fields if key in (name, field.alias)), "")
 
 
 def bare(annotation: Any) -> Any:
@@ -55,10 +40,10 @@ def bare(annotation: Any) -> Any:
 
 
 def is_section(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return isinstance(annotation, type) and issubclass(annotation, Section)
 
 
-def variants(annotation: Any) -> list[type[BaseModel]]:
+def variants(annotation: Any) -> list[type[Section]]:
     """Return the sections of a union, or an empty list."""
     if get_origin(annotation) in (Union, types.UnionType):
         return [a for a in get_args(annotation) if is_section(a)]
@@ -78,15 +63,3 @@ def inner(annotation: Any) -> Any:
 def literal_values(annotation: Any) -> list[str]:
     """Return the values of a Literal, or an empty list."""
     return [str(word) for word in get_args(annotation)] if get_origin(annotation) is Literal else []
-
-
-def _step(annotation: Any, step: Step) -> Any:
-    if is_section(annotation):
-        for name, field in annotation.model_fields.items():
-            if step in (name, field.alias):
-                return field.annotation
-        return None
-    for variant in variants(annotation):
-        if step == variant.model_fields["type"].default:
-            return variant
-    return inner(annotation)

@@ -127,10 +127,7 @@ def scalar_text(value: Any) -> str | None:
 
 
 def at(node: Node, path: KeyPath) -> tuple[Mark, Node | None]:
-    """Return the position and node at a path; the last known position if the path goes beyond the tree.
-
-    A step that is not a key is skipped if later steps match: pydantic puts the name of the chosen variant into paths.
-    """
+    """Return the position and node at a path; the last known position if the path goes beyond the tree."""
     mark = node.mark
     here: Node | None = node
     for step in path:
@@ -139,7 +136,7 @@ def at(node: Node, path: KeyPath) -> tuple[Mark, Node | None]:
         elif isinstance(here, Sequence) and isinstance(step, int) and 0 <= step < len(here.items):
             here = here.items[step]
             mark = here.mark
-        elif not isinstance(here, Mapping):
+        else:
             return mark, None
     return mark, here
 

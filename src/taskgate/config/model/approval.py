@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
-
-from taskgate.config.model.values import Count, Duration, HeaderMap, HttpUrl, Integer, Section, Strings
+from taskgate.config.model.values import Count, Duration, HeaderMap, HttpUrl, Integer, Strings
+from taskgate.config.sections import BeforeValidator, Field, Section, model_validator
 
 
 def _no_auto_approval(value: Any) -> Any:
@@ -62,7 +61,7 @@ class SlackChannel(Section):
     )
     api_url: HttpUrl = Field(default="https://slack.com/api/", description="Base URL of the Slack API.")
 
-    @model_validator(mode="after")
+    @model_validator
     def _require_app_token(self) -> SlackChannel:
         if self.mode == "socket" and not self.app_token:
             raise ValueError("mode socket needs app_token; add it, or write mode: reactions")
@@ -131,7 +130,7 @@ class Workflow(Section):
         description="Approvers must have logged in to the console within this time; an older login must be renewed first.",
     )
 
-    @model_validator(mode="after")
+    @model_validator
     def _check_approvers(self) -> Workflow:
         if not self.approvers:
             raise ValueError('has no approvers; list token ids in approvers, or write ["*"]')

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
-
-from taskgate.config.model.values import Section, on_off
+from taskgate.config.model.values import on_off
+from taskgate.config.sections import BeforeValidator, Field, Section
 
 
 class Facade(Section):

@@ -1,14 +1,12 @@
 """The root of a configuration file: every top-level key, in the order of the reference.
 
-Attribute names are the keys, except `schema` (`schema_version`) and `validate` (`validate_arguments`), which pydantic
-reserves. Values are validated one by one here; how they refer to each other is checked in `cross_references`.
+Attribute names are the keys, except `schema` (`schema_version`) and `validate` (`validate_arguments`).
+Values are validated one by one here; how they refer to each other is checked in `cross_references`.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
-
-from pydantic import BeforeValidator, Field
 
 from taskgate.config.model.approval import Workflow
 from taskgate.config.model.features import Apps, Compat, Completion, Errors, Facade
@@ -23,7 +21,8 @@ from taskgate.config.model.servers import Server
 from taskgate.config.model.store import Audit, Secrets, Store
 from taskgate.config.model.tasks import Tasks
 from taskgate.config.model.telemetry import Telemetry
-from taskgate.config.model.values import HttpUrl, Name, ScopeName, Section, ServerId, Strings
+from taskgate.config.model.values import HttpUrl, Name, ScopeName, ServerId, Strings
+from taskgate.config.sections import BeforeValidator, Field, Section
 
 
 def _first_schema(value: Any) -> Any:

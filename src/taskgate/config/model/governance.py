@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Literal
 
-from pydantic import Field, model_validator
-
-from taskgate.config.model.values import Duration, Name, Pattern, Patterns, Section, ServerId, Strings
+from taskgate.config.model.values import Duration, Name, Pattern, Patterns, ServerId, Strings
+from taskgate.config.sections import Field, Section, model_validator
 from taskgate.core.patterns import Pattern as CompiledPattern
 from taskgate.core.patterns import PatternKind
 
@@ -50,7 +49,7 @@ class Rule(Section):
     )
     reason: str | None = Field(default=None, description="Shown to approvers and in the audit log, never to callers.")
 
-    @model_validator(mode="after")
+    @model_validator
     def _check_action(self) -> Rule:
         if self.policy_id is not None and self.action != "policy":
             raise ValueError("policy_id applies only to action: policy; remove it or change the action")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated
 
-from pydantic import Field
-
-from taskgate.config.model.values import Duration, Section
+from taskgate.config.model.values import Duration
+from taskgate.config.sections import Field, Section
 
 
 class History(Section):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, AwareDatetime, Field
-
-from taskgate.config.model.values import Duration, HttpUrl, Name, ScopeName, Section, Sha256, Strings
+from taskgate.config.model.values import Duration, HttpUrl, Name, ScopeName, Sha256, Strings
+from taskgate.config.sections import AfterValidator, AwareDatetime, Field, Section
 
 
 def _issuer(text: str) -> str:

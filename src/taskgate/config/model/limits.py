@@ -8,9 +8,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated
 
-from pydantic import Field
-
-from taskgate.config.model.values import Bytes, Count, Duration, Milliseconds, Money, Section
+from taskgate.config.model.values import Bytes, Count, Duration, Milliseconds, Money
+from taskgate.config.sections import Field, Section
 from taskgate.core.limits import DEFAULTS
 
 

@@ -6,9 +6,8 @@ import ipaddress
 from datetime import timedelta
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
-
-from taskgate.config.model.values import Duration, Integer, Section, Strings
+from taskgate.config.model.values import Duration, Integer, Strings
+from taskgate.config.sections import AfterValidator, Field, Section, model_validator
 
 
 def _networks(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -46,7 +45,7 @@ class ListenTls(Section):
         default=False, description="Refuse clients without a certificate. Requires `client_ca`."
     )
 
-    @model_validator(mode="after")
+    @model_validator
     def _require_client_ca(self) -> ListenTls:
         if self.require_client_cert and self.client_ca is None:
             raise ValueError("require_client_cert needs client_ca; add the CA that signs client certificates")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
-
-from taskgate.config.model.values import Count, Duration, HttpUrl, Money, Section
+from taskgate.config.model.values import Count, Duration, HttpUrl, Money
+from taskgate.config.sections import BeforeValidator, Field, Section, model_validator
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -58,7 +57,7 @@ class Provider(Section):
     timeout: Duration = Field(default=timedelta(seconds=60), description="Timeout of one request.")
     human_review: bool = Field(default=False, description="A person reviews each request and reply.")
 
-    @model_validator(mode="after")
+    @model_validator
     def _one_key(self) -> Provider:
         if self.api_key_env is not None and self.api_key_file is not None:
             raise ValueError("api_key_env and api_key_file are both set; remove one")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
-
 from taskgate.config.model.identity import ScopeRequirement
-from taskgate.config.model.values import Name, Patterns, Section, Strings, on_off
+from taskgate.config.model.values import Name, Patterns, Strings, on_off
+from taskgate.config.sections import BeforeValidator, Field, Section
 
 
 class ScopeProfile(Section):

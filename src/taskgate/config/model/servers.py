@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
-
 from taskgate.config.model.values import (
     Bytes,
     Count,
@@ -17,10 +15,10 @@ from taskgate.config.model.values import (
     Name,
     Pattern,
     Patterns,
-    Section,
     ServerId,
     Strings,
 )
+from taskgate.config.sections import BeforeValidator, Field, Section, model_validator
 
 Transport = Literal["auto", "stdio", "http", "sse"]
 Instances = Literal["auto", "shared", "per_session", "per_principal"]
@@ -64,7 +62,7 @@ class ToolTraits(Section):
         description="With `class: keyed`: the argument that carries the idempotency key.",
     )
 
-    @model_validator(mode="after")
+    @model_validator
     def _check_key_argument(self) -> ToolTraits:
         if (self.tool_class == "keyed") != (self.key_argument is not None):
             raise ValueError("class: keyed and key_argument require each other; set both or neither")
@@ -137,7 +135,7 @@ class ServerAuth(Section):
     token_url: HttpUrl | None = Field(default=None, description="Token endpoint. Default: from the issuer's metadata.")
     scope: str | None = Field(default=None, description="OAuth scopes to request, separated by spaces.")
 
-    @model_validator(mode="after")
+    @model_validator
     def _check_type(self) -> ServerAuth:
         if self.type in ("client_credentials", "token_exchange") and None in (self.client_id, self.client_secret):
             raise ValueError(f"type {self.type} needs client_id and client_secret; add them")
@@ -218,7 +216,7 @@ class Server(Section):
     )
     origin: str = Field(default="", exclude=True, description="")
 
-    @model_validator(mode="after")
+    @model_validator
     def _check_transport(self) -> Server:
         if (self.command is None) == (self.url is None):
             raise ValueError("needs either command (a program to start) or url (an address); set exactly one")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
-
-from taskgate.config.model.values import Duration, Section
+from taskgate.config.model.values import Duration
+from taskgate.config.sections import AfterValidator, BeforeValidator, Field, SecretStr, Section
 
 SHORTEST_KEY: Final = 32
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
-
-from taskgate.config.model.values import Milliseconds, Section, Strings
+from taskgate.config.model.values import Milliseconds, Strings
+from taskgate.config.sections import Field, Section, model_validator
 
 
 class Tasks(Section):
@@ -74,7 +73,7 @@ class Tasks(Section):
         description="Interval at which expired data is deleted.",
     )
 
-    @model_validator(mode="after")
+    @model_validator
     def _default_within_max(self) -> Tasks:
         if self.default_ttl_ms > self.max_ttl_ms:
             raise ValueError("default_ttl_ms is larger than max_ttl_ms; lower it, or raise max_ttl_ms")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import Field
-
-from taskgate.config.model.values import Duration, HeaderMap, HttpUrl, Patterns, Section, TraceUrl
+from taskgate.config.model.values import Duration, HeaderMap, HttpUrl, Patterns, TraceUrl
+from taskgate.config.sections import Field, Section
 
 
 class Otel(Section):

@@ -1,6 +1,6 @@
 """Value types shared by the sections: ids, patterns, URLs, numbers, sizes and durations.
 
-Each is a pydantic annotation whose error states the accepted form.
+Each is an annotation whose error states the accepted form.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from datetime import timedelta
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
-
 from taskgate.config.model.durations import duration, milliseconds
+from taskgate.config.sections import AfterValidator, BeforeValidator, Field
 
 MAX_PATTERN = 256
 MAX_STARS = 16
@@ -29,19 +28,6 @@ _GUESSABLE = frozenset(
     hashlib.sha256(word.encode()).hexdigest()
     for word in ("", "test", "token", "secret", "password", "changeme", "admin", "operator", "taskgate", "hello", "foo")
 )
-
-
-class Section(BaseModel):
-    """Base class of sections: immutable, and unknown keys are errors."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        populate_by_name=True,
-        hide_input_in_errors=True,
-        # Build validators on first use: the root builds one for all sections.
-        defer_build=True,
-    )
 
 
 def server_id_fault(text: str) -> str | None:
@@ -150,7 +136,9 @@ def _is_latin1(value: str) -> bool:
 
 def on_off(value: Any) -> Any:
     """Accept `true` and `false` for `on` and `off`, which YAML 1.1 treats as the same."""
-    word = str(value).lower() if isinstance(value, (bool, str)) else value
+    if not isinstance(value, (bool, str)):
+        return value
+    word = str(value).lower()
     return {"true": "on", "yes": "on", "false": "off", "no": "off"}.get(word, word)
 
 
