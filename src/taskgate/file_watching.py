@@ -12,6 +12,8 @@ import threading
 from collections.abc import AsyncGenerator, Collection
 from contextlib import suppress
 
+from taskgate.bare_packages import bare_package
+
 DEBOUNCE_MS = 200
 STEP_MS = 50
 TIMEOUT_MS = 5_000
@@ -23,6 +25,7 @@ async def changed_files(folders: Collection[str], stop: asyncio.Event) -> AsyncG
 
     Changes are noticed from the first `anext` on, before it gives control to the event loop.
     """
+    bare_package("watchfiles")
     from watchfiles._rust_notify import RustNotify
 
     loop, ended = asyncio.get_running_loop(), threading.Event()

@@ -39,7 +39,10 @@ LIBRARIES = {
     "yaml",
 }
 NOT_FOR_A_FIRST_ANSWER = {
+    "anyio",
+    "click",
     "mcp",
+    "multiprocessing",
     "cedarpy",
     "httpx2",
     "jinja2",
@@ -47,11 +50,13 @@ NOT_FOR_A_FIRST_ANSWER = {
     "opentelemetry.trace",
     "prometheus_client",
     "psycopg",
+    "pydantic",
     "rapidfuzz",
     "rich",
     "slack_sdk",
     "tomlkit",
     "tomllib",
+    "zipfile",
 }
 EVENT_LOOP = {"asyncio", "taskgate.client", "msgspec", "httptools"}
 

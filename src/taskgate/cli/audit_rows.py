@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Exit
-from taskgate.cli.configuration import loaded_or_exit
 from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.loading import loaded_or_exit
 from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:

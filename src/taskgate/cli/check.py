@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from taskgate.cli.command_line import Commands, Exit, echo
-from taskgate.cli.configuration import ConfigOption, loaded_or_exit, skip_reason
+from taskgate.cli.configuration import ConfigOption, skip_reason
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.listen_errors import listen_problem
+from taskgate.cli.loading import loaded_or_exit
 
 if TYPE_CHECKING:
     from taskgate.config.load import LoadedConfig

@@ -1,6 +1,7 @@
 """The `taskgate` command. The command table lists the commands; each is a module that is imported when it is selected.
 
-`taskgate stdio` is handled first, without the command line library, because every client starts one; so is `--version`.
+`taskgate stdio` is handled first, without the command line library, because every client starts one; so are `serve` and
+`--version`.
 """
 
 from __future__ import annotations
@@ -31,9 +32,16 @@ def main() -> None:
             given = options(arguments[1:])
             if given is not None:
                 sys.exit(bridge(given.get("config"), given.get("scope")))
+        if arguments[:1] == ["serve"]:
+            from taskgate.cli.announcement import options as serve_options
+            from taskgate.cli.announcement import serve_with
+
+            usual = serve_options(arguments[1:])
+            if usual is not None:
+                return serve_with(usual)
         if arguments == ["--version"]:
             print(__version__)
-            return
+            return None
         from taskgate.cli.root import build_app
 
         build_app()(arguments, prog_name="taskgate", complete_var=COMPLETE_VARIABLE)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Argument, BadParameter, Commands, Exit, Option
-from taskgate.cli.configuration import ConfigOption, loaded_or_exit
+from taskgate.cli.configuration import ConfigOption
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import GatewayApi
+from taskgate.cli.loading import loaded_or_exit
 from taskgate.cli.target import Gateway, Json, Token
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ An error before the first caller can connect is printed as one sentence with the
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import NoReturn
@@ -14,7 +15,6 @@ from taskgate import clock
 from taskgate.assembly.app import App
 from taskgate.assembly.open_app import open_app, open_stdio_app
 from taskgate.assembly.shared_store import Start
-from taskgate.cli.command_line import echo
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.start_conditions import (
     allow_many_open_files,
@@ -113,7 +113,7 @@ def run_alone(loaded: LoadedConfig, scope: str | None) -> None:
 def _announce_inbox(host: str, port: int) -> None:
     """Print to stderr, because stdout carries MCP messages."""
     url = f"http://{host}:{port}"
-    echo(f"Approvals and questions: {url} (taskgate approvals list --gateway {url})", err=True)
+    print(f"Approvals and questions: {url} (taskgate approvals list --gateway {url})", file=sys.stderr, flush=True)
 
 
 def _report_and_exit(why: str, code: ExitCode) -> NoReturn:

@@ -15,9 +15,10 @@ from urllib.parse import quote
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Argument, Commands, Exit, Option
-from taskgate.cli.configuration import ConfigOption, loaded_or_exit
+from taskgate.cli.configuration import ConfigOption
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows
+from taskgate.cli.loading import loaded_or_exit
 from taskgate.cli.target import Gateway, Json, Token
 
 if TYPE_CHECKING:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from taskgate.cli.announcement import announce
 from taskgate.cli.command_line import Commands, Exit, Option
-from taskgate.cli.configuration import ConfigOption, loaded_or_exit
-
-if TYPE_CHECKING:
-    from taskgate.config.load import LoadedConfig
+from taskgate.cli.configuration import ConfigOption
+from taskgate.cli.loading import loaded_or_exit
 
 
 def register(app: Commands) -> None:
@@ -66,34 +63,3 @@ def stdio(
         from taskgate.bridge.main import bridge
 
         raise Exit(bridge(config, scope))
-
-
-def announce(loaded: LoadedConfig, host: str, port: int, login_url: str = "") -> None:
-    """Print the address, and how to connect a client.
-
-    The login link works once. It is printed only on a terminal, never to a log.
-    """
-    from taskgate.assembly.exposure import BANNER, is_reachable_without_login
-
-    shown = f"[{host}]" if ":" in host else host
-    scheme = "http" if loaded.root.listen.tls is None else "https"
-    url = f"{scheme}://{shown}:{port}/mcp"
-    print(f"Taskgate is serving at {url}", flush=True)
-    if is_reachable_without_login(loaded.root, host):
-        print(BANNER, flush=True)
-    if loaded.path is None:
-        print(
-            "No configuration file found; serving the bundled demo server. Create one with: taskgate init", flush=True
-        )
-    if sys.stdout.isatty() or loaded.path is None:
-        block = json.dumps({"mcpServers": {"taskgate": {"type": "http", "url": url}}})
-        print(f"Add to your client's configuration:\n  {block}", flush=True)
-        print(f"Or, for Claude Code:\n  claude mcp add --transport http taskgate {url}", flush=True)
-    if loaded.path is None:
-        print(
-            "Then ask your agent to list the files, or to delete one: a deletion waits for your approval.", flush=True
-        )
-    if sys.stdout.isatty() and login_url:
-        print(f"Approve calls in your browser (the link works once):\n  {login_url}", flush=True)
-    elif loaded.path is None:
-        print("Approve calls in your browser: `taskgate approvals login` prints a link.", flush=True)

@@ -104,7 +104,7 @@ def logout(name: Name, config: Config = None, principal: Principal = "", as_json
 
 
 def _loaded(config: str | None) -> LoadedConfig:
-    from taskgate.cli.configuration import loaded_or_exit
+    from taskgate.cli.loading import loaded_or_exit
 
     return loaded_or_exit(config)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -13,7 +14,6 @@ from functools import partial
 from typing import Any, NoReturn
 
 from taskgate import clock
-from taskgate.cli.command_line import Exit, echo
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.listen_errors import listen_error
 from taskgate.config.load import LoadedConfig
@@ -123,5 +123,5 @@ def run_or_exit(
 
 
 def print_and_exit(why: str, code: ExitCode) -> NoReturn:
-    echo(why, err=True)
-    raise Exit(code)
+    print(why, file=sys.stderr, flush=True)
+    sys.exit(code)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Argument, Commands, Exit, Option
-from taskgate.cli.configuration import ConfigOption, loaded_or_exit
+from taskgate.cli.configuration import ConfigOption
 from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.loading import loaded_or_exit
 from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 SHARED: Final = "taskgate.store"
@@ -41,7 +41,7 @@ def read_queries(package: str, translate: Callable[[str], str]) -> dict[str, str
 def read_folder(package: str) -> dict[str, str]:
     """Return the statements in the `queries` folder of a package, as they are written."""
     found: dict[str, str] = {}
-    for file in _sorted(files(package).joinpath("queries")):
+    for file in sorted(_folder(package, "queries").iterdir()):
         parts = _NAME.split(file.read_text(encoding="utf-8"))
         for name, text in zip(parts[1::2], parts[2::2], strict=True):
             if name in found:
@@ -50,13 +50,14 @@ def read_folder(package: str) -> dict[str, str]:
     return found
 
 
-def _sorted(folder: Traversable) -> list[Traversable]:
-    return sorted(folder.iterdir(), key=lambda entry: entry.name)
+def _folder(package: str, name: str) -> Path:
+    """Return a folder of a package. `importlib.resources` would import archive formats: a megabyte of every gateway."""
+    return Path(import_module(package).__path__[0], name)
 
 
 def read_migrations(package: str) -> list[tuple[int, str]]:
     """Return the number and text of every migration, in order."""
-    folder = files(package).joinpath("migrations")
+    folder = _folder(package, "migrations")
     found = sorted((int(entry.name[:4]), entry.read_text(encoding="utf-8")) for entry in folder.iterdir())
     if [number for number, _ in found] != list(range(1, len(found) + 1)):
         raise ValueError("the migrations are not numbered 1, 2, 3, ...")

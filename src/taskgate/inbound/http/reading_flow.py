@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.flow_control import FlowControl
+from taskgate.inbound.http.uvicorn_parts import FlowControl
 
 
 class ReadingFlow(FlowControl):

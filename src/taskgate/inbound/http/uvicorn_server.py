@@ -9,12 +9,11 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-import uvicorn
-
+from taskgate.inbound.http.uvicorn_parts import Config, Server
 from taskgate.telemetry.logs import log
 
 
-class UvicornServer(uvicorn.Server):
+class UvicornServer(Server):
     """uvicorn's server without its signal handlers, with an event that is set once it is open."""
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -63,7 +62,7 @@ class UvicornServer(uvicorn.Server):
         return contextlib.nullcontext()
 
 
-class ServerSettings(uvicorn.Config):
+class ServerSettings(Config):
     """uvicorn's configuration with our TLS context, whose certificate can be replaced while it runs."""
 
     def __init__(self, app: Any, tls: ssl.SSLContext | None, **settings: Any) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
 from taskgate import __version__
@@ -53,7 +53,7 @@ def page() -> str:
 
 
 def _part(name: str) -> str:
-    return (files(__package__) / name).read_text(encoding="utf-8")
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:

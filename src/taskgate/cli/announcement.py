@@ -1,0 +1,76 @@
+"""What `taskgate serve` prints when it serves, and its start without the command line library."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from taskgate.config.load import LoadedConfig
+
+_OPTIONS = {"-c": "config", "--config": "config", "--host": "host", "--port": "port"}
+
+
+def options(arguments: list[str]) -> dict[str, str] | None:
+    """Parse the usual options of `taskgate serve`. Return None if the full command line parser is needed."""
+    found: dict[str, str] = {}
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--on-demand":
+            found["on_demand"] = ""
+            continue
+        name, equals, value = argument.partition("=")
+        key = _OPTIONS.get(name) if name.startswith("--") or not equals else None
+        given = value if equals else next(rest, None)
+        if key is None or given is None:
+            return None
+        found[key] = given
+    port = found.get("port", "0")
+    return found if port.isascii() and port.isdigit() and int(port[:6]) <= 65535 else None
+
+
+def serve_with(given: dict[str, str]) -> None:
+    """Run `taskgate serve` with the options that `options` found."""
+    # Until it serves, a gateway creates no garbage worth collecting, and one collection of its modules takes 40 ms.
+    gc.set_threshold(1_000_000, 20, 20)
+    from taskgate.cli.loading import loaded_or_exit
+    from taskgate.cli.run_gateway import run_gateway, run_on_demand
+
+    if "on_demand" in given:
+        run_on_demand(given.get("config"))
+    else:
+        port = int(given["port"]) if "port" in given else None
+        run_gateway(loaded_or_exit(given.get("config")), given.get("host"), port, announce)
+
+
+def announce(loaded: LoadedConfig, host: str, port: int, login_url: str = "") -> None:
+    """Print the address, and how to connect a client.
+
+    The login link works once. It is printed only on a terminal, never to a log.
+    """
+    from taskgate.assembly.exposure import BANNER, is_reachable_without_login
+
+    shown = f"[{host}]" if ":" in host else host
+    scheme = "http" if loaded.root.listen.tls is None else "https"
+    url = f"{scheme}://{shown}:{port}/mcp"
+    print(f"Taskgate is serving at {url}", flush=True)
+    if is_reachable_without_login(loaded.root, host):
+        print(BANNER, flush=True)
+    if loaded.path is None:
+        print(
+            "No configuration file found; serving the bundled demo server. Create one with: taskgate init", flush=True
+        )
+    if sys.stdout.isatty() or loaded.path is None:
+        block = json.dumps({"mcpServers": {"taskgate": {"type": "http", "url": url}}})
+        print(f"Add to your client's configuration:\n  {block}", flush=True)
+        print(f"Or, for Claude Code:\n  claude mcp add --transport http taskgate {url}", flush=True)
+    if loaded.path is None:
+        print(
+            "Then ask your agent to list the files, or to delete one: a deletion waits for your approval.", flush=True
+        )
+    if sys.stdout.isatty() and login_url:
+        print(f"Approve calls in your browser (the link works once):\n  {login_url}", flush=True)
+    elif loaded.path is None:
+        print("Approve calls in your browser: `taskgate approvals login` prints a link.", flush=True)
