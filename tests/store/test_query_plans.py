@@ -53,6 +53,7 @@ WHOLE_TABLE_ON_POSTGRES = {
     "forget_sessions": "Every 30 seconds, over rows that are held or were until a moment ago.",
     "open_questions_elsewhere": "Nearly all rows are its answer.",
     "forget_open_questions": "Reads the questions that wait at all gateways.",
+    "count_pending": "One row for each caller with pending approvals: most of a small table.",
     "orphan_chunks": "Once an hour: one row for each long result.",
 }
 
