@@ -156,6 +156,15 @@ async def test_questions_of_a_task_survive_a_restart_with_their_keys(adapter: St
     await again.close()
 
 
+async def test_first_answer_to_a_question_is_kept(store: Store) -> None:
+    task = await dispatched(store)
+    asked = [TaskQuestion(key, "reports", "elicitation/create", b"{}") for key in ("k1", "k2")]
+    await store.advance(task.id, h.InputRequested(("k1", "k2")), questions=asked)
+    for answer in (b'{"action":"accept"}', b'{"action":"decline"}'):
+        await store.advance(task.id, h.InputSettled(("k1",)), answers={"k1": answer})
+    assert [one.answer for one in await store.questions(task.id, answered=True)] == [b'{"action":"accept"}']
+
+
 async def test_a_key_that_is_used_again_after_its_answer_is_a_new_question(store: Store) -> None:
     task = await dispatched(store)
     first = TaskQuestion("k", "reports", "elicitation/create", b'{"n":1}', shown_as="01FIRST")

@@ -12,6 +12,7 @@ import pytest
 from tests.replicas.in_process import TASKS, HeldGateway, Stage, gateways, until
 
 from taskgate.assembly import scripts
+from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.scripts.monty_interpreter import MontyInterpreter
 
@@ -144,3 +145,40 @@ async def test_gateway_without_an_interpreter_leaves_a_new_script_to_another(
         async with stage.b.caller(capabilities=TASKS) as caller:
             assert (await caller.request("tasks/get", {"taskId": task})).result["status"] == "working"
         assert await approved_result(stage, stage.b, task) == ["ended", True, True]
+
+
+@pytest.mark.timeout(300)
+async def test_first_of_two_answers_at_two_gateways_is_what_the_script_receives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def not_noticed(_self: TaskQuestions, _task_id: str) -> None:
+        """The announcement of the other gateway is late."""
+
+    monkeypatch.setattr(TaskQuestions, "check_stored_answers", not_noticed)
+    async with (
+        gateways(tmp_path, number=2, **CONFIG) as stage,
+        stage.a.caller(capabilities=TASKS) as at_owner,
+        stage.b.caller(capabilities=TASKS) as elsewhere,
+    ):
+        begun = await at_owner.call(
+            "run_script", {"code": "[await ask('Which colour?'), await ask('And which size?')]"}
+        )
+        task = begun.result["taskId"]
+
+        async def asked() -> list[str]:
+            shown = (await at_owner.request("tasks/get", {"taskId": task})).result
+            return list(shown.get("inputRequests", {}))
+
+        [first] = await until(asked)
+        for caller, colour in ((elsewhere, "red"), (at_owner, "blue")):
+            answer = {first: {"action": "accept", "content": {"answer": colour}}}
+            await caller.request("tasks/update", {"taskId": task, "inputResponses": answer})
+
+        async def second() -> list[str]:
+            return [key for key in await asked() if key != first]
+
+        [size] = await until(second)
+        answer = {size: {"action": "accept", "content": {"answer": "xl"}}}
+        await at_owner.request("tasks/update", {"taskId": task, "inputResponses": answer})
+        ended = await stage.ended(stage.a, task)
+        assert ended["result"]["structuredContent"]["result"] == ["red", "xl"]

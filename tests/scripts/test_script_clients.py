@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from tests.middle.test_console_pages import operator
 from tests.scripts.test_running_scripts import ON, ended, shop, started, structured
-from tests.seam import Caller, Gateway, Reply, seam
+from tests.seam import TASKS_EXTENSION, Caller, Gateway, Reply, seam
 
 
 def scope(**more: Any) -> dict[str, Any]:
@@ -72,6 +73,43 @@ async def test_second_answer_to_one_question_is_refused(generation: str) -> None
         await caller.call_json("respond_to_elicitation", request_id=second, action="accept", content={"answer": "xl"})
         reply = await begun.done()
         assert structured(reply.result)["result"] == ["blue", "xl"]
+
+
+@seam
+async def test_one_of_two_answers_that_arrive_together_counts() -> None:
+    """For a stateless caller, which answers with `tasks/update`; the second answer is ignored, also after a restart."""
+    async with Gateway({**ON}, {"shop": shop()}) as gate:
+        caller = await gate.caller("2026", capabilities={**TASKS_EXTENSION, "elicitation": {"form": {}}})
+        code = "first = await ask('Which colour?')\nawait sleep(60)\n[first, await ask('And which size?')]"
+        task = (await caller.call("run_script", {"code": code})).result["taskId"]
+
+        async def answer(question: str, value: str) -> None:
+            given = {question: {"action": "accept", "content": {"answer": value}}}
+            reply = await caller.request("tasks/update", {"taskId": task, "inputResponses": given})
+            assert reply.result["resultType"] == "complete"
+
+        async def open_questions() -> list[str]:
+            for _ in range(100):
+                shown = (await caller.request("tasks/get", {"taskId": task})).result
+                if shown.get("inputRequests"):
+                    return list(shown["inputRequests"])
+                await gate.advance(1)
+            raise AssertionError("nothing was asked")
+
+        [colour] = await open_questions()
+        await asyncio.gather(answer(colour, "blue"), answer(colour, "red"))
+        await answer(colour, "green")
+        await gate.restart()
+        await answer(colour, "black")
+        [size] = await open_questions()
+        await answer(colour, "white")
+        await answer(size, "xl")
+        for _ in range(100):
+            shown = (await caller.request("tasks/get", {"taskId": task})).result
+            if shown["status"] == "completed":
+                break
+            await gate.advance(1)
+        assert structured(shown["result"])["result"] == ["blue", "xl"]
 
 
 @seam

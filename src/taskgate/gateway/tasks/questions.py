@@ -179,8 +179,10 @@ class TaskQuestions:
             longest = max((self._expiry_s(question) for question in questions.values()), default=EXPIRY_S)
             async with asyncio.timeout(longest):
                 for key, future in futures.items():
-                    answers[key] = await future
-                    await self._records.retry_while_unavailable(partial(self._store_answer, task.id, key, answers[key]))
+                    given = await future
+                    answers[key] = await self._records.retry_while_unavailable(
+                        partial(self._store_answer, task.id, key, given)
+                    )
         except TimeoutError:
             answers.update(
                 {key: unanswered(question.method) for key, question in questions.items() if key not in answers}
@@ -232,9 +234,15 @@ class TaskQuestions:
             if entry.push is None or (entry.is_undelivered is not None and entry.is_undelivered()):
                 self._push(entry)
 
-    async def _store_answer(self, task_id: str, key: str, answer: Answer) -> None:
-        """Remove an answered question from the task at once, and store the answer."""
+    async def _store_answer(self, task_id: str, key: str, answer: Answer) -> Answer:
+        """Remove an answered question from the task at once, and store the answer. Return the one that counts: another gateway
+        may have stored one before."""
         await keep_answers(self._records, task_id, {key: answer})
+        if self._records.store.sessions is None:
+            return answer
+        stored = {asked.key: asked.answer for asked in await self._records.store.questions(task_id, answered=True)}
+        first = stored.get(key)
+        return answer if first is None else Answer(result=first)
 
     def _push(self, entry: _OpenQuestion) -> bool:
         """Send the question on a stream of the caller instead of the earlier one. Return whether that stream is read."""
@@ -257,15 +265,13 @@ class TaskQuestions:
     async def accept_answer(self, task_id: str, key: str, answer: Answer) -> bool:
         """Take an answer from outside. When this returns, the task no longer asks the question."""
         if self.resolve(task_id, key, answer):
-            await self._store_answer(task_id, key, answer)
-            return True
+            return await self._store_answer(task_id, key, answer) == answer
         task = await self._records.store.get(task_id)
         ours = task is not None and task.owner == self._records.store.ownership.owner
         if task is None or key not in task.question_keys or (ours and not task.script):
             return False
         # Another gateway waits for the answer and finds it in the store, as does a script that has not continued after a restart.
-        await self._store_answer(task_id, key, answer)
-        return True
+        return await self._store_answer(task_id, key, answer) == answer
 
     async def check_stored_answers(self, task_id: str) -> None:
         """Take answers that another gateway has stored."""
@@ -283,10 +289,10 @@ class TaskQuestions:
 
     def resolve(self, task_id: str, key: str, answer: Answer) -> bool:
         """Resolve a question with its first answer. Later answers are ignored."""
-        future = self._waiting.get((task_id, key))
-        if future is None or future.done():
+        waiting = self._waiting.get((task_id, key))
+        if waiting is None or waiting.done():
             return False
-        future.set_result(answer)
+        waiting.set_result(answer)
         return True
 
 
