@@ -9,12 +9,15 @@ from collections import deque
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
+import pytest
 from tests.middle.test_console_inbox import AGENT
 from tests.middle.test_console_pages import HOSTILE, Person, form_token, known, operator
 from tests.middle.test_console_routes_and_streams import TASKS, TOKENS, bearer
 from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate import clock
+from taskgate.core.history.counts import Counted, Dimension, step_of
+from taskgate.core.history.row import CallOutcome
 from taskgate.core.sampling.spending import Estimate, SpendLimits
 
 CONFIG: dict[str, Any] = {
@@ -468,3 +471,25 @@ async def test_no_page_has_a_dead_link() -> None:
             dead, pages = await dead_links(person, "/overview")
             assert dead == []
             assert pages > 10
+
+
+@seam
+async def test_overview_has_percentiles_of_every_server_in_every_range() -> None:
+    async with Gateway({}, {"files": Upstream("2025")}) as gate:
+        store = gate.life.app.store
+        now = store.now_ms()
+        for number in range(30):
+            for hours_ago in (0, 20, 100):
+                at_ms = now - hours_ago * 3_600_000
+                step = step_of(1_000.0 * (number + 1))
+                store.add_counts(
+                    at_ms, [Counted(Dimension.SERVER, f"server-{number}", "", CallOutcome.OK, step, 90 - number)]
+                )
+        await store.recorded()
+        for name, calls in (("hour", 1), ("day", 2), ("week", 3)):
+            servers = (await gate.operator("GET", f"/api/v1/overview?range={name}")).json()["servers"]
+            assert [row["name"] for row in servers] == [f"server-{number}" for number in range(30)], name
+            for number, row in enumerate(servers):
+                assert row["calls"] == calls * (90 - number)
+                for percentile in (row["p50_ms"], row["p99_ms"]):
+                    assert percentile == pytest.approx(1_000 * (number + 1), rel=0.6), (name, number)

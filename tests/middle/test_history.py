@@ -17,6 +17,8 @@ from tests.store.test_sqlite_disk import in_writer
 from taskgate.core.history.counts import counted
 from taskgate.core.history.filters import HistoryFilter
 from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind
+from taskgate.gateway.governance import call_log
+from taskgate.store import batch_writer
 from taskgate.store.sqlite.store import SqliteStore
 
 DAY_S = 86_400
@@ -313,6 +315,42 @@ async def test_full_disk_fails_no_plain_call_and_leaves_a_row_or_a_gap() -> None
         calls = sum(row["count"] for row in kept if row["kind"] in ("call", "denial", "gap"))
         assert calls >= 21, "each call of the sample and the first denial have a row, or are counted in a gap"
         assert (await caller.call("files__read", {}, task={"ttl": 60_000})).result["task"]["taskId"]
+
+
+@seam
+async def test_rows_for_which_the_queue_has_no_room_on_a_full_disk_are_counted_in_a_gap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Gateway(CONFIG, {"files": files()}) as gate:
+        store = gate.life.app.store
+        assert isinstance(store, SqliteStore)
+        await task_of(gate, "ann")
+        await gate.advance(3)
+        before = {row["id"] for row in await rows(gate)}
+
+        def pages(limit: int) -> None:
+            store.engine.writer._connection.execute(f"PRAGMA max_page_count={limit}")
+
+        await in_writer(store, lambda: pages(1))
+        monkeypatch.setattr(batch_writer, "MAX_DEFERRED", 3)
+        monkeypatch.setattr(call_log, "MAX_PENDING", 10)
+        caller = await gate.caller("2025", token=TOKEN.format("ann"))
+        calls = 0
+        while calls < 400:
+            for _ in range(5):
+                assert (await caller.call("files__read", {"text": f"{calls}"})).text == "text", calls
+                calls += 1
+            await gate.advance(2)
+        await gate.advance(60)
+        pages(1_000_000)
+        await gate.advance(30)
+        kept = [row for row in await rows(gate, limit=1_000) if row["id"] not in before]
+        audit = (await gate.operator("GET", "/api/v1/audit?limit=500")).json()["rows"]
+        assert {"call", "calls"} <= {row["event"] for row in audit}, "calls without room for their row are counted"
+        (gap,) = [row for row in kept if row["kind"] == "gap"]
+        written = sum(row["count"] for row in kept if row["kind"] == "call")
+        assert written + gap["count"] == calls
+        assert gap["accepted_at"] < gap["ended_at"]
 
 
 @seam

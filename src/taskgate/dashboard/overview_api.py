@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -123,7 +123,7 @@ class OverviewApi:
             "running": sum(1 for task in running.tasks if task.state is TaskState.RUNNING),
             "servers_down": down,
             "attention": await self._attention(visit, down, counts.totals),
-            "servers": [{"name": total.name, **summary_json(total.summary)} for total in counts.totals],
+            "servers": _servers_json(counts.totals),
             "has_calls": bool(known or series.total.calls),
         }
         return OverviewData(period, counts, fields)
@@ -214,7 +214,17 @@ class OverviewApi:
         ]
 
     async def _json(self, visit: Visit) -> Answer:
-        return json_answer((await self.data(visit)).fields)
+        found = await self.data(visit)
+        drawn, others = found.counts.totals[:SERVERS_DRAWN], found.counts.totals[SERVERS_DRAWN:]
+        now = self._records.now_ms()
+        since = now - found.period.length_ms
+        # The page draws some of the servers only, and open pages fetch themselves often.
+        others = await self._history.with_latencies(reach_of(visit), Dimension.SERVER, others, since, now, now_ms=now)
+        return json_answer({**found.fields, "servers": _servers_json((*drawn, *others))})
+
+
+def _servers_json(totals: Iterable[Total]) -> list[dict[str, Any]]:
+    return [{"name": total.name, **summary_json(total.summary)} for total in totals]
 
 
 def _with_percentiles(summary: Summary, charted: Summary) -> Summary:

@@ -15,7 +15,7 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry, revisions
 from taskgate.core.digest import digest_of_bytes
-from taskgate.core.errors import Executed
+from taskgate.core.errors import Executed, GatewayFault
 from taskgate.core.governance.decision import Forward
 from taskgate.core.history.counts import step_of
 from taskgate.core.history.row import CallOutcome, HistoryRow
@@ -29,6 +29,7 @@ from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.strict_arguments import arguments_digest
 from taskgate.ports.audit_log import AuditLog
+from taskgate.telemetry.logs import log
 
 ROWS_A_ROUND: Final = 200
 KINDS_A_ROUND: Final = 2_000
@@ -40,6 +41,8 @@ ROWS_A_PIECE: Final = 20
 PIECES_A_ROUND: Final = 10
 PIECE_PAUSE_S: Final = 0.05
 """A round is written in pieces, because a task created at the same moment waits for everything written with it."""
+MAX_PENDING: Final = 20_000
+"""Rows that wait here for a store that cannot be written to; further calls are only counted."""
 _OK: Final = CallOutcome.OK
 _NO_ARGUMENTS: Final = Raw(b"{}")
 _Kind = tuple[Caller, ToolRef, str, Executed]
@@ -83,6 +86,7 @@ class CallLog:
         self._calls: list[_Noted] = []
         self._more: dict[tuple[int, int, str, Executed], _Seen] = {}
         self._others = 0
+        self._without_room = 0
         self._pending: deque[tuple[int, Callable[[], AuditEntry], HistoryRow | None]] = deque()
         """Pending rows: bytes to parse, the function that creates the audit row, and the row of history."""
         self._next_piece: asyncio.TimerHandle | None = None
@@ -186,30 +190,46 @@ class CallLog:
             if self._recorder.on:
                 short = _arguments(params) if digest is None else None
                 self._recorder.plain(kind[0], kind[1], short, call.asked_servers)
+            if len(self._pending) >= MAX_PENDING:
+                self._without_room += 1
+                if call.row is not None:
+                    self.history.add(call.row)
+                continue
             if digest is None:
                 row = partial(_call_entry, kind, revision, params, strictly=read <= READ_A_ROUND)
             else:
                 row = partial(_entry, "call", kind, revision, digest)
             self._pending.append((len(params), row, call.row))
         for seen in more.values():
+            if len(self._pending) >= MAX_PENDING:
+                self._without_room += seen.count
+                continue
             reason = f"{seen.count} more calls of this kind"
             self._pending.append((0, partial(_entry, "calls", seen.kind, revision, "", reason), None))
         self._recorder.not_recorded(others + sum(seen.count for seen in more.values()))
-        if others:
-            self._pending.append((0, partial(_others_entry, others), None))
+        self._without_room += others
+        if self._without_room and len(self._pending) < MAX_PENDING:
+            self._pending.append((0, partial(_others_entry, self._without_room), None))
+            self._without_room = 0
 
     def _hand_over(self, most: int, *, last: bool = False) -> None:
         if self._next_piece is not None:
             self._next_piece.cancel()
             self._next_piece = None
         rows = read = 0
-        while self._pending and rows < most and (read < READ_A_PIECE or last):
-            size, row, seen = self._pending.popleft()
-            rows, read = rows + 1, read + size
-            entry = row()
-            self._log.record(entry)
-            if seen is not None:
-                self.history.add(replace(seen, digest=entry.arguments_digest))
+        try:
+            while self._pending and rows < most and (read < READ_A_PIECE or last):
+                size, row, seen = self._pending[0]
+                entry = row()
+                self._log.record(entry)
+                self._pending.popleft()
+                rows, read = rows + 1, read + size
+                if seen is not None:
+                    self.history.add(replace(seen, digest=entry.arguments_digest))
+        except GatewayFault as fault:
+            # The queue of the store is full. The rows wait for the next round; the rest of this one does not fail with them.
+            log.warning("calls are not in the audit log yet", calls=len(self._pending), why=fault.message)
+            return
         if self._pending:
             self._next_piece = asyncio.get_running_loop().call_later(PIECE_PAUSE_S, self._hand_over, most)
 

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Final
 
 from taskgate.core.audit.chain import AuditEntry
-from taskgate.core.errors import CallerError, TaskgateError
+from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
 from taskgate.core.identity.caller import ANONYMOUS, Caller
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.subset import NotAllowed
@@ -130,16 +130,25 @@ class Denials:
     def flush(self) -> None:
         """Write the counted refusals. Called once a second, and at shutdown."""
         more, self._more, self._rows = self._more, Counter(), 0
-        for (event, principal, scope, decision, rule), count in more.items():
-            reason = f"{count} more refusals of this kind"
-            self._audit.record(AuditEntry(0, event, principal, scope, rule=rule, decision=decision, reason=reason))
         failed, self._failed = self._failed, Counter()
-        for (address, reason), count in failed.items():
-            log.info("authentication failed", address=address or "several", why=reason, count=count)
-            counted = f"{count} from {address}" if address else f"{count} from other addresses"
-            self._audit.record(
-                AuditEntry(0, "authentication_failed", kind="credential", decision=reason, reason=counted)
-            )
+        try:
+            while more:
+                (event, principal, scope, decision, rule), count = next(iter(more.items()))
+                reason = f"{count} more refusals of this kind"
+                self._audit.record(AuditEntry(0, event, principal, scope, rule=rule, decision=decision, reason=reason))
+                del more[event, principal, scope, decision, rule]
+            while failed:
+                (address, reason), count = next(iter(failed.items()))
+                counted = f"{count} from {address}" if address else f"{count} from other addresses"
+                self._audit.record(
+                    AuditEntry(0, "authentication_failed", kind="credential", decision=reason, reason=counted)
+                )
+                log.info("authentication failed", address=address or "several", why=reason, count=count)
+                del failed[address, reason]
+        except GatewayFault as fault:
+            # The queue of the store is full: what was counted is written in a later round.
+            log.warning("refusals are not in the audit log yet", why=fault.message)
+            self._more, self._failed = more, failed
 
 
 def _subject(request: Request, problem: TaskgateError, kind: PatternKind) -> tuple[str, str]:

@@ -139,6 +139,7 @@ class HistoryRecorder:
         now = self._store.now_ms()
         rows, self._rows = self._rows, []
         rows += self._sums.due(now, last=last)
+        count = len(rows)
         lost = _joined(self._lost, self._store.take_history_loss())
         if lost is not None:
             rows.append(_gap(lost))
@@ -149,8 +150,8 @@ class HistoryRecorder:
             self._lost = None
         except GatewayFault as fault:
             # The queue of the store is full: it cannot be written to at the moment.
-            log.warning("rows of history were lost", rows=len(rows), why=fault.message)
-            self._lost = _joined(lost, Loss(now, now, len(rows)))
+            log.warning("rows of history were lost", rows=count, why=fault.message)
+            self._lost = _joined(lost, Loss(now, now, count) if count else None)
 
     def forget_person(self, principal: str) -> None:
         """Drop what is not written yet of a person whose data is erased."""
