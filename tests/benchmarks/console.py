@@ -7,25 +7,30 @@
 - CPU time of a call with 50 consoles open (no difference); control: none, in turns.
 - Where Chromium is installed, the delay until a new task is on an open page while 50 consoles are open, each of which fetches its
   page when it is notified, as the script does (200 ms); control: a reader of the same events, and no other consoles.
+- The same with the consoles of 50 different people, who share no rendering: the delay until each has its new page, CPU time of a
+  change, the time between frames and the latency of plain calls during continuous changes; control: no consoles.
 
 Each part is measured by itself and has a time limit: one that fails is reported, and the others still run. Exits with 1 if
 something was not measured. Some parts alone: `python -m tests.benchmarks.console [--part 0.1] pages-sqlite idle`; the others are
-`pages-postgres`, `relay` and `screen`. `--part` scales the rows of the store.
+`pages-postgres`, `relay`, `screen` and `people`. `--part` scales the rows of the store.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import os
 import re
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
+from itertools import count as count_from
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,12 +105,14 @@ def verdict(found: float, most: float) -> str:
     return "met" if found <= most else "MISSED"
 
 
-async def log_in(gateway: Gateway, http: httpx2.AsyncClient) -> None:
+async def log_in(gateway: Gateway, http: httpx2.AsyncClient, token: str = "") -> None:
+    """As the operator, or as the person with this token."""
     page = await http.get(gateway.base + "/login")
-    token = re.search(r'name="form_token" value="([^"]*)"', page.text)
-    assert token is not None
-    operator = (gateway.state / "operator-token").read_text().strip()
-    await http.post(gateway.base + "/login", data={"form_token": token[1], "token": operator})
+    form = re.search(r'name="form_token" value="([^"]*)"', page.text)
+    assert form is not None
+    token = token or (gateway.state / "operator-token").read_text().strip()
+    reply = await http.post(gateway.base + "/login", data={"form_token": form[1], "token": token})
+    assert reply.status_code in (200, 303), reply.text
 
 
 @asynccontextmanager
@@ -221,8 +228,10 @@ async def pages(store: str, amounts: Amounts, folder: Path) -> None:
     print("missed by:", ", ".join(missed) or "none")
 
 
-async def open_stream(gateway: Gateway, view: str = "") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    token = (gateway.state / "operator-token").read_text().strip()
+async def open_stream(
+    gateway: Gateway, view: str = "", token: str = ""
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    token = token or (gateway.state / "operator-token").read_text().strip()
     head = f"GET /api/v1/events?view={view} HTTP/1.1\r\nhost: 127.0.0.1:{gateway.port}\r\nauthorization: Bearer {token}\r\n\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     writer.write(head.encode())
@@ -301,23 +310,29 @@ async def on_screen(console: Console) -> None:
 
 
 @asynccontextmanager
-async def fetching_consoles(console: Console, count: int) -> AsyncIterator[None]:
-    """Consoles that fetch their page again when they are notified, as the script of a page does.
+async def fetching_consoles(
+    console: Console, count: int, tokens: Sequence[str] = ("",), fetched: list[float] | None = None
+) -> AsyncIterator[None]:
+    """Consoles that fetch their page again when they are notified, as the script of a page does; `fetched` gets the times.
 
     They write and read bytes themselves: the browsers that they stand for run on other machines, and an HTTP library would need
     more of this machine's CPU time than the gateway.
     """
     async with AsyncExitStack() as stack:
         reading = []
-        for _ in range(count):
+        for number in range(count):
+            token = tokens[number % len(tokens)]
             async with httpx2.AsyncClient(verify=NO_TLS, timeout=60) as http:
-                await log_in(console.gateway, http)
+                await log_in(console.gateway, http, token)
                 cookie = "; ".join(f"{each.name}={each.value}" for each in http.cookies.jar)
-            reader, writer = await open_stream(console.gateway, "/overview")
+            reader, writer = await open_stream(console.gateway, "/overview", token)
             fetching = await asyncio.open_connection("127.0.0.1", console.gateway.port, limit=1_000_000)
             stack.callback(writer.close)
             stack.callback(fetching[1].close)
-            reading.append(asyncio.create_task(_fetch_when_notified(reader, fetching, cookie, console.gateway.port)))
+            job = _fetch_when_notified(
+                reader, fetching, cookie, console.gateway.port, [] if fetched is None else fetched
+            )
+            reading.append(asyncio.create_task(job))
         try:
             yield
         finally:
@@ -326,7 +341,11 @@ async def fetching_consoles(console: Console, count: int) -> AsyncIterator[None]
 
 
 async def _fetch_when_notified(
-    reader: asyncio.StreamReader, fetching: tuple[asyncio.StreamReader, asyncio.StreamWriter], cookie: str, port: int
+    reader: asyncio.StreamReader,
+    fetching: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    cookie: str,
+    port: int,
+    fetched: list[float],
 ) -> None:
     replies, requests = fetching
     head = f"GET /overview HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncookie: {cookie}\r\nx-live-update: 1\r\n\r\n"
@@ -338,6 +357,7 @@ async def _fetch_when_notified(
             assert length is not None, answer
             assert b" 200 " in answer.split(b"\r\n")[0], answer
             await replies.readexactly(int(length[1]))
+            fetched.append(time.perf_counter())
 
 
 async def until_on_screen(console: Console, count: int) -> None:
@@ -382,6 +402,91 @@ async def screen(amounts: Amounts, folder: Path) -> None:
             await on_screen(Console(gateway, http, browser))
 
 
+PEOPLE = [f"person-{number}-token-0123456789abcdef" for number in range(CONSOLES)]
+BUSY_S = 20.0
+
+
+async def people(amounts: Amounts, folder: Path) -> None:
+    """Consoles of different people: each page is rendered for one console."""
+    tokens = [
+        {
+            "id": token.partition("-token")[0],
+            "sha256": hashlib.sha256(token.encode()).hexdigest(),
+            "roles": ["operator"],
+        }
+        for token in PEOPLE
+    ]
+    limits = {**CONFIG["limits"], "open_tasks_per_caller": 10_000, "pending_approvals_per_caller": 10_000}
+    config = {**CONFIG, "tokens": [*CONFIG["tokens"], *tokens], "limits": limits}
+    (folder / "state").mkdir()
+    await fill_sqlite(folder / "state" / "taskgate.db", amounts._replace(audit=0))
+    async with running_gateway(config, folder) as gateway, httpx2.AsyncClient(verify=NO_TLS, timeout=60) as http:
+        console = Console(gateway, http, None)  # type: ignore[arg-type]
+        for count in (0, CONSOLES):
+            fetched: list[float] = []
+            async with fetching_consoles(console, count, PEOPLE, fetched):
+                if count:
+                    await single_changes(console, count, fetched)
+                await continuous_changes(console, count)
+
+
+async def single_changes(console: Console, count: int, fetched: list[float]) -> None:
+    """One change at a time, after a quiet period."""
+    middle, last, spent = [], [], []
+    for number in range(EVENTS):
+        await asyncio.sleep(1 + 0.1 * count)
+        fetched.clear()
+        before, began = processor_seconds(console.gateway.pid), time.perf_counter()
+        await console.call("build-agent", "files__delete_file", name=f"budget-{number}.txt")
+        async with asyncio.timeout(60):
+            while len(fetched) < count:
+                await asyncio.sleep(0.01)
+        times = sorted((at - began) * 1000 for at in fetched[:count])
+        middle.append(statistics.median(times))
+        last.append(times[-1])
+        spent.append((processor_seconds(console.gateway.pid) - before) * 1000)
+    print(
+        f"{count:4} people: new page after p50 {statistics.median(middle):.0f} ms, the last after {statistics.median(last):.0f} ms;"
+        f" {statistics.median(spent):.0f} ms CPU a change, {statistics.median(spent) / count:.1f} ms a page",
+        flush=True,
+    )
+
+
+async def continuous_changes(console: Console, count: int) -> None:
+    """Plain calls while a task changes ten times a second."""
+    reader, writer = await open_stream(console.gateway)
+    arrived: list[float] = []
+    reading = asyncio.create_task(read_frames(reader, arrived))
+    changing = asyncio.create_task(_change_tasks(console))
+    await asyncio.sleep(2)
+    arrived.clear()
+    took: list[float] = []
+    before, began = processor_seconds(console.gateway.pid), time.perf_counter()
+    while time.perf_counter() - began < BUSY_S:
+        sent = time.perf_counter()
+        await console.call("research-agent", "files__list_files")
+        took.append((time.perf_counter() - sent) * 1000)
+        await asyncio.sleep(0.01)
+    share = (processor_seconds(console.gateway.pid) - before) / (time.perf_counter() - began) * 100
+    for task in (changing, reading):
+        task.cancel()
+    writer.close()
+    took.sort()
+    between = [later - earlier for earlier, later in pairwise(arrived)]
+    print(
+        f"{count:4} people, continuous changes: {share:.0f}% of a core,"
+        f" {statistics.median(between) if between else 0:.0f} ms between frames; a call takes p50 {statistics.median(took):.1f} ms,"
+        f" p99 {took[len(took) * 99 // 100]:.1f} ms, worst {took[-1]:.1f} ms of {len(took)}{' (control)' * (not count)}",
+        flush=True,
+    )
+
+
+async def _change_tasks(console: Console) -> None:
+    for number in count_from(0):
+        await console.call("build-agent", "files__delete_file", key=str(number), name=f"report-{number}.txt")
+        await asyncio.sleep(0.1)
+
+
 async def measured(name: str, part: Callable[[Path], Coroutine[Any, Any, None]], within_s: float) -> bool:
     print(f"\n{name} ({load()})", flush=True)
     with tempfile.TemporaryDirectory(prefix="bench-console-", ignore_cleanup_errors=True) as place:
@@ -406,6 +511,7 @@ async def main() -> int:
         "idle": (idle, 180),
         "relay": (relay, 300),
         "screen": (partial(screen, amounts), 1_200),
+        "people": (partial(people, amounts), 1_200),
     }
     wanted = asked.parts or list(parts)
     good = [await measured(name, *parts[name]) for name in wanted]
