@@ -104,15 +104,30 @@ def claim(meeting: Meeting, kind: str) -> LocalAddress:
     held = meeting.try_lock("lock")
     record = meeting.record()
     if held is None and kind == SERVE and record is not None and record.get("kind") == ON_DEMAND:
-        _request_replacement(meeting)
-        deadline = monotonic() + ROOM_S
-        while held is None and monotonic() < deadline:
-            sleep(_POLL_S)
-            held = meeting.try_lock("lock")
+        held = _lock_after_replacement(meeting, monotonic() + ROOM_S)
     if held is None:
         pid = record.get("pid", "unknown") if record is not None else "unknown"
         raise AddressTaken(f"Another gateway (process {pid}) already serves this configuration.")
     return LocalAddress(meeting, held, kind)
+
+
+def _lock_after_replacement(meeting: Meeting, deadline: float) -> int | None:
+    """Ask the gateway that bridges started to end, and take its lock. Meanwhile no bridge may start another one: its callers lose
+    their connection and would be first.
+    """
+    starting = _lock_until(meeting, "start", deadline)
+    try:
+        _request_replacement(meeting)
+        return _lock_until(meeting, "lock", deadline)
+    finally:
+        if starting is not None:
+            os.close(starting)
+
+
+def _lock_until(meeting: Meeting, name: str, deadline: float) -> int | None:
+    while (held := meeting.try_lock(name)) is None and monotonic() < deadline:
+        sleep(_POLL_S)
+    return held
 
 
 def _request_replacement(meeting: Meeting) -> None:
