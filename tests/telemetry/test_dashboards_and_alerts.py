@@ -10,8 +10,11 @@ import pytest
 import yaml
 from tests.seam import Gateway, seam
 
+from taskgate.telemetry import tracing
+
 FOLDER = Path(__file__).parents[2] / "deploy" / "observability"
 _NAME = re.compile(r"\btaskgate_\w+")
+_OTEL_NAME = re.compile(r"\bmcp_\w+")
 
 
 def expressions() -> list[str]:
@@ -38,6 +41,13 @@ async def test_every_metric_and_label_of_the_examples_exists() -> None:
         assert set(_NAME.findall(expression)) <= known, expression
         for group in re.findall(r"by \(([^)]*)\)", expression):
             assert {label.strip() for label in group.split(",")} <= labels, expression
+
+
+def test_every_metric_of_opentelemetry_in_the_examples_exists() -> None:
+    """Prometheus writes underscores for dots, and adds the unit."""
+    durations = (tracing.SERVER_SESSION, tracing.CLIENT_SESSION)
+    known = {f"{name.replace('.', '_')}_seconds_bucket" for name in durations}
+    assert {name for expression in expressions() for name in _OTEL_NAME.findall(expression)} == known
 
 
 def test_the_checker_detects_an_unknown_metric() -> None:
