@@ -20,6 +20,7 @@ from typing import (
     ClassVar,
     Final,
     Literal,
+    NamedTuple,
     NoReturn,
     Self,
     Union,
@@ -270,25 +271,26 @@ class Section:
             return value
         if not isinstance(value, dict):
             raise Invalid(Fault("type", "must be a map of keys"))
-        values, faults, used = dict[str, Any](), list[Fault](), set[str]()
-        for name, field in cls.model_fields.items():
-            key = field.alias if field.alias is not None and field.alias in value else name
-            if key in value:
-                used.add(key)
-                try:
-                    values[name] = field.reader(value[key])
-                except Invalid as invalid:
-                    faults.extend(invalid.below(key))
-            elif field.is_required():
-                faults.append(Fault("missing", "required key is missing", (field.alias or name,), section=cls))
-            else:
-                values[name] = field.get_default()
-        if len(used) < len(value):
-            unknown = (str(key) for key in value if key not in used)
-            faults.extend(Fault("unknown", "unknown key", (key,), section=cls) for key in unknown)
+        declared = _declared(cls)
+        values, faults, given = dict(declared.defaults), list[Fault](), set[str]()
+        for name, factory in declared.factories:
+            values[name] = factory()
+        for key, item in value.items():
+            name, field = declared.by_key.get(key, _UNKNOWN)
+            if field is None or name in given:
+                faults.append(Fault("unknown", "unknown key", (str(key),), section=cls))
+                continue
+            given.add(name)
+            try:
+                values[name] = field.reader(item)
+            except Invalid as invalid:
+                faults.extend(invalid.below(key))
+        if not given >= declared.required:
+            absent = (cls.model_fields[name].alias or name for name in declared.required if name not in given)
+            faults.extend(Fault("missing", "required key is missing", (key,), section=cls) for key in sorted(absent))
         if faults:
             raise Invalid(*faults)
-        made = cls._made(values, frozenset(name for name in values if {name, cls.model_fields[name].alias} & used))
+        made = cls._made(values, frozenset(given))
         for check in cls._checks:
             _applied(check.function, made)
         return made
@@ -312,11 +314,12 @@ class Section:
         exclude: Collection[str] = (),
     ) -> dict[str, Any]:
         """Return plain values by attribute name; `json` also converts durations, times and secrets to text."""
-        shown = {}
-        for name, value in self:
-            left_out = self.model_fields[name].exclude or name in exclude or (exclude_unset and name not in self._given)
+        shown, values = {}, self.__dict__
+        for name in _declared(type(self)).shown:
+            left_out = name in exclude or (exclude_unset and name not in self._given)
             if not left_out and (include is None or name in include):
-                shown[name] = _plain(value, mode, exclude_unset)
+                value = values[name]
+                shown[name] = value if value is None or type(value) is str else _plain(value, mode, exclude_unset)
         return shown
 
     def model_dump_json(self, *, exclude: Collection[str] = ()) -> str:
@@ -345,6 +348,43 @@ class Section:
     def __delattr__(self, name: str) -> NoReturn:
         message = f"{type(self).__name__} is frozen"
         raise AttributeError(message)
+
+
+class _Declared(NamedTuple):
+    """The declarations of a section, as validation uses them."""
+
+    by_key: dict[Any, tuple[str, FieldInfo | None]]
+    defaults: dict[str, Any]
+    factories: tuple[tuple[str, Callable[[], Any]], ...]
+    required: frozenset[str]
+    shown: tuple[str, ...]
+
+
+_UNKNOWN: Final = ("", None)
+
+
+_known: Final = dict[Any, _Declared]()
+
+
+def _declared(section: type[Section]) -> _Declared:
+    known = _known.get(section)
+    if known is None:
+        known = _known[section] = _read_declaration(section.model_fields)
+    return known
+
+
+def _read_declaration(fields: dict[str, FieldInfo]) -> _Declared:
+    factories = {name: field.default_factory for name, field in fields.items() if field.default_factory is not None}
+    return _Declared(
+        {
+            **{name: (name, field) for name, field in fields.items()},
+            **{field.alias: (name, field) for name, field in fields.items() if field.alias is not None},
+        },
+        {name: field.default for name, field in fields.items() if field.default is not _MISSING},
+        tuple(factories.items()),
+        frozenset(name for name, field in fields.items() if field.is_required()),
+        tuple(name for name, field in fields.items() if not field.exclude),
+    )
 
 
 def as_json(value: Any) -> Any:
