@@ -447,7 +447,7 @@ async def single_changes(console: Console, count: int, fetched: list[float]) -> 
         spent.append((processor_seconds(console.gateway.pid) - before) * 1000)
     print(
         f"{count:4} people: new page after p50 {statistics.median(middle):.0f} ms, the last after {statistics.median(last):.0f} ms;"
-        f" {statistics.median(spent):.0f} ms CPU a change, {statistics.median(spent) / count:.1f} ms a page",
+        f" {statistics.median(spent):.0f} ms CPU a change ({min(spent):.0f} at least), {min(spent) / count:.1f} ms a page",
         flush=True,
     )
 
@@ -457,7 +457,7 @@ async def continuous_changes(console: Console, count: int) -> None:
     reader, writer = await open_stream(console.gateway)
     arrived: list[float] = []
     reading = asyncio.create_task(read_frames(reader, arrived))
-    changing = asyncio.create_task(_change_tasks(console))
+    changing = asyncio.create_task(_change_tasks(console, f"{count} people"))
     await asyncio.sleep(2)
     arrived.clear()
     took: list[float] = []
@@ -481,9 +481,9 @@ async def continuous_changes(console: Console, count: int) -> None:
     )
 
 
-async def _change_tasks(console: Console) -> None:
+async def _change_tasks(console: Console, name: str) -> None:
     for number in count_from(0):
-        await console.call("build-agent", "files__delete_file", key=str(number), name=f"report-{number}.txt")
+        await console.call("build-agent", "files__delete_file", key=f"{name} {number}", name="report.txt")
         await asyncio.sleep(0.1)
 
 

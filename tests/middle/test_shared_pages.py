@@ -21,7 +21,7 @@ from taskgate.core.identity.access import Access
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Visit, page_route
-from taskgate.dashboard.shared_pages import SharedPages, View, view_of
+from taskgate.dashboard.shared_pages import MAX_RENDERINGS, SharedPages, View, view_of
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import Answer, WebRequest
 
@@ -252,3 +252,33 @@ async def test_rendering_goes_on_when_the_console_that_began_it_disconnects() ->
     (visit,) = seen
     assert visit.who == replace(WHO, authenticated_at=None), "rendered for the person of the view"
     assert visit.request.headers == {}
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_pages_after_a_change_are_rendered_a_few_at_a_time_and_others_at_once(shared: bool) -> None:
+    active, most, finished = 0, 0, 0
+
+    async def handler(visit: Visit) -> Answer:
+        nonlocal active, most, finished
+        active += 1
+        most = max(most, active)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        active, finished = active - 1, finished + 1
+        return Answer(200, b"")
+
+    route = page_route("/tasks", Access.LOGIN, handler, page=Page("tasks", "Tasks", "", shared=shared))
+    pages = SharedPages(lambda request: "")
+
+    def fetched(number: int, headers: dict[bytes, bytes]) -> asyncio.Future[Any]:
+        visit = replace(visit_of(headers=headers), person=replace(WHO, id=f"person-{number}"))
+        return asyncio.ensure_future(pages.answer(route, visit))
+
+    live = [fetched(number, {b"x-live-update": b"1", b"cookie": b""}) for number in range(20)]
+    await asyncio.sleep(0)
+    await fetched(20, {})
+    assert finished < 10, "a page that a person opens does not wait for those of open consoles"
+    live[5].cancel()
+    await asyncio.gather(*live, return_exceptions=True)
+    assert finished == (21 if shared else 20), "a cancelled fetch keeps no turn"
+    assert most <= MAX_RENDERINGS + 1

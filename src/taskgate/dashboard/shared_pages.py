@@ -6,7 +6,9 @@ the version of the data. To guarantee this, the page is rendered from these valu
 other header or cookie of any console, and no time of login. The form token belongs to one session; the page is rendered with a
 random text in its place, which is replaced for each console.
 
-A page that a person opens, or that follows an action, is always rendered for it alone.
+A page that a person opens, or that follows an action, is always rendered for it alone, and at once. Fetches after a change are
+rendered a few at a time: calls and people do not wait behind the pages of all open consoles, and the first consoles do not wait
+for the last.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Final, NamedTuple
 from taskgate import clock
 from taskgate.access.arrival import Arrival
 from taskgate.access.proof import HttpProof
+from taskgate.access.routes import RouteKind
 from taskgate.core.governance.approver import Approver
 from taskgate.dashboard.routes import Route, Visit
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest
@@ -28,6 +31,8 @@ LIVE_HEADER: Final = b"x-live-update"
 """Sent by the script of an open page when it fetches itself because of a change."""
 SHARED_S: Final = 1.0
 MAX_SHARED: Final = 64
+MAX_RENDERINGS: Final = 2
+"""Pages that are rendered at the same time after a change: one while another one waits for the store."""
 
 
 class View(NamedTuple):
@@ -73,12 +78,15 @@ class SharedPages:
     def __init__(self, form_token: Callable[[WebRequest], str]) -> None:
         self._form_token = form_token
         self._renderings: dict[View, _Rendering] = {}
+        self._turns = asyncio.Semaphore(MAX_RENDERINGS)
 
     async def answer(self, route: Route, visit: Visit) -> Answer | EventAnswer:
         """The reply of this route, with the form token of the visit's session."""
         page = route.page
-        if page is None or not page.shared or LIVE_HEADER not in visit.request.headers:
+        if LIVE_HEADER not in visit.request.headers or route.kind is not RouteKind.PAGE or route.method != "GET":
             return await route.handler(visit)
+        if page is None or not page.shared:
+            return await self._in_turn(route, visit)
         view, now = view_of(visit, page.cookies), clock.monotonic()
         known = self._renderings.get(view)
         if known is None or now - known.at >= SHARED_S:
@@ -92,16 +100,16 @@ class SharedPages:
     def _render(self, route: Route, visit: Visit, view: View, now: float) -> _Rendering:
         placeholder = secrets.token_hex(16)
         alone = replace(visit, request=view.request(visit.request, placeholder), person=view.person)
-        task = asyncio.create_task(_answered(route, alone))
+        task = asyncio.create_task(self._in_turn(route, alone))
         task.add_done_callback(_retrieve)
         kept = [(each, made) for each, made in self._renderings.items() if now - made.at < SHARED_S and each != view]
         self._renderings = dict(kept[-(MAX_SHARED - 1) :])
         rendering = self._renderings[view] = _Rendering(now, placeholder.encode("ascii"), task)
         return rendering
 
-
-async def _answered(route: Route, visit: Visit) -> Answer | EventAnswer:
-    return await route.handler(visit)
+    async def _in_turn(self, route: Route, visit: Visit) -> Answer | EventAnswer:
+        async with self._turns:
+            return await route.handler(visit)
 
 
 def _retrieve(task: asyncio.Task[Answer | EventAnswer]) -> None:
