@@ -225,8 +225,8 @@ async def test_stored_page_for_the_shared_account_opens_for_no_person() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         async with Gateway(with_staff(issuer), {"notes": Notes(issuer).upstream()}) as gate:
-            page = path_of(await gate.life.app.gateway.console.accounts.page("notes", "", None))
-            asked = await gate.life.app.gateway.console.accounts.asked(page.rpartition("/")[2])
+            page = path_of(await gate.life.app.gateway.console.servers.accounts.page("notes", "", None))
+            asked = await gate.life.app.gateway.console.servers.accounts.asked(page.rpartition("/")[2])
             assert isinstance(asked, ConnectRequest)
             for who in ("a-operator", OPERATOR):
                 assert (await (await Browser(gate).log_in_as(who)).get(page)).status == 404
@@ -273,7 +273,7 @@ async def test_anonymous_callers_beside_identities_have_no_account_to_connect(ge
             assert "/oauth/connect" not in json.dumps(reply.messages)
             handed = await gate.operator("POST", "/api/v1/servers/notes/accounts", {"principal": "anonymous"})
             assert handed.status == 400
-            page = path_of(await gate.life.app.gateway.console.accounts.page("notes", "anonymous", None))
+            page = path_of(await gate.life.app.gateway.console.servers.accounts.page("notes", "anonymous", None))
             for who in ("a-operator", OPERATOR):
                 assert (await (await Browser(gate).log_in_as(who)).get(page)).status == 403
 

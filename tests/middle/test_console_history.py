@@ -380,7 +380,7 @@ async def test_budget_that_is_nearly_spent_needs_attention_of_its_tenant_and_of_
 
     tokens = [has("chief", "acme", ["operator"]), has("stranger", "globex", ["operator"])]
     async with Gateway({**CONFIG, "tokens": [*CONFIG["tokens"], *tokens]}, {"shop": shop()}) as gate:
-        ledger = gate.life.app.gateway.console.models._of_tenants
+        ledger = gate.life.app.gateway.console.decisions.models._of_tenants
         ledger.adopt(SpendLimits(tokens_per_hour=1_000))
         ledger.reserve("acme", Estimate(900, 0, 0.0), clock.monotonic())
         ledger.reserve("globex", Estimate(100, 0, 0.0), clock.monotonic())

@@ -51,7 +51,7 @@ PAGES += (
 
 
 async def fill(gate: Gateway, count: int) -> None:
-    store = gate.life.app.gateway.console.tasks.store
+    store = gate.life.app.gateway.console.calls.tasks.store
     for number in range(count):
         assert isinstance(await store.accept(a_call(f"caller-{number % 50}")), Change)
 

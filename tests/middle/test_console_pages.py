@@ -233,7 +233,7 @@ async def in_every_state(store: Store) -> dict[str, str]:
 @seam
 async def test_the_badge_of_each_state_has_its_text_and_colour() -> None:
     async with Gateway(GOVERNED, {}) as gate:
-        made = await in_every_state(gate.life.app.gateway.console.tasks.store)
+        made = await in_every_state(gate.life.app.gateway.console.calls.tasks.store)
         boss = await operator(gate)
         listed = await boss.text("/tasks")
         (style,) = re.findall(r'href="(/static/style[^"]+)"', listed)

@@ -17,7 +17,7 @@ async def tools(gate: Gateway) -> list[str]:
 
 
 async def events(gate: Gateway) -> list[tuple[str, str, str]]:
-    rows = await gate.life.app.gateway.console.tasks.store.audit_rows()
+    rows = await gate.life.app.gateway.console.calls.tasks.store.audit_rows()
     return [
         (row.entry.event, row.entry.principal, row.entry.server)
         for row in rows

@@ -70,7 +70,7 @@ async def test_server_events_are_not_repeated_for_each_followed_task() -> None:
         caller = await gate.caller("2026")
         tasks = [await begun(gate, caller), await begun(gate, caller)]
         await caller.call_json("await_activity", task_ids=tasks)
-        activity = gate.life.app.gateway.console.activity
+        activity = gate.life.app.gateway.console.decisions.activity
         activity.publish_to_scopes(EventKind.SERVER_DISCONNECTED, "notes", {}, lambda _scope: True)
         assert kinds(await caller.call_json("await_activity", task_ids=tasks)).count("server_disconnected") <= 1
 

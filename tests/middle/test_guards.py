@@ -108,7 +108,7 @@ async def test_temporary_scope_token_is_invalid_after_expiry() -> None:
         config = {"mcp.enabled": "true", "mcp.default_server_ids": '["notes"]'}
         made = (await gate.operator("POST", "/api/v1/scopes", {"config": config, "lifetime_ms": 60_000})).json()
         digest = hashlib.sha256(made["token"].encode()).hexdigest()
-        scopes = gate.life.app.gateway.console.temporary_scopes
+        scopes = gate.life.app.gateway.console.servers.temporary_scopes
         assert scopes.scope_of_token(digest) == made["scope"]
         the_loop().leap(60)
         # Nothing has been swept: no timer rings between these two lines.

@@ -47,7 +47,7 @@ async def shown(gate: Gateway, task_id: str) -> dict[str, Any]:
 
 
 def tasks_of(gate: Gateway) -> Any:
-    return gate.life.app.gateway.console.tasks
+    return gate.life.app.gateway.console.calls.tasks
 
 
 @seam

@@ -148,7 +148,7 @@ async def test_several_gateways_share_the_limits_of_caller_and_tenant() -> None:
     limits = {"calls_per_tenant_per_second": 2, "burst_per_tenant": 4, "calls_in_flight_per_caller": 2}
     upstream = server()
     async with Gateway(config(None, **limits), {"s": upstream}) as gate:
-        gate.life.app.gateway.console.budgets.divide(1, 2)
+        gate.life.app.gateway.console.load.budgets.divide(1, 2)
         ann, bob, _eve = await callers(gate)
         for caller in (ann, bob):
             assert (await caller.call("s__quick")).text == "done"
@@ -208,10 +208,10 @@ async def test_each_of_several_gateways_has_its_share_of_a_servers_budget(budget
         given = {**config(None), "providers": {"house": provider}, "servers": {"s": {"sampling": "provider"}}}
         async with Gateway(given, {"s": asking_server()}) as gate:
             ann, _bob, _eve = await callers(gate)
-            gate.life.app.gateway.console.budgets.divide(0, 3)
+            gate.life.app.gateway.console.load.budgets.divide(0, 3)
             assert (await ann.call("s__ask")).text == "hello"
             assert "sampling_" in (await ann.call("s__ask")).text, "a third of it is less than two answers"
-            gate.life.app.gateway.console.budgets.divide(0, 1)
+            gate.life.app.gateway.console.load.budgets.divide(0, 1)
             assert (await ann.call("s__ask")).text == "hello"
             assert vendor.count("/v1/chat/completions") == 2
 
@@ -239,7 +239,7 @@ async def test_the_cost_of_models_is_counted_for_all_callers_of_a_tenant(limit: 
             await gate.advance(3601)
             _ann, bob, eve = await callers(gate)
             assert (await bob.call("s__ask")).text == "hello"
-            gate.life.app.gateway.console.budgets.divide(0, 3)
+            gate.life.app.gateway.console.load.budgets.divide(0, 3)
             assert "sampling_budget_exceeded" in (await eve.call("s__ask")).text, (
                 "a third of it is less than one answer"
             )

@@ -225,5 +225,5 @@ async def test_task_runs_in_the_process_of_its_conversation() -> None:
 
 def running(gate: Gateway) -> int:
     """How many processes of the server run."""
-    upstream = gate.life.app.gateway.console.upstreams.value["shop"]
+    upstream = gate.life.app.gateway.console.servers.upstreams.value["shop"]
     return sum(1 for link in upstream._links.values() if link.alive)  # type: ignore[attr-defined, misc]

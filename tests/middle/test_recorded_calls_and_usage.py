@@ -34,7 +34,7 @@ def notes() -> Upstream:
 
 async def recorded(gate: Gateway) -> list[RecordedCall]:
     await gate.advance(2)
-    return list((await gate.life.app.gateway.console.tasks.store.recorded_calls(0)).calls)
+    return list((await gate.life.app.gateway.console.calls.tasks.store.recorded_calls(0)).calls)
 
 
 def config(**record: Any) -> dict[str, Any]:
@@ -111,7 +111,9 @@ async def test_recorded_calls_are_deleted_after_their_retention_or_when_disabled
 
 async def used(gate: Gateway) -> list[UsageRow]:
     await gate.advance(12)
-    return summed(await gate.life.app.gateway.console.tasks.store.usage("2000-01-01", "2999-01-01"), ("server", "tool"))
+    return summed(
+        await gate.life.app.gateway.console.calls.tasks.store.usage("2000-01-01", "2999-01-01"), ("server", "tool")
+    )
 
 
 @seam

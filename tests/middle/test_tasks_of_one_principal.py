@@ -82,7 +82,7 @@ async def test_a_task_of_the_gateway_at_a_server_is_listed_once_also_after_a_res
         caller = await gate.caller("2025", token="ann-token-0123456789")
         handle = (await caller.call("far__slow", {}, task={"ttl": 3_600_000})).result["task"]
         await gate.advance(1)
-        ours = await gate.life.app.gateway.console.tasks.store.get(handle["taskId"])
+        ours = await gate.life.app.gateway.console.calls.tasks.store.get(handle["taskId"])
         assert ours is not None
         assert ours.upstream_handle is not None
         listed += [{**ROW, "taskId": name} for name in (ours.upstream_handle.task_id, "its own")]

@@ -163,7 +163,7 @@ async def test_an_elicitation_page_is_opened_and_answered_at_another_gateway(tmp
                 again = await http.post(f"{place}/answer", data=answer, headers=inside)
                 assert again.status_code in (404, 409)
             assert stage.a.life is not None
-            assert not stage.a.life.app.gateway.console.pages.own(), "whoever asked was told"
+            assert not stage.a.life.app.gateway.console.decisions.pages.own(), "whoever asked was told"
 
 
 def _form_token(text: str) -> str:
@@ -232,7 +232,7 @@ async def test_a_stateless_client_waits_for_activity_at_one_gateway_in_a_scope_w
             """At which gateways something is kept for the client."""
             assert stage.a.life is not None
             assert stage.b.life is not None
-            return [len(life.app.gateway.console.activity) > 0 for life in (stage.a.life, stage.b.life)]
+            return [len(life.app.gateway.console.decisions.activity) > 0 for life in (stage.a.life, stage.b.life)]
 
         for _ in range(3):
             assert "result" in (await b.call("await_activity", {"timeout_ms": 1}, **meta)).reply

@@ -217,7 +217,7 @@ async def test_a_run_whose_end_cannot_be_stored_is_ended_later(monkeypatch: pyte
     """Whatever broke the run stands in the way of its end, too, for a while: its task is not left to nobody."""
     server = Upstream()
     async with Gateway({}, {"notes": server}) as gate:
-        records = gate.life.app.gateway.console.tasks.records
+        records = gate.life.app.gateway.console.calls.tasks.records
         advance, broken = records.advance, [True]
 
         async def breaks(task_id: str, event: TransitionEvent, **more: Any) -> Task | None:

@@ -130,7 +130,7 @@ async def test_view_made_obsolete_during_its_build_is_not_used(monkeypatch: pyte
     async with Gateway({}, {"a": upstream}) as gate:
         caller = await gate.caller("2025")
         await caller.tools()
-        usual, builds, revision = build_view, 0, gate.life.app.gateway.console.catalogs.revision
+        usual, builds, revision = build_view, 0, gate.life.app.gateway.console.servers.catalogs.revision
 
         def built(*args: Any, **more: Any) -> Any:
             nonlocal builds
@@ -149,7 +149,7 @@ async def test_view_made_obsolete_during_its_build_is_not_used(monkeypatch: pyte
 async def test_entry_that_did_not_change_is_kept_when_lists_are_fetched_again() -> None:
     tools = [tool(0), tool(1)]
     async with Gateway({}, {"s": server(tools)}) as gate:
-        catalogs = gate.life.app.gateway.console.catalogs
+        catalogs = gate.life.app.gateway.console.servers.catalogs
         await catalogs.refresh("s")
         before = catalogs.offers()["s"].entries[EntryKind.TOOL]
         tools[1] = tool(1, title="changed")
@@ -166,7 +166,7 @@ async def test_entry_that_is_too_deep_since_a_reload_is_omitted_when_lists_are_f
     for _ in range(30):
         deep = {"properties": {"a": deep}}
     async with Gateway({}, {"s": server([tool(0), tool(1, outputSchema=deep)])}) as gate:
-        catalogs = gate.life.app.gateway.console.catalogs
+        catalogs = gate.life.app.gateway.console.servers.catalogs
         await catalogs.refresh("s")
         assert [entry.name for entry in catalogs.offers()["s"].entries[EntryKind.TOOL]] == ["tool_0", "tool_1"]
         await gate.reload({"limits": {"json_depth": 32}})

@@ -177,7 +177,7 @@ async def test_vote_in_last_moment_does_not_count_where_clock_is_set_back() -> N
         (waiting,) = (await gate.operator("GET", "/api/approvals")).json()
         set_clock(-HOUR)
         asked_at = the_loop().time()
-        gate.life.app.gateway.console.tasks.deadlines.approvals_over = lambda: ()
+        gate.life.app.gateway.console.calls.tasks.deadlines.approvals_over = lambda: ()
         await gate.advance(601)
         assert the_loop().time() - asked_at > 600
         assert (await gate.operator("POST", f"/api/approvals/{waiting['id']}/approve", {})).status == 410
@@ -210,7 +210,7 @@ async def test_unused_approval_is_not_sent_after_its_end() -> None:
         caller, task_id = await begun(gate, "notes__echo")
         (waiting,) = (await gate.operator("GET", "/api/approvals")).json()
         await gate.operator("POST", f"/api/approvals/{waiting['id']}/approve", {})
-        gate.life.app.gateway.console.tasks.deadlines.approvals_over = lambda: ()
+        gate.life.app.gateway.console.calls.tasks.deadlines.approvals_over = lambda: ()
         set_clock(-HOUR)
         await gate.advance(901)
         error = (await caller.request("tasks/result", {"taskId": task_id})).error
@@ -284,9 +284,9 @@ async def test_usage_and_drawings_measure_what_call_really_took(jump: float) -> 
         set_clock(jump)
         await call.done()
         await gate.advance(15)
-        usage = await gate.life.app.gateway.console.tasks.store.usage("2000-01-01", "2999-01-01")
+        usage = await gate.life.app.gateway.console.calls.tasks.store.usage("2000-01-01", "2999-01-01")
         assert sum(row.seconds for row in usage) == pytest.approx(20, abs=1)
-        spans = [span for span in gate.life.app.gateway.console.waterfall.latest() if span.name == "notes__slow"]
+        spans = [span for span in gate.life.app.gateway.console.calls.waterfall.latest() if span.name == "notes__slow"]
         assert [round(span.end - span.start) for span in spans] == [20]
 
 

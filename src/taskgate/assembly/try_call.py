@@ -15,7 +15,7 @@ from taskgate.config.load import LoadedConfig
 from taskgate.core import wire
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.catalog.names import SEPARATOR, NameStyle
-from taskgate.core.catalog.own_tool_names import RESERVED_NAMES
+from taskgate.core.catalog.own_tool_names import OWN_SERVER, RESERVED_NAMES
 from taskgate.core.catalog.schema_check import InvalidArguments
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, Settled
@@ -31,7 +31,6 @@ from taskgate.gateway.catalog.validate import Validation
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.governance.evaluate import evaluate
 from taskgate.gateway.governance.gated_call import GatedCall, gated_reading, gated_tool_call
-from taskgate.gateway.governance.pre_send_recheck import OWN_SERVER
 from taskgate.gateway.plan import Live, Plan
 from taskgate.lazy_dataclass import dataclass
 

@@ -86,6 +86,8 @@ JOINED: Final = "taskgate/joined"
 """Key of `_meta` in the reply of a call that joined an equal one: the task of that call."""
 KEY_META: Final = "taskgate/idempotencyKey"
 """Key of `_meta` for an idempotency key from the caller."""
+TASK_META: Final = "taskgate/task"
+"""A stateless caller sets this key in `_meta` to true to get a task handle at once."""
 
 
 @dataclass(frozen=True, slots=True)

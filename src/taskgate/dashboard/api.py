@@ -36,22 +36,24 @@ class Api:
         self, services: ConsoleServices, inbox: Inbox, passphrase: Passphrase, *, menu: Menu, more: Iterable[Route] = ()
     ) -> None:
         records = inbox.records
-        self.tasks = TasksApi(services.tasks, services.plan, records, services.address)
-        self.now = NowApi(services.upstreams, records)
-        self.calls = ConsoleCalls(services.requests)
-        self.reruns = RerunApi(records, services.history, self.calls, services.plan)
-        self.questions = QuestionsApi(services.activity.inbox)
-        self.approvals = ApprovalsApi(inbox, self.questions, services.pins, passphrase)
-        self.definitions = DefinitionsApi(services.pins)
+        self.tasks = TasksApi(services.calls.tasks, services.plan, records, services.address)
+        self.now = NowApi(services.servers.upstreams, records)
+        self.calls = ConsoleCalls(services.calls.requests)
+        self.reruns = RerunApi(records, services.calls.history, self.calls, services.plan)
+        self.questions = QuestionsApi(services.decisions.activity.inbox)
+        self.approvals = ApprovalsApi(inbox, self.questions, services.decisions.pins, passphrase)
+        self.definitions = DefinitionsApi(services.decisions.pins)
         self.overview = OverviewApi(
-            services.history,
-            services.pins,
-            services.upstreams,
+            services.calls.history,
+            services.decisions.pins,
+            services.servers.upstreams,
             records,
             self.questions,
-            nearly_spent=services.models.nearly_spent,
+            nearly_spent=services.decisions.models.nearly_spent,
         )
-        self.finder = FindApi(services.history, services.catalogs, services.upstreams, records, menu)
+        self.finder = FindApi(
+            services.calls.history, services.servers.catalogs, services.servers.upstreams, records, menu
+        )
         self.table = RouteTable(
             [
                 *more,
@@ -66,7 +68,14 @@ class Api:
                 *self.reruns.routes(),
                 *self.questions.routes(),
                 *PeopleApi(services.plan, services.people).routes(),
-                *DataApi(services).routes(),
+                *DataApi(
+                    services.calls.tasks.store,
+                    tasks=services.calls.tasks.methods,
+                    accounts=services.servers.accounts,
+                    people=services.people,
+                    call_log=services.calls.call_log,
+                    events=services.events,
+                ).routes(),
             ]
         )
 

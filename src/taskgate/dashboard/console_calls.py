@@ -16,6 +16,7 @@ from taskgate import clock
 from taskgate.access.authorize import Authorized
 from taskgate.access.open_responses import REPLY_AFTER_S, Ended, Hold, OpenResponses
 from taskgate.core import wire
+from taskgate.core.delivery import TASK_META
 from taskgate.core.errors import CallerError, Executed
 from taskgate.core.generations.generation import Generation
 from taskgate.core.generations.stateless import CAPABILITIES, CLIENT_INFO, TASKS_EXTENSION, VERSION, read_envelope
@@ -23,10 +24,9 @@ from taskgate.core.identity.access import Access
 from taskgate.core.meta import META
 from taskgate.core.wire import Kind, Message, Raw
 from taskgate.dashboard import reply_schemas
+from taskgate.dashboard.ports import Requests
 from taskgate.dashboard.routes import OBJECT, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
-from taskgate.gateway.calls.task_contract import TASK_META
-from taskgate.gateway.dispatch import RequestDispatcher
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.outlet import CancelNote
 
@@ -68,7 +68,7 @@ class Outcome:
 class CallInProgress:
     """A request of the console that has no reply yet."""
 
-    def __init__(self, requests: RequestDispatcher, authorized: Authorized, request: Request, outcome: Outcome) -> None:
+    def __init__(self, requests: Requests, authorized: Authorized, request: Request, outcome: Outcome) -> None:
         self._requests = requests
         self._authorized = authorized
         self._request = request
@@ -111,7 +111,7 @@ class CallInProgress:
 class ConsoleCalls:
     """Requests on behalf of a logged-in person or the holder of a token."""
 
-    def __init__(self, requests: RequestDispatcher) -> None:
+    def __init__(self, requests: Requests) -> None:
         self._requests = requests
         self._running: set[asyncio.Task[None]] = set()
         self._in_progress: set[CallInProgress] = set()

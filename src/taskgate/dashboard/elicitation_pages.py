@@ -6,6 +6,7 @@ page answers nothing; only the submitted form does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from taskgate.core.errors import CallerError
@@ -15,20 +16,31 @@ from taskgate.core.identity.roles import Permission
 from taskgate.core.questions.question import ELICIT
 from taskgate.core.text.peer_url import UnsafeUrl, check_peer_url
 from taskgate.dashboard.frame import Frame
+from taskgate.dashboard.ports import OpenElicitationPages, QuestionInbox
 from taskgate.dashboard.questions_api import may_answer
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.text_filters import clear
 from taskgate.dashboard.web import Answer, WebRequest
-from taskgate.gateway.questions.elicitation_pages import ElicitationPage
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.questions.elicitation_page import ElicitationPage
 from taskgate.gateway.questions.waiting import Waiting
-from taskgate.gateway.services.console import ConsoleServices
 
 _GONE: Final = ("Question not open", "It was already answered, has expired, or belongs to another user.")
 
 
 class ElicitationPages:
-    def __init__(self, services: ConsoleServices, frame: Frame) -> None:
-        self._services = services
+    def __init__(
+        self,
+        pages: OpenElicitationPages,
+        inbox: QuestionInbox,
+        plan: Live[Plan],
+        now_ms: Callable[[], int],
+        frame: Frame,
+    ) -> None:
+        self._pages = pages
+        self._inbox = inbox
+        self._plan = plan
+        self._now_ms = now_ms
         self._render = frame.plain
         self._message = frame.message
 
@@ -41,7 +53,7 @@ class ElicitationPages:
 
     async def _serve(self, visit: Visit) -> Answer:
         request, who, page_id, action = visit.request, visit.who, visit.values["id"], visit.values.get("action")
-        page = self._services.pages.find(page_id, who.id, who.may(Permission.ACT))
+        page = self._pages.find(page_id, who.id, who.may(Permission.ACT))
         if page is not None and who.reaches(page.principal):
             return await self._own(request, who, page, action)
         waiting = self._waiting(page_id, who)
@@ -51,7 +63,7 @@ class ElicitationPages:
 
     def _waiting(self, question_id: str, who: Approver) -> Waiting | None:
         try:
-            waiting = self._services.activity.inbox.find_any(question_id)
+            waiting = self._inbox.find_any(question_id)
         except CallerError:
             return None
         is_url = waiting.method == ELICIT and waiting.params.get("mode") == "url"
@@ -60,7 +72,7 @@ class ElicitationPages:
     async def _own(self, request: WebRequest, who: Approver, page: ElicitationPage, action: str | None) -> Answer:
         if request.method == "POST" and action in ("answer", "decline"):
             try:
-                self._services.pages.answer(page, request.form().get("value", "") if action == "answer" else None)
+                self._pages.answer(page, request.form().get("value", "") if action == "answer" else None)
                 await page.asker.delivered()
             except CallerError:
                 return self._message(request, who, 409, *_GONE)
@@ -84,13 +96,13 @@ class ElicitationPages:
         if request.method == "POST" and action in ("answer", "decline"):
             try:
                 verdict = "accept" if action == "answer" else "decline"
-                self._services.activity.inbox.answer_elicitation(waiting, verdict, None)
+                self._inbox.answer_elicitation(waiting, verdict, None)
                 await waiting.kept()
             except CallerError:
                 return self._message(request, who, 409, *_GONE)
             return self._message(request, who, 200, "Answer sent", "You can close this page.")
         try:
-            loopback = self._services.plan.value.features.loopback_urls
+            loopback = self._plan.value.features.loopback_urls
             shown = check_peer_url(str(waiting.params.get("url")), allow_loopback=loopback)
         except UnsafeUrl as problem:
             return self._message(request, who, 403, "Unsafe link", problem.message)
@@ -103,7 +115,7 @@ class ElicitationPages:
             asks=f"Server {clear(waiting.server)}",
             title="Open a link",
             text=clear(waiting.message),
-            seconds=max(0, (waiting.expires_ms - self._services.tasks.store.now_ms()) // 1000),
+            seconds=max(0, (waiting.expires_ms - self._now_ms()) // 1000),
             url=shown.url,
             host=clear(shown.host),
             warnings=shown.warnings,

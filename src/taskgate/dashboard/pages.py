@@ -30,19 +30,31 @@ class Pages:
         self._questions = api.questions
         self.frame = Frame(login, self._waiting, lambda: self.table, api.table)
         frame = self.frame
-        numbers = SubjectNumbers(services.history, inbox.records, api.questions)
+        numbers = SubjectNumbers(services.calls.history, inbox.records, api.questions)
         self.table = RouteTable(
             [
                 *OverviewPages(api.overview, steering.history, frame).routes(),
                 *TaskListPages(api.tasks, steering.history, inbox.records, frame).routes(),
                 *TaskPages(api.tasks, steering.history, api.reruns, api.questions, frame).routes(),
                 *SubjectPages(
-                    services.history, services.catalogs, services.pins, inbox.records, numbers, steering.rules, frame
+                    services.calls.history,
+                    services.servers.catalogs,
+                    services.decisions.pins,
+                    inbox.records,
+                    numbers,
+                    steering.rules,
+                    frame,
                 ).routes(),
                 *InboxPages(api.approvals, inbox, api.questions, steering.history, frame).routes(),
                 *ApprovalPages(api.approvals, inbox, frame).routes(),
                 *DefinitionPages(api.definitions, frame).routes(),
-                *ElicitationPages(services, frame).routes(),
+                *ElicitationPages(
+                    services.decisions.pages,
+                    services.decisions.activity.inbox,
+                    services.plan,
+                    services.calls.tasks.store.now_ms,
+                    frame,
+                ).routes(),
                 *FindPages(api.finder, frame).routes(),
                 *TryPages(inbox.records, frame, api.calls).routes(),
                 *steering.pages(frame, numbers),

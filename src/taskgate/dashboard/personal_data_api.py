@@ -21,14 +21,15 @@ from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.ids import is_task_id
 from taskgate.core.timestamps import iso
 from taskgate.dashboard import reply_schemas
+from taskgate.dashboard.ports import CallForgetting, Events, PersonForgetting, TaskControl
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.rows import grant_row, task_row
 from taskgate.dashboard.web import Answer, json_answer
 from taskgate.gateway.events import DataErased
-from taskgate.gateway.governance.known_people import REVOKED
-from taskgate.gateway.services.console import ConsoleServices
-from taskgate.ports.identity_store import CONSOLE_SESSION
+from taskgate.ports.account_connector import AccountConnector
+from taskgate.ports.identity_store import CONSOLE_SESSION, REVOKED
 from taskgate.ports.personal_data_store import Unfinished
+from taskgate.ports.store import Store
 from taskgate.ports.store_answers import TaskQuestion
 
 TASKS_A_PAGE: Final = 20
@@ -46,9 +47,22 @@ Part = Callable[[str, str], Awaitable[tuple[Rows, str | None]]]
 
 
 class DataApi:
-    def __init__(self, gateway: ConsoleServices) -> None:
-        self._gateway = gateway
-        self._store = gateway.tasks.store
+    def __init__(
+        self,
+        store: Store,
+        *,
+        tasks: TaskControl,
+        accounts: AccountConnector,
+        people: PersonForgetting,
+        call_log: CallForgetting,
+        events: Events,
+    ) -> None:
+        self._store = store
+        self._control = tasks
+        self._accounts = accounts
+        self._people = people
+        self._call_log = call_log
+        self._hub = events
         self._parts: dict[str, Part] = {
             "tasks": self._tasks,
             "events": self._events,
@@ -182,7 +196,7 @@ class DataApi:
         for record in await self._store.identity_records_of(principal):
             known = b"null" if record.kind == CONSOLE_SESSION else record.body or b"null"
             rows.append({"kind": record.kind, "until_ms": record.expires_ms, "known": msgspec.Raw(known)})
-        accounts = await self._gateway.accounts.accounts_of(principal)
+        accounts = await self._accounts.accounts_of(principal)
         return rows + [{"kind": "account", "server": name, **row} for name, row in accounts.items()], None
 
     async def _erase(self, visit: Visit) -> Answer:
@@ -192,7 +206,7 @@ class DataApi:
             raise ValueError('send "principal" and optionally "cancel": true')
         principal = _principal(visit, body.get("principal"))
         by = visit.who.id
-        self._gateway.call_log.forget_person(principal)
+        self._call_log.forget_person(principal)
         entry = AuditEntry(0, "data_erased", principal, kind="data", decision="erased", reason=f"by {by}")
         done = await self._store.erase(principal, REVOKED, entry)
         if isinstance(done, Unfinished) and cancel:
@@ -202,11 +216,11 @@ class DataApi:
             return json_answer({"error": _not_yet(done.ids), "open": done.ids}, 409)
         accounts = [
             server
-            for server in await self._gateway.accounts.accounts_of(principal)
-            if await self._gateway.accounts.disconnect(server, principal)
+            for server in await self._accounts.accounts_of(principal)
+            if await self._accounts.disconnect(server, principal)
         ]
-        await self._gateway.people.forget(principal)
-        self._gateway.events.publish(DataErased(principal))
+        await self._people.forget(principal)
+        self._hub.publish(DataErased(principal))
         return json_answer({"principal": principal, "erased": msgspec.structs.asdict(done), "accounts": accounts})
 
     async def _cancel(self, open_ids: tuple[str, ...], by: str) -> None:
@@ -215,7 +229,7 @@ class DataApi:
             if task is None or task.state.is_terminal:
                 continue
             try:
-                await self._gateway.tasks.methods.cancel_task(task, f"by {by}: the caller's data is being erased")
+                await self._control.cancel_task(task, f"by {by}: the caller's data is being erased")
             except CallerError:
                 continue  # it has just ended
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from taskgate.core.catalog.own_tool_names import OWN_SERVER
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.identity.roles import Permission
-from taskgate.core.questions.question import ELICIT, ROOTS, SAMPLE
+from taskgate.core.questions.question import ELICIT, FORMS, ROOTS, SAMPLE
 from taskgate.dashboard import reply_schemas
+from taskgate.dashboard.ports import QuestionInbox
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
-from taskgate.gateway.governance.pre_send_recheck import OWN_SERVER
-from taskgate.gateway.questions.inbox import FORMS
-from taskgate.gateway.questions.inbox import Inbox as QuestionInbox
 from taskgate.gateway.questions.waiting import Waiting
 from taskgate.lazy_dataclass import dataclass
 

@@ -16,10 +16,14 @@ from taskgate.core.ids import is_task_id
 from taskgate.core.scripts.record import ScriptRecord
 from taskgate.core.tasks.task import Task
 from taskgate.core.usage import UsageRow
-from taskgate.core.waterfall import Span
-from taskgate.gateway.services.console import ConsoleServices
+from taskgate.core.waterfall import Span, Waterfall
+from taskgate.dashboard.ports import GrantRevocation, TemporaryScopes
+from taskgate.gateway.plan import Live, Plan
+from taskgate.lazy_dataclass import dataclass
+from taskgate.ports.account_connector import AccountConnector
 from taskgate.ports.approval_store import HeldCall, HeldPage
 from taskgate.ports.script_store import ScriptCall
+from taskgate.ports.store import Store
 from taskgate.ports.store_answers import TaskFilter, TaskPage
 from taskgate.ports.usage_store import RecordedPage
 
@@ -27,16 +31,20 @@ MAX_PAGES: Final = 20
 """Maximum number of pages that are filtered for one page of a tenant; the next page continues from there."""
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Records:
-    def __init__(self, gateway: ConsoleServices) -> None:
-        self._gateway = gateway
-        self._store = gateway.tasks.store
+    store: Store
+    plan: Live[Plan]
+    revocation: GrantRevocation
+    temporary_scopes: TemporaryScopes
+    account_connector: AccountConnector
+    waterfall: Waterfall
 
     def now_ms(self) -> int:
-        return self._store.now_ms()
+        return self.store.now_ms()
 
     async def task(self, who: Approver, task_id: str) -> Task | None:
-        task = await self._store.get(task_id) if is_task_id(task_id) else None
+        task = await self.store.get(task_id) if is_task_id(task_id) else None
         return task if task is not None and who.may_see_data_of(task.principal) else None
 
     async def tasks(
@@ -46,21 +54,21 @@ class Records:
         if only is not None and wanted.principal not in (None, only):
             return TaskPage((), None)
         within = msgspec.structs.replace(wanted, principal=only or wanted.principal, tenant=tenant_of(who.id) or None)
-        return await self._store.find_tasks(within, after=after, limit=limit)
+        return await self.store.find_tasks(within, after=after, limit=limit)
 
     async def ended_badly(self, who: Approver, since_ms: int, *, only: str | None, limit: int) -> tuple[Task, ...]:
         """Tasks that ended without a result since then, newest first."""
         visible = TaskFilter(principal=only, tenant=tenant_of(who.id) or None)
-        return await self._store.ended_badly(visible, since_ms, limit)
+        return await self.store.ended_badly(visible, since_ms, limit)
 
     async def script_calls(self, script: Task, after: int, limit: int) -> tuple[ScriptRecord, tuple[ScriptCall, ...]]:
         """The record of a script that this person may see, and its calls after the one with this number."""
-        stored = await self._store.script(script.id)
-        calls = await self._store.script_calls(script.id, after, limit)
+        stored = await self.store.script(script.id)
+        calls = await self.store.script_calls(script.id, after, limit)
         return stored.record if stored is not None else ScriptRecord(), calls
 
     async def held(self, who: Approver, approval_id: str) -> HeldCall | None:
-        held = await self._store.held(approval_id)
+        held = await self.store.held(approval_id)
         return held if held is not None and who.reaches(held.approval.binding.principal) else None
 
     async def held_page(
@@ -68,7 +76,7 @@ class Records:
     ) -> HeldPage:
         found: list[HeldCall] = []
         for _ in range(MAX_PAGES):
-            page = await self._store.held_page(open_only=open_only, after=after, limit=limit - len(found))
+            page = await self.store.held_page(open_only=open_only, after=after, limit=limit - len(found))
             found += [held for held in page.held if who.reaches(held.approval.binding.principal)]
             after = page.after
             if after is None or len(found) >= limit:
@@ -77,35 +85,35 @@ class Records:
 
     async def pending_count(self, who: Approver) -> int:
         """The number of open approvals; for people of a tenant, of its callers."""
-        return await self._store.pending_count(tenant=tenant_of(who.id) or None)
+        return await self.store.pending_count(tenant=tenant_of(who.id) or None)
 
     async def grants(self, who: Approver, *, all_of_them: bool = False) -> list[Grant]:
-        every = await self._store.grants(all_of_them=all_of_them)
+        every = await self.store.grants(all_of_them=all_of_them)
         return [grant for grant in every if who.reaches(grant.principal or principal_name(grant.tenant, ""))]
 
     async def revoke_grant(self, who: Approver, grant_id: str) -> Grant | None:
         if not any(grant.id == grant_id for grant in await self.grants(who, all_of_them=True)):
             return None
-        return await self._gateway.approvals.grants.revoke(who, grant_id)
+        return await self.revocation.revoke(who, grant_id)
 
     async def usage(self, who: Approver, first: str, last: str) -> tuple[UsageRow, ...]:
-        return tuple(row for row in await self._store.usage(first, last) if who.may_see_data_of(row.principal))
+        return tuple(row for row in await self.store.usage(first, last) if who.may_see_data_of(row.principal))
 
     async def audit_rows(self, who: Approver, after: int, limit: int) -> tuple[list[Row], int]:
         """The visible ones of the next rows, and the number of the last row that was read."""
-        rows = await self._store.audit_rows(after, limit)
+        rows = await self.store.audit_rows(after, limit)
         return [row for row in rows if who.reaches(row.entry.principal)], rows[-1].number if rows else after
 
     async def recorded_calls(self, who: Approver, since_ms: int, after: int, limit: int) -> RecordedPage:
-        page = await self._store.recorded_calls(since_ms, after, limit)
+        page = await self.store.recorded_calls(since_ms, after, limit)
         return RecordedPage(tuple(call for call in page.calls if who.reaches(call.principal)), page.after)
 
     def spans(self, who: Approver) -> Sequence[Span]:
-        return [span for span in self._gateway.waterfall.latest() if who.reaches(span.caller)]
+        return [span for span in self.waterfall.latest() if who.reaches(span.caller)]
 
     async def accounts(self, who: Approver, server: str) -> list[dict[str, Any]] | None:
         """Accounts at a server; the shared account belongs to no tenant."""
-        listed = await self._gateway.accounts.accounts(server)
+        listed = await self.account_connector.accounts(server)
         return None if listed is None else [row for row in listed if who.reaches(row["principal"] or "")]
 
     def may_connect(self, who: Approver, principal: str) -> bool:
@@ -114,20 +122,20 @@ class Records:
             return False
         if not principal:
             return who.may(Permission.ACT)
-        return self._gateway.plan.value.governing.owns_account_of(who, principal)
+        return self.plan.value.governing.owns_account_of(who, principal)
 
     def can_log_in(self, principal: str) -> bool:
-        return self._gateway.plan.value.governing.login_of(principal) is not None
+        return self.plan.value.governing.login_of(principal) is not None
 
     async def note_account(self, event: str, who: Approver, server: str, principal: str) -> None:
         """Record in the audit log that an account was connected or disconnected."""
         entry = AuditEntry(0, event, who.id, server=server, kind="account", reason=principal or "shared")
-        await self._store.record_now(entry)
+        await self.store.record_now(entry)
 
     def has_scope(self, who: Approver, name: str) -> bool:
         """Configured scopes are visible to all; a temporary scope to the tenant of its creator."""
-        handed = self._gateway.temporary_scopes.find(name)
-        return self._gateway.has_scope(name) and (handed is None or who.reaches(handed.created_by))
+        handed = self.temporary_scopes.find(name)
+        return name in self.plan.value.scopes and (handed is None or who.reaches(handed.created_by))
 
     def scopes(self, who: Approver) -> list[str]:
-        return [name for name in self._gateway.plan.value.scopes if self.has_scope(who, name)]
+        return [name for name in self.plan.value.scopes if self.has_scope(who, name)]

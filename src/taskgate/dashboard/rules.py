@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core.catalog.entry import EntryKind
@@ -18,16 +18,14 @@ from taskgate.core.tool_class import ToolClass
 from taskgate.core.usage import day_of, days_before, summed
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.periods import DAYS, since_ms
+from taskgate.dashboard.ports import RuleBookOf
 from taskgate.dashboard.records import Records
 from taskgate.gateway.call_settings import ToolTrait
-from taskgate.gateway.governance.evaluate import rule_book
-from taskgate.gateway.plan import Plan
-from taskgate.gateway.services.console import ConsoleServices
+from taskgate.gateway.plan import Live, Plan
+from taskgate.lazy_dataclass import dataclass
+from taskgate.ports.listed_tools import ListedTools
+from taskgate.ports.store import Store
 from taskgate.ports.usage_store import RecordedPage
-
-if TYPE_CHECKING:
-    pass
-
 
 HITS_FROM: Final = 5_000
 """Number of recent recorded calls that are counted by rule."""
@@ -35,18 +33,20 @@ _PAGE: Final = 500
 _APPROVALS: Final = 1_000
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Rules:
     """Rules in force, rehearsals and suggestions."""
 
-    def __init__(self, gateway: ConsoleServices, records: Records, configuration: Configuration) -> None:
-        self._gateway = gateway
-        self._store = gateway.tasks.store
-        self.records = records
-        self.configuration = configuration
+    live_plan: Live[Plan]
+    store: Store
+    listed: ListedTools
+    rule_book: RuleBookOf
+    records: Records
+    configuration: Configuration
 
     @property
     def plan(self) -> Plan:
-        return self._gateway.plan.value
+        return self.live_plan.value
 
     @property
     def is_recording(self) -> bool:
@@ -54,7 +54,7 @@ class Rules:
 
     async def in_force(self, who: Approver) -> list[dict[str, Any]]:
         """The rules in order, with the number of recent recorded calls that each decided."""
-        last = await self._store.last_recorded_call()
+        last = await self.store.last_recorded_call()
         hits: Counter[str] = Counter()
         page = RecordedPage((), max(0, last - HITS_FROM))
         while page.after is not None:
@@ -73,7 +73,7 @@ class Rules:
         return await self._rehearsed(who, self.configuration.plan_with(governance), since)
 
     async def _rehearsed(self, who: Approver, plan: Plan, since: str | None) -> Rehearsal:
-        book, found = rule_book(plan), Rehearsal()
+        book, found = self.rule_book(plan), Rehearsal()
         first, after = since_ms(since, self.records.now_ms()), 0
         while True:
             page = await self.records.recorded_calls(who, first, after, _PAGE)
@@ -116,6 +116,6 @@ class Rules:
     def _risky(self, server: str, tool: str) -> bool:
         if self.plan.traits.get((server, tool), ToolTrait()).tool_class is ToolClass.ONCE:
             return True
-        offer = self._gateway.catalogs.offer(server)
+        offer = self.listed.offer(server)
         entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
         return any(entry.name == tool and entry.annotations.get("destructiveHint") is True for entry in entries)

@@ -16,6 +16,7 @@ from taskgate.core.scoping.session_request import NO_REQUEST
 from taskgate.core.scoping.task_config import TaskConfigError
 from taskgate.core.timestamps import iso
 from taskgate.dashboard import reply_schemas
+from taskgate.dashboard.ports import ScopeViews, StubsOfScope, TemporaryScopes
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import (
     OBJECT,
@@ -28,10 +29,11 @@ from taskgate.dashboard.routes import (
     post,
 )
 from taskgate.dashboard.web import Answer, RequestProblem, json_answer, problem
-from taskgate.gateway.catalog.views import View
-from taskgate.gateway.own_tools.script_stubs import stubs_of_scope
+from taskgate.gateway.catalog.view import View
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.scope_record import facts_of
-from taskgate.gateway.services.console import ConsoleServices
+from taskgate.lazy_dataclass import dataclass
 
 BYTES_A_TOKEN: Final = 4
 """An estimate for JSON; models differ."""
@@ -41,11 +43,14 @@ _NEW_SCOPE: Final = closed_object(("config",), config=OBJECT, lifetime_ms={"type
 _KEYS: Final = frozenset({"config", "lifetime_ms", "label"})
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class ScopesApi:
-    def __init__(self, services: ConsoleServices, records: Records) -> None:
-        self._services = services
-        self._records = records
-        self._temporary = services.temporary_scopes
+    plan: Live[Plan]
+    views: ScopeViews
+    temporary: TemporaryScopes
+    stubs: StubsOfScope
+    address: PublicAddress
+    records: Records
 
     def routes(self) -> tuple[Route, ...]:
         act = Access.ACT
@@ -103,7 +108,7 @@ class ScopesApi:
     async def listed(self, who: Approver) -> list[dict[str, Any]]:
         """Every scope that this person may see, with the size of its tools/list."""
         rows = []
-        for name in self._records.scopes(who):
+        for name in self.records.scopes(who):
             tools = await self._listed_tools(who, name)
             size = {"tool_count": len(tools["tools"]), "left_out_count": len(tools["left_out"])}
             size |= {"list_bytes": tools["bytes"], "list_tokens": tools["tokens"]}
@@ -116,20 +121,20 @@ class ScopesApi:
         Raises RequestProblem.
         """
         listed, view = await self._listed_tools(who, name), await self._view(who, name)
-        stubs = await stubs_of_scope(view) if view.scope.scripts else None
+        stubs = await self.stubs(view) if view.scope.scripts else None
         size = None
         if stubs is not None:
             size = {"tools": stubs.tools, "bytes": stubs.size, "tokens": stubs.size // BYTES_A_TOKEN}
         return {**listed, "script_stubs": size}
 
     async def _view(self, who: Approver, name: str) -> View:
-        plan = self._services.plan.value
-        if name not in plan.scopes or not self._records.has_scope(who, name):
+        plan = self.plan.value
+        if name not in plan.scopes or not self.records.has_scope(who, name):
             raise RequestProblem(404, _NO_SUCH_SCOPE)
-        return await self._services.lookup.views.view(plan, Caller(scope=name), NO_REQUEST)
+        return await self.views.view(plan, Caller(scope=name), NO_REQUEST)
 
     async def _listed_tools(self, who: Approver, name: str) -> dict[str, Any]:
-        view, plan = await self._view(who, name), self._services.plan.value
+        view, plan = await self._view(who, name), self.plan.value
         size = sum(len(entry) for entry in view.listing(EntryKind.TOOL, STATELESS_AUDIENCE).items)
         left_out = [
             {"what": f"{server}:{tool}", "why": why.reason.value if why is not None else "hidden"}
@@ -158,9 +163,7 @@ class ScopesApi:
 
     async def _show(self, visit: Visit) -> Answer:
         name = visit.values["name"]
-        return (
-            json_answer(self._row(name)) if self._records.has_scope(visit.who, name) else problem(404, _NO_SUCH_SCOPE)
-        )
+        return json_answer(self._row(name)) if self.records.has_scope(visit.who, name) else problem(404, _NO_SUCH_SCOPE)
 
     async def _delete(self, visit: Visit) -> Answer:
         return await self._end(visit.values["name"], visit.who)
@@ -174,28 +177,26 @@ class ScopesApi:
         if type(lifetime_ms) is not int or type(label) is not str:
             raise ValueError("lifetime_ms must be a whole number and label a string")
         try:
-            created = await self._temporary.hand_over(
-                self._services.plan.value, config, lifetime_ms, label=label, by=who.id
-            )
+            created = await self.temporary.hand_over(self.plan.value, config, lifetime_ms, label=label, by=who.id)
         except TaskConfigError as error:
             return json_answer({"error": error.message, **error.data}, 400)
         row = self._row(created.scope.name)
         return json_answer({**row, "url": self._url(created.scope.name), "token": created.token}, 201)
 
     async def _end(self, name: str, who: Approver) -> Answer:
-        if not self._records.has_scope(who, name):
+        if not self.records.has_scope(who, name):
             return problem(404, _NO_SUCH_SCOPE)
-        if await self._temporary.end(name, who.id):
+        if await self.temporary.end(name, who.id):
             return json_answer({"scope": name, "ended_by": who.id})
-        if self._services.has_scope(name):
+        if name in self.plan.value.scopes:
             return problem(409, "This scope is defined in the configuration file; remove it there.")
         return problem(404, _NO_SUCH_SCOPE)
 
     def _row(self, name: str) -> dict[str, Any]:
         """The scope with its servers, and the reason for each excluded one."""
-        plan = self._services.plan.value
+        plan = self.plan.value
         policy = plan.scopes[name]
-        facts = facts_of(self._services.lookup.views.subset(plan, name, NO_REQUEST))
+        facts = facts_of(self.views.subset(plan, name, NO_REQUEST))
         found: dict[str, Any] = {
             "scope": name,
             "address": "/mcp" if name == plan.default_scope else f"/mcp/{name}",
@@ -206,7 +207,7 @@ class ScopesApi:
             "problems": [wrong.message for wrong in check(policy, plan.registry)],
             "temporary": name in plan.temporary_scopes,
         }
-        scope = self._temporary.find(name)
+        scope = self.temporary.find(name)
         if scope is not None:
             found |= {
                 "label": scope.label,
@@ -218,4 +219,4 @@ class ScopesApi:
         return found
 
     def _url(self, name: str) -> str:
-        return f"{self._services.address.base()}/mcp/{name}"
+        return f"{self.address.base()}/mcp/{name}"

@@ -6,7 +6,7 @@ Reconnecting connects immediately, regardless of the back-off. Each action is re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from taskgate.core.audit.chain import AuditEntry
@@ -17,27 +17,37 @@ from taskgate.core.identity.access import Access
 from taskgate.core.waterfall import Span
 from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.configuration import Configuration
+from taskgate.dashboard.ports import ServerDraining, ServerLists, ServerQueues
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, closed_object, get, post
 from taskgate.dashboard.server_rows import server_rows
 from taskgate.dashboard.web import Answer, json_answer, problem
-from taskgate.gateway.services.console import ConsoleServices
+from taskgate.gateway.plan import Live, Plan
 from taskgate.lazy_dataclass import dataclass
+from taskgate.ports.audit_log import AuditLog
+from taskgate.ports.pinned_definitions import PinnedDefinitions
+from taskgate.ports.upstream import Upstream
 
 ACTIONS: Final = {"reconnect": "reconnected", "drain": "drained", "enable": "enabled"}
 _NO_SUCH_SERVER: Final = "Server not found."
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Servers:
-    _gateway: ConsoleServices
-    _records: Records
-    _configuration: Configuration
+    plan: Live[Plan]
+    upstreams: Live[Mapping[str, Upstream]]
+    lists: ServerLists
+    pins: PinnedDefinitions
+    draining: ServerDraining
+    budgets: ServerQueues
+    audit_log: AuditLog
+    records: Records
+    configuration: Configuration
 
     def rows(self, who: Approver) -> list[dict[str, Any]]:
         """Every server with recent latencies, and whether it is drained."""
         recent = self._recent_calls(who)
-        drained = self._gateway.reload.drained
+        drained = self.draining.drained
         return [
             {
                 **self._hidden(row),
@@ -45,22 +55,22 @@ class Servers:
                 "tool_count": self._tool_count(row["name"]),
                 **_measured(recent.get(row["name"], ())),
             }
-            for row in server_rows(self._gateway.upstreams.value)
+            for row in server_rows(self.upstreams.value)
         ]
 
     def _tool_count(self, name: str) -> int | None:
         """None while the server has not returned its list."""
-        offer = self._gateway.catalogs.offer(name)
+        offer = self.lists.offer(name)
         return len(offer.entries.get(EntryKind.TOOL, ())) if offer is not None else None
 
     def _hidden(self, row: dict[str, Any]) -> dict[str, Any]:
         """Errors and stderr may contain secrets from commands and addresses, which are redacted."""
-        hide, error = self._configuration.hidden, row["last_error"]
+        hide, error = self.configuration.hidden, row["last_error"]
         return {**row, "last_error": error and hide(error), "stderr": [hide(line) for line in row["stderr"]]}
 
     def _recent_calls(self, who: Approver) -> dict[str, list[Span]]:
         found: dict[str, list[Span]] = {}
-        for span in self._records.spans(who):
+        for span in self.records.spans(who):
             if span.server and span.end:
                 found.setdefault(span.server, []).append(span)
         return found
@@ -69,12 +79,12 @@ class Servers:
         row = next((row for row in self.rows(who) if row["name"] == name), None)
         if row is None:
             return None
-        plan, line = self._gateway.plan.value, self._gateway.budgets.queues.get(name)
+        plan, line = self.plan.value, self.budgets.queues.get(name)
         record = plan.registry.records.get(name)
         budgets = record.budgets if record is not None else None
         return {
             **row,
-            "lists": self._lists(name),
+            "lists": self._list_report(name),
             "budgets": {
                 "timeout_ms": int(plan.timeout_of(name) * 1000),
                 "max_concurrency": budgets.max_concurrency if budgets is not None else None,
@@ -83,18 +93,18 @@ class Servers:
                 "waiting": line.waiting if line is not None else None,
             },
             "tools": self._tools(name),
-            "accounts": await self._records.accounts(who, name),
+            "accounts": await self.records.accounts(who, name),
         }
 
-    def _lists(self, name: str) -> dict[str, Any]:
-        report = dict(self._gateway.catalogs.report(name))
+    def _list_report(self, name: str) -> dict[str, Any]:
+        report = dict(self.lists.report(name))
         if "problem" in report:
-            report["problem"] = self._configuration.hidden(str(report["problem"]))
+            report["problem"] = self.configuration.hidden(str(report["problem"]))
         return report
 
     def _tools(self, name: str) -> list[dict[str, Any]]:
-        offer = self._gateway.catalogs.offer(name)
-        changed = {row["tool"]: row for row in self._gateway.pins.changed_rows() if row["server"] == name}
+        offer = self.lists.offer(name)
+        changed = {row["tool"]: row for row in self.pins.changed_rows() if row["server"] == name}
         entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
         return [
             {
@@ -108,23 +118,23 @@ class Servers:
 
     def may_connect(self, who: Approver) -> bool:
         """Whether this person may connect the account that all callers share."""
-        return self._records.may_connect(who, "")
+        return self.records.may_connect(who, "")
 
     async def do(self, name: str, action: str, by: str) -> str | None:
         """Run an action; the error text, or None. Raises KeyError for an unknown server."""
-        upstream = self._gateway.upstreams.value.get(name)
+        upstream = self.upstreams.value.get(name)
         if upstream is None:
             raise KeyError(name)
         entry = AuditEntry(0, f"server_{ACTIONS[action]}", by, server=name, kind="server")
-        await self._gateway.tasks.store.record_now(entry)
+        await self.audit_log.record_now(entry)
         if action == "reconnect":
             try:
                 await upstream.reconnect()
             except TaskgateError as error:
-                return self._configuration.hidden(error.message)
-            self._gateway.catalogs.changed(name)
+                return self.configuration.hidden(error.message)
+            self.lists.changed(name)
         else:
-            await self._gateway.reload.drain(name, drained=action == "drain")
+            await self.draining.drain(name, drained=action == "drain")
         return None
 
     def routes(self) -> tuple[Route, ...]:

@@ -81,16 +81,27 @@ class Dashboard:
         self._services = services
         self._authorizer = authorizer
         self._responses = responses
-        self.login = Login(secret, self._approver, self._is_https, services.tasks.store, services.events)
-        records = Records(services)
+        self.login = Login(secret, self._approver, self._is_https, services.calls.tasks.store, services.events)
+        records = Records(
+            store=services.calls.tasks.store,
+            plan=services.plan,
+            revocation=services.decisions.approvals.grants,
+            temporary_scopes=services.servers.temporary_scopes,
+            account_connector=services.servers.accounts,
+            waterfall=services.calls.waterfall,
+        )
         self._inbox = Inbox(
-            services.approvals, records, services.catalogs, services.plan, services.tasks.methods.seconds_since_poll
+            services.decisions.approvals,
+            records,
+            services.servers.catalogs,
+            services.plan,
+            services.calls.tasks.methods.seconds_since_poll,
         )
         self._passphrase = Passphrase(fits)
         self.live = LiveUpdates(services.events)
         self._shared = SharedPages(lambda request: self.login.form_token(request.cookie(self.login.cookie_name)))
         self._steering = Steering(services, records, configuration)
-        self.accounts = AccountPages(services.accounts, records, self.login, self._is_https)
+        self.accounts = AccountPages(services.servers.accounts, records, self.login, self._is_https)
         self.login_links = LoginLinks(self.login, authorizer, services.address.base)
         events = get(
             "/events",
@@ -295,7 +306,7 @@ class Dashboard:
             ),
             *self._login_pages.routes(),
             page_route("/", Access.LOGIN, self._home, "Redirect to the start page of the console."),
-            ApprovalCallback(lambda: self._services.approvals.announcer.channels).route(),
+            ApprovalCallback(lambda: self._services.decisions.approvals.announcer.channels).route(),
             *self.accounts.page_routes(),
         )
 

@@ -23,19 +23,52 @@ from taskgate.dashboard.usage_api import Usage
 from taskgate.dashboard.usage_pages import UsagePages
 from taskgate.dashboard.waterfall_api import RecentRequests
 from taskgate.dashboard.waterfall_pages import WaterfallPages
+from taskgate.gateway.governance.evaluate import rule_book
+from taskgate.gateway.own_tools.script_stubs import stubs_of_scope
 from taskgate.gateway.services.console import ConsoleServices
 
 
 class Steering:
     def __init__(self, services: ConsoleServices, records: Records, configuration: Configuration) -> None:
-        self.rules = Rules(services, records, configuration)
+        store, plan = services.calls.tasks.store, services.plan
+        self.rules = Rules(
+            live_plan=plan,
+            store=store,
+            listed=services.servers.catalogs,
+            rule_book=rule_book,
+            records=records,
+            configuration=configuration,
+        )
         self._rules_api = RulesApi(self.rules)
         self._usage = Usage(records)
-        self._servers = Servers(services, records, configuration)
-        self._scopes = ScopesApi(services, records)
-        self.history = HistoryApi(services.history, services.tasks.store.now_ms, services.plan)
-        self._audit = Audit(services.tasks.store, records)
-        self._system = System(services, configuration)
+        self._servers = Servers(
+            plan=plan,
+            upstreams=services.servers.upstreams,
+            lists=services.servers.catalogs,
+            pins=services.decisions.pins,
+            draining=services.servers.reload,
+            budgets=services.load.budgets,
+            audit_log=store,
+            records=records,
+            configuration=configuration,
+        )
+        self._scopes = ScopesApi(
+            plan=plan,
+            views=services.servers.lookup.views,
+            temporary=services.servers.temporary_scopes,
+            stubs=stubs_of_scope,
+            address=services.address,
+            records=records,
+        )
+        self.history = HistoryApi(services.calls.history, store.now_ms, plan)
+        self._audit = Audit(store, records)
+        self._system = System(
+            plan=plan,
+            store=store,
+            open_calls=services.load.admission.open_calls,
+            sessions=services.load.sessions,
+            configuration=configuration,
+        )
         self._requests = RecentRequests(records)
 
     def routes(self) -> tuple[Route, ...]:

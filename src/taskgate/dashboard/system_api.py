@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sized
+from typing import Any
 
 from taskgate import __version__
 from taskgate.core.audit.chain import AuditEntry
@@ -12,17 +13,18 @@ from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.routes import Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
-from taskgate.gateway.services.console import ConsoleServices
+from taskgate.gateway.plan import Live, Plan
+from taskgate.lazy_dataclass import dataclass
+from taskgate.ports.store import Store
 
-if TYPE_CHECKING:
-    pass
 
-
+@dataclass(slots=True, eq=False, kw_only=True)
 class System:
-    def __init__(self, services: ConsoleServices, configuration: Configuration) -> None:
-        self._services = services
-        self._store = services.tasks.store
-        self.configuration = configuration
+    plan: Live[Plan]
+    store: Store
+    open_calls: Sized
+    sessions: Sized
+    configuration: Configuration
 
     def routes(self) -> tuple[Route, ...]:
         return (
@@ -46,15 +48,15 @@ class System:
         )
 
     def row(self) -> dict[str, Any]:
-        plan, shown = self._services.plan.value, self.configuration.shown()
+        plan, shown = self.plan.value, self.configuration.shown()
         return {
             "version": __version__,
             "python": platform.python_version(),
             "profile": plan.gates.profile.value,
             "plan_revision": plan.revision,
             "policy_revision": plan.gates.revision,
-            "store": {"owner": self._store.ownership.owner, "trouble": self._store.trouble},
-            "replicas": [self._replica(one) for one in self._store.replicas],
+            "store": {"owner": self.store.ownership.owner, "trouble": self.store.trouble},
+            "replicas": [self._replica(one) for one in self.store.replicas],
             "limits": self._limits(),
             "configuration": {"path": shown.path, "problems": list(shown.problems)},
         }
@@ -69,15 +71,15 @@ class System:
         }
 
     def _limits(self) -> list[dict[str, Any]]:
-        limits, gateway = self._services.limits, self._services
+        limits = self.plan.value.limits
         in_use = (
-            ("calls_in_flight", len(gateway.admission.open_calls), limits.calls_in_flight),
-            ("sessions", len(gateway.sessions), limits.sessions),
+            ("calls_in_flight", len(self.open_calls), limits.calls_in_flight),
+            ("sessions", len(self.sessions), limits.sessions),
         )
-        return [{"limit": name, "in_use": used, "of": most} for name, used, most in in_use]
+        return [{"limit": name, "in_use": used, "of": maximum} for name, used, maximum in in_use]
 
     async def reload(self, by: str) -> str | None:
-        await self._store.record_now(AuditEntry(0, "configuration_reloaded", by, kind="configuration"))
+        await self.store.record_now(AuditEntry(0, "configuration_reloaded", by, kind="configuration"))
         return await self.configuration.reload()
 
     async def _show(self, _visit: Visit) -> Answer:

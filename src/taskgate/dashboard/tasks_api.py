@@ -23,6 +23,7 @@ from taskgate.core.ids import is_task_id
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, Task
 from taskgate.dashboard import reply_schemas
+from taskgate.dashboard.ports import Tasks
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post, refusal
 from taskgate.dashboard.rows import status_event, task_row
@@ -33,7 +34,6 @@ from taskgate.dashboard.task_timeline import timeline
 from taskgate.dashboard.web import Answer, EventAnswer, RequestProblem, json_answer, limit_of, problem
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.public_address import PublicAddress
-from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.ports.store_answers import TaskFilter
 
 PING_S: Final = 15.0
@@ -46,7 +46,7 @@ _REASON: Final = closed_object(reason=TEXT)
 class TasksApi:
     def __init__(
         self,
-        tasks: TaskEngine,
+        tasks: Tasks,
         plan: Live[Plan],
         records: Records,
         address: PublicAddress,

@@ -9,6 +9,8 @@ import msgspec
 from taskgate.core.audit.chain import AuditEntry
 
 CONSOLE_SESSION: Final = "console_session"
+REVOKED: Final = "revoked"
+"""A credential that was revoked."""
 """The kind of record for an open session of the console."""
 LOGIN_CODE: Final = "login_code"
 """The kind of record for a code that logs a person into the console once, at any gateway on the store."""

@@ -9,6 +9,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+OWN_SERVER: Final = "taskgate"
+"""The server name of the gateway's own tools in rules and in the audit log. It is reserved."""
+
 
 class OwnToolName(StrEnum):
     ADD_SERVER = "add_server"

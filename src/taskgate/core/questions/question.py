@@ -17,6 +17,8 @@ SAMPLE: Final = "sampling/createMessage"
 ROOTS: Final = "roots/list"
 NO_STATE: Final = b"null"
 """Stored with the questions of a stateless server that sent no `requestState`: the call can still be continued."""
+FORMS: Final = (ELICIT, ROOTS)
+"""Methods that are shown and answered as an elicitation; the gateway provides the form for roots."""
 QUESTION_METHODS: Final = frozenset({ELICIT, SAMPLE, ROOTS})
 
 

@@ -12,14 +12,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from taskgate.core.catalog.links import may_name_uris
-from taskgate.core.delivery import KEY_META
+from taskgate.core.delivery import KEY_META, TASK_META
 from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
 from taskgate.core.history.row import CallOutcome
 from taskgate.core.scoping.scope import ScopeMode
 from taskgate.gateway.calls.durable_calls import DurableCalls
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.calls.sending import Sending
-from taskgate.gateway.calls.task_contract import TASK_META
 from taskgate.gateway.calls.tool_results import as_tool_result, small_members, upstream_task
 from taskgate.gateway.catalog.argument_checks import ArgumentChecks
 from taskgate.gateway.catalog.validate import Validation

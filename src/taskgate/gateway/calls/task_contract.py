@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from taskgate.core.catalog.task_support import TaskSupport
+from taskgate.core.delivery import TASK_META
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.stateful import supports_tasks
 from taskgate.core.generations.stateless import TASKS_EXTENSION, missing_capability
@@ -15,9 +15,6 @@ from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.requests.request import Request
 from taskgate.lazy_dataclass import dataclass
-
-TASK_META: Final = "taskgate/task"
-"""A stateless caller sets this key in `_meta` to true to get a task handle at once."""
 
 
 def wants_handle(request: Request) -> bool:

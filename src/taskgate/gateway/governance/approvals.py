@@ -12,7 +12,7 @@ import secrets
 from typing import Final
 
 from taskgate.core.audit.chain import AuditEntry
-from taskgate.core.catalog.own_tool_names import OwnToolName
+from taskgate.core.catalog.own_tool_names import OWN_SERVER, OwnToolName
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance import approval as rules
 from taskgate.core.governance.approval import Approval, Changed, Drifted, Recalled, State, TimePassed, Verdict, Voted
@@ -33,7 +33,6 @@ from taskgate.gateway.governance.announcer import Announcer
 from taskgate.gateway.governance.approval_request import question, value_of
 from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.governance.gated_call import GatedCall
-from taskgate.gateway.governance.pre_send_recheck import OWN_SERVER
 from taskgate.gateway.governance.ruling import accepted_text, refused_text
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.governance.unsafe_config import warn_unsafe_config

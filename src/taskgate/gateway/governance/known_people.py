@@ -20,10 +20,9 @@ from taskgate.core.identity.identity import Identity
 from taskgate.core.identity.roles import GATEWAY_ROLES
 from taskgate.gateway.events import CredentialsChanged, EventHub
 from taskgate.gateway.plan import Plan
-from taskgate.ports.identity_store import CONSOLE_SESSION, PERSON, IdentityRecord
+from taskgate.ports.identity_store import CONSOLE_SESSION, PERSON, REVOKED, IdentityRecord
 from taskgate.ports.store import Store
 
-REVOKED: Final = "revoked"
 MAX_PEOPLE: Final = 50_000
 KEPT_MS: Final = 30 * 24 * 3_600_000
 RENEW_MS: Final = 24 * 3_600_000

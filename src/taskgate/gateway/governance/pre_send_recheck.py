@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.catalog.own_tool_names import OWN_SERVER
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approval, Binding, State
 from taskgate.core.governance.approver import APPROVER_ROLE, Approver
@@ -41,8 +42,6 @@ from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.strict_arguments import strict_digest
 from taskgate.lazy_dataclass import dataclass
 
-OWN_SERVER: Final = "taskgate"
-"""The server name of the gateway's own tools in rules and in the audit log. It is reserved."""
 CREDENTIAL_REVOKED: Final = "credential_revoked"
 _NOT_RUN = "The call was not executed."
 _ENTRIES: Final = {

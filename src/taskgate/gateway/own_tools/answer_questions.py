@@ -8,10 +8,10 @@ from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace
 from taskgate.core.ids import is_task_id
 from taskgate.core.questions.answers import ACTIONS
-from taskgate.core.questions.question import SAMPLE
+from taskgate.core.questions.question import FORMS, SAMPLE
 from taskgate.gateway.own_tools.follow_tasks import NO_INBOX, without_conversation
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, text_reply
-from taskgate.gateway.questions.inbox import FORMS, Inbox
+from taskgate.gateway.questions.inbox import Inbox
 from taskgate.gateway.questions.waiting import Waiting
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.task_access import may_see

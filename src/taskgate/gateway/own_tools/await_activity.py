@@ -23,14 +23,13 @@ from taskgate.core.errors import CallerError
 from taskgate.core.events import ENDED, Event, by_server
 from taskgate.core.identity.addressees import has_conversation
 from taskgate.core.ids import is_ulid
-from taskgate.core.questions.question import SAMPLE
+from taskgate.core.questions.question import FORMS, SAMPLE
 from taskgate.core.tasks.projections_tools import shown_status, shown_task
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.own_tools.follow_tasks import find, without_conversation
 from taskgate.gateway.own_tools.reply_events import MAX_SHOWN, hand_over
 from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, max_wait_s, text_reply
 from taskgate.gateway.questions.feed import Feed
-from taskgate.gateway.questions.inbox import FORMS
 from taskgate.gateway.questions.waiting import Waiting
 from taskgate.gateway.requests.heartbeat import Heartbeat
 from taskgate.gateway.requests.request import Request

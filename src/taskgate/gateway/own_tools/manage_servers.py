@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from taskgate.core.audit.chain import AuditEntry
-from taskgate.core.catalog.own_tool_names import OwnToolName
+from taskgate.core.catalog.own_tool_names import OWN_SERVER, OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Parameter, ToolFace
 from taskgate.core.errors import CallerError, Executed, TaskgateError
 from taskgate.core.events import EventKind
@@ -21,7 +21,6 @@ from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.dynamic_servers import DynamicServers, NewServer
 from taskgate.gateway.governance.gated_call import GatedCall
 from taskgate.gateway.governance.held_readings import HeldReadings
-from taskgate.gateway.governance.pre_send_recheck import OWN_SERVER
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, text_reply
 from taskgate.gateway.plan import Live
 from taskgate.gateway.questions.activity import Activity

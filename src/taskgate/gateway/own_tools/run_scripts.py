@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.catalog.own_tool_names import OwnToolName
+from taskgate.core.catalog.own_tool_names import OWN_SERVER, OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.decision import Forward
@@ -21,7 +21,6 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.calls.durable_calls import TTL_META
 from taskgate.gateway.calls.task_contract import wants_handle
 from taskgate.gateway.governance.gated_call import GatedCall
-from taskgate.gateway.governance.pre_send_recheck import OWN_SERVER
 from taskgate.gateway.own_tools.script_plans import plan_for_approvers, planned, refuse_faults
 from taskgate.gateway.own_tools.script_stubs import describe_tools
 from taskgate.gateway.own_tools.script_tool_parts import ScriptToolParts

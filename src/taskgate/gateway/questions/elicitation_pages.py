@@ -8,31 +8,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.gateway.events import EventHub, QuestionsChanged
+from taskgate.gateway.questions.elicitation_page import AnswerReceiver, ElicitationPage
 from taskgate.gateway.questions.url_elicitations import COMPLETE
 from taskgate.gateway.requests.session import Session
 from taskgate.lazy_dataclass import dataclass
 
 MAX_PAGES: Final = 1_000
 MAX_VALUE: Final = 4_096
-
-
-class AnswerReceiver(Protocol):
-    """Receives the user's answer: a caller's session, or a server's conversation."""
-
-    @property
-    def gone(self) -> bool: ...
-
-    def send(self, method: str, params: bytes) -> None: ...
-
-    async def delivered(self) -> None:
-        """Return when the receiver has the answer, as far as that can be known. Raises CallerError if it is too late."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -48,23 +36,6 @@ class CallerReceiver:
 
     async def delivered(self) -> None:
         return
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ElicitationPage:
-    id: str
-    principal: str
-    asks: str
-    name: str
-    description: str
-    asker: AnswerReceiver
-    expires: float
-    is_elsewhere: bool = False
-    """Whether it waits at another gateway on the same store."""
-
-    @property
-    def seconds_left(self) -> int:
-        return max(0, round(self.expires - clock.monotonic()))
 
 
 class ElicitationPages:

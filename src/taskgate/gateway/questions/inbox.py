@@ -24,7 +24,7 @@ from taskgate.core.identity.conversation import ConversationKey
 from taskgate.core.ids import RANDOM_BYTES, creation_ms, ulid
 from taskgate.core.questions.answers import elicitation_answer, sampling_answer
 from taskgate.core.questions.endings import BY_ACTION, Ending
-from taskgate.core.questions.question import CANCELLED, ELICIT, ROOTS, SAMPLE, Answer, Question, bare_params
+from taskgate.core.questions.question import CANCELLED, ELICIT, FORMS, ROOTS, SAMPLE, Answer, Question, bare_params
 from taskgate.core.questions.roots_form import roots_answer
 from taskgate.gateway.events import EventHub, QuestionsChanged
 from taskgate.gateway.plan import Live, Plan
@@ -37,8 +37,6 @@ from taskgate.ports.upstream_call import CallSide
 
 MAX_PER_CALLER: Final = 500
 REMEMBERED: Final = 2_000
-FORMS: Final = (ELICIT, ROOTS)
-"""Methods that are shown and answered as an elicitation; the gateway provides the form for roots."""
 ANSWERABLE: Final = (*FORMS, SAMPLE)
 
 Tell = Callable[[ConversationKey, EventKind, str, dict[str, Any]], None]

@@ -15,7 +15,8 @@ from taskgate.core.generations.generation import Generation
 from taskgate.core.questions.question import Answer, Question, no_list_form
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.public_address import PublicAddress
-from taskgate.gateway.questions.elicitation_pages import AnswerReceiver, ElicitationPages
+from taskgate.gateway.questions.elicitation_page import AnswerReceiver
+from taskgate.gateway.questions.elicitation_pages import ElicitationPages
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import Link

@@ -20,7 +20,8 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, Executed, GatewayFault, TaskgateError
 from taskgate.gateway.events import EventHub, QuestionsChanged
-from taskgate.gateway.questions.elicitation_pages import ElicitationPage, ElicitationPages
+from taskgate.gateway.questions.elicitation_page import ElicitationPage
+from taskgate.gateway.questions.elicitation_pages import ElicitationPages
 from taskgate.gateway.questions.inbox import Inbox
 from taskgate.gateway.questions.waiting import (
     Waiting,

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from taskgate import clock
 from taskgate.core import wire
+from taskgate.core.catalog.own_tool_names import OWN_SERVER
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.questions.question import ELICIT, Answer, Question
 from taskgate.core.scripts.code_digest import code_digest
@@ -32,7 +33,6 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted, TransitionEvent
 from taskgate.core.wire import Raw
-from taskgate.gateway.governance.pre_send_recheck import OWN_SERVER
 from taskgate.gateway.scripts.call_outcomes import decode_outcome, outcome_of
 from taskgate.gateway.scripts.earlier_calls import EarlierCalls, earlier_calls
 from taskgate.gateway.scripts.other_interpreters import ScriptOver, leave_to_another

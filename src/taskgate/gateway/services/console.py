@@ -1,4 +1,4 @@
-"""What the console and the JSON API use. Its members are the parts that the pages show or change."""
+"""What the console and the JSON API use: the parts of the gateway that the pages show or change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.history_reading import HistoryReading
-from taskgate.gateway.limits import Limits
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.public_address import PublicAddress
@@ -32,38 +31,61 @@ from taskgate.ports.upstream import Upstream
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class ConsoleServices:
-    plan: Live[Plan]
-    address: PublicAddress
-    events: EventHub
+class CallServices:
+    """Calls: pages of tasks and of the history, and calls that are made from the console."""
+
     requests: RequestDispatcher
     """Runs the calls that are made from the console."""
     tasks: TaskEngine
     history: HistoryReading
     call_log: CallLog
+    waterfall: Waterfall
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class DecisionServices:
+    """What people decide or answer: approvals, changed definitions, questions and samplings."""
+
     approvals: Approvals
     pins: Pins
     activity: Activity
     pages: ElicitationPages
+    models: Models
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ServerServices:
+    """Servers and what they list, the accounts at them, and the scopes that contain them."""
+
     lookup: Lookup
     upstreams: Live[Mapping[str, Upstream]]
     reload: Reload
     temporary_scopes: TemporaryScopes
-    people: KnownPeople
     accounts: AccountConnector
-    waterfall: Waterfall
-    sessions: SessionTable
-    budgets: Budgets
-    models: Models
-    admission: Admission
 
     @property
     def catalogs(self) -> Catalogs:
         return self.lookup.catalogs
 
-    @property
-    def limits(self) -> Limits:
-        return self.plan.value.limits
 
-    def has_scope(self, scope: str) -> bool:
-        return scope in self.plan.value.scopes
+@dataclass(slots=True, eq=False, kw_only=True)
+class LoadServices:
+    """How much is in use of what is limited."""
+
+    sessions: SessionTable
+    budgets: Budgets
+    admission: Admission
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ConsoleServices:
+    """What all pages share, and the rest by the pages that use it. Modules of the console take single parts of it, as ports."""
+
+    plan: Live[Plan]
+    address: PublicAddress
+    events: EventHub
+    people: KnownPeople
+    calls: CallServices
+    decisions: DecisionServices
+    servers: ServerServices
+    load: LoadServices

@@ -22,7 +22,13 @@ from taskgate.gateway.scripts.script_parts import ScriptParts
 from taskgate.gateway.scripts.script_runs import ScriptRuns
 from taskgate.gateway.services.access import AccessServices
 from taskgate.gateway.services.configuration import ConfigurationServices
-from taskgate.gateway.services.console import ConsoleServices
+from taskgate.gateway.services.console import (
+    CallServices,
+    ConsoleServices,
+    DecisionServices,
+    LoadServices,
+    ServerServices,
+)
 from taskgate.gateway.services.lifecycle import GatewayLifecycle
 from taskgate.gateway.services.transports import TransportServices
 from taskgate.gateway.shared_caches import shared_caches
@@ -136,25 +142,29 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
             plan=base.plan,
             address=base.address,
             events=base.events,
-            requests=requests,
-            tasks=tasks,
-            history=HistoryReading(base.store, base.state_signer),
-            call_log=base.call_log,
-            approvals=governed.approvals,
-            pins=lists.pins,
-            activity=asking.activity,
-            pages=asking.pages,
-            lookup=methods.lookup,
-            upstreams=base.upstreams,
-            reload=reload,
-            temporary_scopes=temporary_scopes,
             people=base.people,
-            accounts=accounts,
-            waterfall=base.waterfall,
-            sessions=base.sessions,
-            budgets=base.budgets,
-            models=asking.models,
-            admission=reload.admission,
+            calls=CallServices(
+                requests=requests,
+                tasks=tasks,
+                history=HistoryReading(base.store, base.state_signer),
+                call_log=base.call_log,
+                waterfall=base.waterfall,
+            ),
+            decisions=DecisionServices(
+                approvals=governed.approvals,
+                pins=lists.pins,
+                activity=asking.activity,
+                pages=asking.pages,
+                models=asking.models,
+            ),
+            servers=ServerServices(
+                lookup=methods.lookup,
+                upstreams=base.upstreams,
+                reload=reload,
+                temporary_scopes=temporary_scopes,
+                accounts=accounts,
+            ),
+            load=LoadServices(sessions=base.sessions, budgets=base.budgets, admission=reload.admission),
         ),
         configuration=ConfigurationServices(
             address=base.address,

@@ -1,0 +1,38 @@
+"""One page on which a user answers a question, and the receiver of the answer."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from taskgate import clock
+from taskgate.lazy_dataclass import dataclass
+
+
+class AnswerReceiver(Protocol):
+    """Receives the user's answer: a caller's session, or a server's conversation."""
+
+    @property
+    def gone(self) -> bool: ...
+
+    def send(self, method: str, params: bytes) -> None: ...
+
+    async def delivered(self) -> None:
+        """Return when the receiver has the answer, as far as that can be known. Raises CallerError if it is too late."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ElicitationPage:
+    id: str
+    principal: str
+    asks: str
+    name: str
+    description: str
+    asker: AnswerReceiver
+    expires: float
+    is_elsewhere: bool = False
+    """Whether it waits at another gateway on the same store."""
+
+    @property
+    def seconds_left(self) -> int:
+        return max(0, round(self.expires - clock.monotonic()))
