@@ -13,7 +13,7 @@ from aiohttp import web
 from tests.channels.card_factory import Ear, a_card, decided
 
 from taskgate.channels.notify import NotifyChannel
-from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool, plan_summary
+from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool, ScriptOrigin, plan_summary
 from taskgate.ports.approval_channel import Delivered, NotDelivered
 
 
@@ -98,6 +98,8 @@ async def test_notification_about_a_script_has_a_summary_of_its_plan_without_cod
     async with listener(take) as url:
         channel = NotifyChannel([url])
         assert await channel.announce(a_card({"code": "secret()"}, script="secret()", plan=plan)) == Delivered("ap_1")
-    [sent] = got
+        assert await channel.announce(a_card(from_script=ScriptOrigin("tg_1", 4))) == Delivered("ap_1")
+    sent, call = got
+    assert ScriptOrigin("tg_1", 4).in_words() in call["message"]
     assert plan_summary(plan) in sent["message"]
     assert "secret" not in sent["message"]

@@ -18,7 +18,7 @@ from taskgate.channels.slack_blocks import (
     whole,
 )
 from taskgate.core.governance.approval import State
-from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool, plan_summary
+from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool, ScriptOrigin, plan_summary
 from taskgate.core.redaction.difference import Difference
 
 
@@ -122,6 +122,12 @@ def test_card_of_a_script_has_its_plan_and_its_code() -> None:
     assert "shop__read" not in text
     assert "and 11 more" in text
     assert "await shop.read()\\nx" in text
+
+
+def test_card_of_a_call_names_the_script_that_made_it() -> None:
+    origin = ScriptOrigin("tg_1", 4)
+    assert origin.in_words() in json.dumps(blocks(a_card(from_script=origin), buttons=True))
+    assert "script" not in json.dumps(blocks(a_card(), buttons=True))
 
 
 def test_long_code_is_cut_like_arguments() -> None:

@@ -16,6 +16,7 @@ from tests.channels.receiver_double import Receiver, receiver
 from taskgate.channels.webhook import LONGEST_PAUSE_S, WebhookChannel, WebhookSettings
 from taskgate.channels.webhook_signature import BadSignature, check_signature, key_of, signed_headers
 from taskgate.core.governance.approval import Refusal, Verdict
+from taskgate.core.governance.script_plan import ScriptOrigin
 from taskgate.ports.approval_channel import (
     OTHER_ARGUMENTS,
     UNKNOWN_APPROVAL,
@@ -66,6 +67,11 @@ async def test_an_update_contains_the_outcome(client: httpx2.AsyncClient, there:
     assert await plain.update(decided(), "ap_1.requested") == Delivered("ap_1.denied.1")
     approval = there.got[0]["approval"]
     assert (approval["state"], approval["votes"][0]["approver"], approval["reason"]) == ("denied", "ann", "too <much>")
+
+
+async def test_script_that_made_the_call_is_named(client: httpx2.AsyncClient, there: Receiver) -> None:
+    await channel(client, there.url).announce(a_card(from_script=ScriptOrigin("tg_1", 4)))
+    assert there.got[0]["approval"]["from_script"] == {"task_id": "tg_1", "line": 4}
 
 
 async def test_differences_are_included(client: httpx2.AsyncClient, there: Receiver) -> None:

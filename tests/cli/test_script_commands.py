@@ -27,6 +27,7 @@ SCRIPTED: dict[str, Any] = {
         "rules": [
             {"match": "taskgate:run_script", "action": "approve"},
             {"match": "delete_*", "from": "script", "action": "deny"},
+            {"match": "write_*", "from": "script", "action": "approve"},
         ]
     },
 }
@@ -78,6 +79,24 @@ async def test_commands_show_plan_calls_and_report_of_a_script(gateway: Gateway,
     assert json.loads(rest)["script_calls"]["calls"] == []
     _, approved, _ = await run(gateway, "approvals", "show", held["id"])
     assert call["task_id"] in approved
+
+
+async def test_commands_show_which_script_made_a_call(gateway: Gateway, tmp_path: Path) -> None:
+    pytest.importorskip("pydantic_monty")
+    (tmp_path / "script.py").write_text('await demo.list_files()\nawait demo.write_file(name="a.txt", text="x")\n')
+    program = [sys.executable, "-m", "taskgate", "run", str(tmp_path / "script.py")]
+    running = asyncio.create_task(run_to_end(program, environment(gateway, CALLER)))
+    script = await waiting_approval(gateway)
+    await run(gateway, "approvals", "approve", script["id"], "--yes", token=APPROVER)
+    async with asyncio.timeout(120):
+        while (held := await waiting_approval(gateway))["id"] == script["id"]:
+            await asyncio.sleep(0.05)
+    assert held["from_script"] == {"task_id": script["task_id"], "line": 2}
+    for command in (("list",), ("show", held["id"])):
+        _, shown, _ = await run(gateway, "approvals", *command)
+        assert f"{script['task_id']}, line 2" in shown
+    await run(gateway, "approvals", "approve", held["id"], "--yes", token=APPROVER)
+    assert (await running)[0] == 0
 
 
 async def test_report_is_printed_of_failed_scripts_only() -> None:

@@ -62,11 +62,28 @@ async def test_approver_of_a_script_sees_its_tools_and_the_decision_for_each() -
 
 
 @seam
+async def test_approver_of_a_call_sees_the_script_and_the_line_that_made_it() -> None:
+    async with Gateway(rules({"match": "buy", "action": "approve"}), {"shop": shop()}) as gate:
+        task = await started(gate, await gate.caller("2025"), "await shop.read(n=1)\nawait shop.buy(n=2)")
+        await gate.advance(5)
+        detail = await waiting(gate)
+        [row] = (await gate.operator("GET", "/api/v1/approvals")).json()
+        assert detail["from_script"] == row["from_script"] == {"task_id": task, "line": 2}
+        boss = await operator(gate)
+        for path in (f"/approvals/{detail['id']}", "/inbox"):
+            page = await boss.text(path)
+            assert f'href="/tasks/{task}"' in page
+            assert ", line 2" in page
+        assert f"script {task}, line 2" in await boss.text("/approvals")
+
+
+@seam
 async def test_other_approvals_have_no_plan() -> None:
     async with Gateway(rules({"match": "buy", "action": "approve"}), {"shop": shop()}) as gate:
         caller = await gate.caller("2025", capabilities={"tasks": {}})
         await caller.call("shop__buy", {"n": 1}, task={"ttl": 60_000})
         detail = await waiting(gate)
+        assert detail["from_script"] is None
         assert (detail["plan"], detail["plan_summary"], detail["script_calls"], detail["script"]) == (
             None,
             None,

@@ -25,6 +25,7 @@ def card_json(card: Card) -> dict[str, Any]:
         "script": card.script,
         "plan": None if card.plan is None else card.plan.as_json(),
         "plan_summary": None if card.plan is None else plan_summary(card.plan),
+        "from_script": None if card.from_script is None else card.from_script.as_json(),
         "arguments_digest": card.arguments_digest,
         "hidden": list(card.hidden),
         "deceptive": list(card.deceptive),

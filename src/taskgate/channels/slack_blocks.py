@@ -103,6 +103,8 @@ def _facts(card: Card) -> str:
         f"Approvals: {card.approvals_given} of {card.approvals_needed}   Until: {moment(card.expires_at_ms)}",
         f"Id: {escaped(card.approval_id)}",
     ]
+    if card.from_script is not None:
+        lines.append(f"From {escaped(card.from_script.in_words())}")
     return excerpt("\n".join(lines), TEXT_LIMIT).text
 
 

@@ -171,10 +171,19 @@ def _print_message(answer: dict[str, Any], as_json: bool) -> None:
 
 def _table(rows: list[dict[str, Any]]) -> None:
     headings = ("Id", "State", "Tool", "Caller", "Requested", "Expires", "Rule")
-    if not any(row.get("plan_summary") for row in rows):
+    scripts = [row.get("plan_summary") or _origin(row) for row in rows]
+    if not any(scripts):
         printing.table(headings, [_cells(row) for row in rows])
         return
-    printing.table((*headings, "Script"), [(*_cells(row), row.get("plan_summary") or "") for row in rows])
+    printing.table((*headings, "Script"), [(*_cells(row), script) for row, script in zip(rows, scripts, strict=True)])
+
+
+def _origin(row: dict[str, Any]) -> str:
+    """The script that made the call, with the line; empty if no script did."""
+    origin = row.get("from_script")
+    if not origin:
+        return ""
+    return f"{origin['task_id']}, line {origin['line']}" if origin["line"] else str(origin["task_id"])
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -188,6 +197,7 @@ def _details(detail: dict[str, Any]) -> str:
         f"{detail['name']} on {detail['server']}  [{detail['state']}]",
         f"  id          {detail['id']}",
         f"  caller      {detail['requester']} in scope {detail['scope']}, {printing.local_time(detail['asked_at'])}",
+        *([f"  from script {_origin(detail)}"] if _origin(detail) else []),
         f"  expires     {printing.local_time(detail['expires_at'])}",
         f"  rule        {detail['rule']} (workflow {detail['workflow']})",
         f"  approvals   {detail['approvals_given']} of {detail['approvals_needed']}",

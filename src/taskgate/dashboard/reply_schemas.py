@@ -147,6 +147,11 @@ DEFINITION_ACCEPTED: Final = record(
     accepted_by=text("name of the person"),
 )
 _LINES: Final = {"type": "array", "items": {"type": "integer"}}
+_FROM_SCRIPT: Final = record(
+    "the script that made the call; null if no script did",
+    task_id=text("task of the script"),
+    line=nullable(integer("line of the call in its source; null if unknown")),
+)
 _PLAN: Final = record(
     "what the script would call under the rules at the time of the request; null if the call runs no script",
     tools=rows(
@@ -206,6 +211,7 @@ APPROVAL: Final = record(
     reason=text("reason of the decision; may be empty"),
     task_id=nullable(text("task of the call; null if it is not a task")),
     plan_summary=nullable(text("what the script would call, in one line; null if the call runs no script")),
+    from_script=nullable(_FROM_SCRIPT),
     url=text("address of the approval's page"),
     batchable=flag("whether identical calls may be decided together"),
 )

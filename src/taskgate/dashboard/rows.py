@@ -41,6 +41,7 @@ def approval_row(held: HeldCall, approval: Approval, workflow: Workflow, url: st
         "reason": approval.reason,
         "task_id": held.task_id,
         "plan_summary": plan_summary(approval.plan) if approval.plan is not None else None,
+        "from_script": approval.from_script.as_json() if approval.from_script is not None else None,
         "url": url,
     }
 

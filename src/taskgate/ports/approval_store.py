@@ -14,7 +14,7 @@ from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.pin import Pin
 from taskgate.core.governance.approval import Approval, ApprovalEvent, Binding, Outcome
 from taskgate.core.governance.grants import Grant
-from taskgate.core.governance.script_plan import PlannedScript
+from taskgate.core.governance.script_plan import PlannedScript, ScriptOrigin
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.tasks.endings import after_approval
 from taskgate.core.tasks.task import Task
@@ -40,6 +40,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     """Why the arguments were not validated against the tool's input schema."""
     plan: PlannedScript | None = None
     """What a script would call, if the call runs one."""
+    from_script: ScriptOrigin | None = None
+    """The script that made the call, if one did."""
 
     @property
     def counted_as(self) -> str:

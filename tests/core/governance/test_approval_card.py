@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from taskgate.core.governance.approval import Binding, Verdict, Voted, apply, open_approval
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.card import TAB, Card, card, excerpt, history_line, show_json
-from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool
+from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool, ScriptOrigin
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.redaction.fields import compile_redaction
 
@@ -71,6 +71,11 @@ def test_card_has_the_plan_of_the_approval() -> None:
     plan = PlannedScript((PlannedTool("shop__buy", Meets.DENIED, (1,)),))
     approval = open_approval("ap_1", TWO, "rules[2]", BINDING, 1_000, plan=plan)
     assert card(approval, TWO, {"code": ""}, compile_redaction([]), runs_script=True).plan == plan
+
+
+def test_card_names_the_script_that_made_the_call() -> None:
+    approval = open_approval("ap_1", TWO, "rules[2]", BINDING, 1_000, from_script=ScriptOrigin("tg_1", 4))
+    assert card(approval, TWO, {}, compile_redaction([])).from_script == ScriptOrigin("tg_1", 4)
 
 
 def test_a_truncated_value_states_how_much_is_missing() -> None:

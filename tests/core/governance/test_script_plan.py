@@ -8,6 +8,7 @@ from taskgate.core.governance.script_plan import (
     Meets,
     PlannedScript,
     PlannedTool,
+    ScriptOrigin,
     lines_text,
     meets_word,
     plan_notes,
@@ -52,6 +53,14 @@ def test_summary_counts_tools_by_what_they_would_meet() -> None:
     assert plan_notes(PlannedScript()) == ()
     assert ":" not in plan_summary(PlannedScript())
     assert "1 tool:" in plan_summary(PlannedScript(tools[:1]))
+
+
+def test_origin_of_a_call_names_its_script_and_line() -> None:
+    known, unknown = ScriptOrigin("tg_1", 4), ScriptOrigin("tg_1")
+    assert (known.as_json(), unknown.as_json()) == ({"task_id": "tg_1", "line": 4}, {"task_id": "tg_1", "line": None})
+    assert "line 4" in known.in_words()
+    assert "tg_1" in unknown.in_words()
+    assert "line" not in unknown.in_words()
 
 
 def test_lines_are_described_briefly() -> None:

@@ -15,7 +15,7 @@ from typing import TypeAlias, assert_never
 
 from taskgate.core.globs import Glob
 from taskgate.core.governance.approver import Approver
-from taskgate.core.governance.script_plan import PlannedScript
+from taskgate.core.governance.script_plan import PlannedScript, ScriptOrigin
 from taskgate.core.governance.workflow import OnTimeout, Workflow
 from taskgate.core.identity.roles import Permission, groups_in
 from taskgate.core.patterns import PatternKind
@@ -101,6 +101,8 @@ class Approval:
     """
     plan: PlannedScript | None = None
     """What a script would call, if the held call runs one."""
+    from_script: ScriptOrigin | None = None
+    """The script that made the held call, if one did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +199,16 @@ def open_approval(
     *,
     unvalidated: str = "",
     plan: PlannedScript | None = None,
+    from_script: ScriptOrigin | None = None,
 ) -> Approval:
     """Open an approval; its deadline is the earlier of the workflow's timeout and that of the binding."""
     deadline = now_ms + workflow.timeout_ms
     if binding.expires_at_ms > 0:
         deadline = min(deadline, binding.expires_at_ms)
     bound = replace(binding, expires_at_ms=deadline)
-    return Approval(approval_id, workflow.name, rule, bound, now_ms, unvalidated=unvalidated, plan=plan)
+    return Approval(
+        approval_id, workflow.name, rule, bound, now_ms, unvalidated=unvalidated, plan=plan, from_script=from_script
+    )
 
 
 def apply(approval: Approval, workflow: Workflow, event: ApprovalEvent) -> Outcome:

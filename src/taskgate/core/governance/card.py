@@ -15,7 +15,7 @@ from typing import Any, Final
 from taskgate.core.catalog.suspicions import character_flag, deceptive_characters, kinds_of, slices_of
 from taskgate.core.governance.approval import Approval, State, Verdict, Vote
 from taskgate.core.governance.script_changes import ScriptChanges, script_changes
-from taskgate.core.governance.script_plan import PlannedScript
+from taskgate.core.governance.script_plan import PlannedScript, ScriptOrigin
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.redaction.difference import Difference, difference
 from taskgate.core.redaction.fields import Redaction
@@ -57,6 +57,8 @@ class Card:
     """The code, line by line, if the call runs a script. It is also in the arguments."""
     plan: PlannedScript | None = None
     """What the script would call, as of the request."""
+    from_script: ScriptOrigin | None = None
+    """The script that made the call, if one did."""
     script_changes: ScriptChanges | None = None
     """The lines of the script that differ from those of the last approved one, if there was one."""
 
@@ -113,6 +115,7 @@ def card(
         unvalidated=approval.unvalidated,
         script=script,
         plan=approval.plan,
+        from_script=approval.from_script,
         script_changes=None if previous is None else script_changes(previous, script),
     )
 

@@ -68,6 +68,23 @@ class PlannedScript:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ScriptOrigin:
+    """The script that made a held call."""
+
+    task_id: str
+    line: int = 0
+    """0 if unknown."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The origin for programs."""
+        return {"task_id": self.task_id, "line": self.line or None}
+
+    def in_words(self) -> str:
+        """The origin for people."""
+        return f"script {self.task_id}, line {self.line}" if self.line else f"script {self.task_id}"
+
+
 def planned_script(
     tools: Sequence[PlannedTool], unknown: Sequence[int] = (), computed: Sequence[int] = (), asks: Sequence[int] = ()
 ) -> PlannedScript:

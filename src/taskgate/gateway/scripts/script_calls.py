@@ -12,6 +12,7 @@ import msgspec
 from taskgate.core import wire
 from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.errors import CallerError, TaskgateError
+from taskgate.core.governance.script_plan import ScriptOrigin
 from taskgate.core.scripts.bind_arguments import ArgumentError, bind_arguments
 from taskgate.core.scripts.record import OpenCall, RefusedCall
 from taskgate.core.scripts.stubs import parameter_order
@@ -117,6 +118,8 @@ class ScriptCalls:
             script_line=call.line,
             script_digest=self._digest,
         )
+        if approval is not None:
+            approval = msgspec.structs.replace(approval, from_script=ScriptOrigin(script.id, call.line))
         audit = self._parts.tasks.audit_approval(approval, draft.id) if approval is not None else None
         child_call = ChildCall(call.id, draft, approval, audit, records.pending_limits())
         return PreparedStepCall(_open(call, child=draft.id), child_call, request)

@@ -46,6 +46,7 @@ def new_held_call(tx: Transaction, request: ApprovalRequest, task_id: str | None
         tx.now_ms,
         unvalidated=request.unvalidated,
         plan=request.plan,
+        from_script=request.from_script,
     )
     return HeldCall(approval, request.counted_as, request.wire_name, request.arguments, task_id)
 
