@@ -5,12 +5,14 @@ The rows are written to the store before the gateway starts, through the same po
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from tests.console import team_server
 from tests.console.stage import CONFIG, Console
 
 from taskgate.core.history.counts import NO_LATENCY, Counted, Dimension, step_of
@@ -60,15 +62,30 @@ CALLERS = ("research-agent", "build-agent", "support-agent", "billing-agent", "o
 CLIENTS = ("claude-code", "cursor", "langgraph", "taskgate-cli")
 SLOW_SERVER, SLOW_FACTOR = "warehouse", 14
 FAILING_SERVER = "maps"
+DECIDED_AFTER_S = 9
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+
+
+DEMO_SERVERS = ("files", "archive")
+RULES = [
+    {"match": "delete_*", "action": "approve"},
+    {"match": "deploy_*", "action": "approve"},
+    {"match": "merge_*", "action": "approve"},
+    {"match": "create_invoice", "action": "approve"},
+]
 
 
 def config() -> dict[str, Any]:
     """The usual stage, with all servers of the team."""
-    server = CONFIG["servers"]["files"]
     broken = {"command": sys.executable, "args": ["-c", "raise SystemExit('cannot connect to maps.internal:8443')"]}
-    names = {name: server for name in SERVERS if name != FAILING_SERVER}
-    return {**CONFIG, "servers": {**names, FAILING_SERVER: broken}}
+    names = dict.fromkeys(DEMO_SERVERS, CONFIG["servers"]["files"])
+    names |= {
+        name: {"command": sys.executable, "args": [str(Path(team_server.__file__)), name]}
+        for name in SERVERS
+        if name not in (*DEMO_SERVERS, FAILING_SERVER)
+    }
+    governance = {**CONFIG["governance"], "rules": RULES}
+    return {**CONFIG, "servers": {**names, FAILING_SERVER: broken}, "governance": governance}
 
 
 async def fill(database: Path, *, hours: int = 7 * 24, seed: int = 7) -> None:
@@ -92,14 +109,40 @@ async def fill(database: Path, *, hours: int = 7 * 24, seed: int = 7) -> None:
         await store.close()
 
 
-async def open_calls(console: Console) -> None:
-    """What is running and waiting at the moment."""
-    await console.call("research-agent", "warehouse__slow_report", seconds=600)
-    await console.call("build-agent", "deploy__slow_report", seconds=300)
-    await console.call("research-agent", "wiki__slow_report", seconds=400)
-    await console.call("build-agent", "files__delete_file", name="budget.txt")
-    await console.call("research-agent", "crm__write_file", name="summary.txt", text="Three findings.")
-    await console.call("build-agent", "billing__delete_file", name="invoice-2211.txt")
+async def open_calls(console: Console) -> str:
+    """What is running and waiting at the moment; the id of a deployment that was approved and has ended."""
+    release: dict[str, Any] = {
+        "service": "checkout",
+        "version": "2.14.0",
+        "environment": "production",
+        "canary_percent": 20,
+    }
+    await console.call("build-agent", "deploy__deploy_service", **release)
+    await asyncio.sleep(DECIDED_AFTER_S)
+    (held,) = await console.api("GET", "/api/v1/approvals")
+    await console.api("POST", f"/api/v1/approvals/{held['id']}/approve", {}, "reviewer-token")
+    query = "SELECT region, sum(amount) FROM orders JOIN refunds USING (order_id) GROUP BY region"
+    await console.call("research-agent", "warehouse__run_query", sql=query, timeout_s=600)
+    await console.call("build-agent", "files__slow_report", seconds=300)
+    await console.call("research-agent", "warehouse__run_query", sql="SELECT * FROM events WHERE day = '2026-11-17'")
+    await console.call(
+        "build-agent", "github__merge_pull_request", repository="shop/checkout", number=4127, method="squash"
+    )
+    await console.call(
+        "research-agent",
+        "billing__create_invoice",
+        customer="Northwind GmbH",
+        amount=1840.5,
+        currency="EUR",
+        due="2026-12-15",
+    )
+    await console.call(
+        "build-agent", "deploy__deploy_service", **{**release, "version": "2.14.1", "run_migrations": True}
+    )
+    async with asyncio.timeout(120):
+        while (await console.api("GET", f"/api/v1/tasks/{held['task_id']}"))["state"] != "completed":
+            await asyncio.sleep(0.5)
+    return str(held["task_id"])
 
 
 def _call(chance: random.Random, at_ms: int, *, slow: bool) -> HistoryRow:

@@ -16,6 +16,7 @@ from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate.dashboard.charts.phases import phase_bar
 from taskgate.dashboard.found_text import MOST_MARKS, found_text
+from taskgate.dashboard.task_pages import task_line
 from taskgate.dashboard.task_phases import Phase, PhaseKind
 
 
@@ -220,3 +221,9 @@ def test_matches_are_marked_in_their_place() -> None:
     many = found_text("ab" * 2_000, 10_000, "ab")
     assert (many.matches, many.text.count("<mark")) == (2_000, MOST_MARKS)
     assert many.text.endswith("ab" * 1_000)
+
+
+def test_progress_is_shown_while_a_task_is_open() -> None:
+    row = {"progress": 1, "progress_total": 4, "outcome": None, "message": ""}
+    assert task_line({**row, "state": "running"})["share"] == 25
+    assert task_line({**row, "state": "completed"})["share"] is None

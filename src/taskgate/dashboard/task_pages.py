@@ -187,9 +187,10 @@ def _readable(result: bytes) -> str:
 
 
 def task_line(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A task row for a template: with its progress as a percentage. A tool error is shown as such, not as completed."""
+    """A task row for a template: with its progress as a percentage while it is open. A tool error is shown as such, not as
+    completed."""
     share = None
-    if row["progress"] is not None and row["progress_total"]:
+    if row["progress"] is not None and row["progress_total"] and not TaskState(row["state"]).is_terminal:
         share = round(max(0.0, min(1.0, row["progress"] / row["progress_total"])) * 100)
     return {
         **row,
