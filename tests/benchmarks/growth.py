@@ -250,6 +250,9 @@ async def main() -> None:
                 first = cost
                 print(f"\n{'':20}" + "".join(f"{name:>17} " for name in cost))
             show(case, cost, first)
+            if case.sessions and cost is not first:
+                more = case.sessions - cases[0].sessions
+                print(f"a session without a stream: {(cost['memory MB'] - first['memory MB']) * 1024 / more:.1f} KB")
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ class Reload:
         self.scope_record.start_over()
         if before.gates is not plan.gates:
             self.pins.adopt(self.catalogs.offers())
-            self.annotations.adopt(self.catalogs.offers())
+            self.annotations.adopt(self.catalogs.offers)
             warn_unsafe_config(plan.gates, self.store)
         if before.registry is not plan.registry or before.scopes != plan.scopes or before.gates is not plan.gates:
             self.events.publish(ScopesChanged())

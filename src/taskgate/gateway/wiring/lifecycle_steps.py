@@ -92,6 +92,7 @@ class LifecycleSteps:
         return (
             self.lists.contents.close,
             self.lists.pins.close,
+            self.lists.annotations.close,
             self.governed.ask_caller.close,
             self.others.close,
             *((self.shared_sessions.close,) if self.shared_sessions is not None else ()),
