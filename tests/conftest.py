@@ -1,4 +1,4 @@
-"""Leaves out tests whose real peer this machine lacks, and says so, by name and reason, at the end of the run.
+"""Deselects tests whose real peer this machine lacks, and reports them by name and reason at the end of the run.
 
 It also keeps the run short: programs that tests start are not measured for coverage, because the tests in the process reach the
 same lines, and measuring makes a program half as slow again.
@@ -111,7 +111,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Only the process that made the folder removes it, and not while somebody may want to look into it."""
+    """Only the process that made the folder removes it, and not after a failure, when its files are needed."""
     FORKING.close()
     NODE_AGAIN.close()
     if SCRATCH is not None:
@@ -174,11 +174,11 @@ def _mark_what_starts_programs(items: list[pytest.Item]) -> None:
 
 def _end_only_hangs(config: pytest.Config, items: list[pytest.Item]) -> None:
     """No test has less time than all of them have by the configuration."""
-    least = float(config.getini("timeout"))
+    minimum = float(config.getini("timeout"))
     for item in items:
         given = item.get_closest_marker("timeout")
-        if given is not None and (not given.args or given.args[0] < least):
-            item.add_marker(pytest.mark.timeout(least), append=False)
+        if given is not None and (not given.args or given.args[0] < minimum):
+            item.add_marker(pytest.mark.timeout(minimum), append=False)
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

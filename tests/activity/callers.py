@@ -1,4 +1,4 @@
-"""Bare callers for tests: they speak JSON-RPC over HTTP or stdio, in either generation, and declare what they are told to.
+"""Bare callers for tests: they speak JSON-RPC over HTTP or stdio, in either generation, and declare the given capabilities.
 
 No SDK stands between the test and the wire, so a test sees exactly what a tools-only client sees.
 """

@@ -29,7 +29,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 
 def events_in(seen: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is told of tasks; a server that comes back after its gateway may do so at any moment."""
+    """Events of tasks; a server that reconnects after a restart of the gateway may do so at any moment."""
     grouped = [event for group in seen.get("events", []) for event in group["events"]]
     event_kinds = [*grouped, *seen.get("events_since_last_response", [])]
     return [event for event in event_kinds if event["type"].startswith("task_")]

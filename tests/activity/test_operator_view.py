@@ -1,4 +1,4 @@
-"""The operator sees what waits and what ran, answers from the command line, and nobody else gets that far."""
+"""An operator lists open questions and tasks and answers from the command line; other users may not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server asks for roots, its caller declared none: the question waits in the inbox, as a form, and whoever looks can answer."""
+"""A server requests roots and its caller declared none: the request waits in the inbox as a form that its reader can answer."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ async def test_a_form_with_a_secret_field_is_flagged(caller: Caller) -> None:
 async def test_sampling_is_answered_by_a_tool_or_refused(caller: Caller) -> None:
     promoted = await run(caller, "sample", timeout_ms=300)
     if "pending_client_action" not in promoted:
-        # A quick server asks before the reply is written: then the reply has told it already, and tells it once.
+        # A fast server sends its question before the reply is written: then the reply contains it, once.
         await until(caller, "sampling_request")
     (asked,) = (await call_json(caller, "get_sampling_requests"))["sampling_requests"]
     assert asked["params"]["messages"][0]["content"]["text"] == "Say something."

@@ -101,8 +101,8 @@ def load() -> str:
     return "load " + " ".join(f"{value:.1f}" for value in os.getloadavg())
 
 
-def verdict(found: float, most: float) -> str:
-    return "met" if found <= most else "MISSED"
+def verdict(found: float, maximum: float) -> str:
+    return "met" if found <= maximum else "MISSED"
 
 
 async def log_in(gateway: Gateway, http: httpx2.AsyncClient, token: str = "") -> None:

@@ -140,7 +140,7 @@ def wakeups(gateways: list[Gateway]) -> int:
 
 
 async def cost(gateways: list[Gateway], idle: float, kind: Kind, load: Load) -> Cost:
-    """Of one call, without what these gateways need when nobody calls (`idle`, of a second)."""
+    """Of one call, without what these gateways use while idle (`idle`, of a second)."""
     lines = [await line_to(gateway, kind.headers) for gateway in load.spread(gateways)]
     calls = CALLS if load.rate is None else CALLS * len(gateways)
     turns = iter(range(calls))
@@ -170,7 +170,7 @@ async def cost(gateways: list[Gateway], idle: float, kind: Kind, load: Load) -> 
 
 
 async def idle_share(gateways: list[Gateway]) -> float:
-    """Of one second, for one gateway that nobody calls."""
+    """Of one second, for one idle gateway."""
     before, began = cpu_s(gateways), time.perf_counter()
     await asyncio.sleep(5)
     return (cpu_s(gateways) - before) / (time.perf_counter() - began) / len(gateways)
@@ -229,7 +229,7 @@ async def taken_over(replicas: Replicas) -> None:
             await caller.call("books__read", {"call": call, "seconds": 600}, task={"ttl": 600_000})
         while not replicas.ledger.count(call):
             await asyncio.sleep(0.01)
-        await asyncio.sleep(2)  # whoever takes over must have seen everybody alive for a whole lease
+        await asyncio.sleep(2)  # a gateway that takes over must have seen all others alive for a whole lease
         at = time.perf_counter()
         await victim.kill()
         while replicas.ledger.count(call) < 2:

@@ -121,7 +121,7 @@ class Mix:
         return fresh
 
     def another(self, line: Line) -> str | None:
-        """Each task in its turn, and as seldom as the gateway asked for: it holds whoever asks again too early."""
+        """Each task in its turn, and as seldom as the gateway requested: it delays polls that come too early."""
         own = self.tasks[line]
         if own[0][0] > time.perf_counter():
             return None

@@ -31,7 +31,7 @@ CREATES = 4_000
 EVENTS = 300
 OPEN_TASKS = 10_000
 LIMITS = AcceptLimits(open_tasks=100_000)
-"""As a gateway asks for them: the open tasks of whoever calls are counted."""
+"""As a gateway requests them: the open tasks of the caller are counted."""
 
 
 def control(url: str) -> None:

@@ -4,7 +4,7 @@ python -m tests.benchmarks.retention [sqlite|postgres ...] [--minutes 10] [--con
 
 A gateway and a server that answers at once, each in a process of its own, and 64 callers that make one task after the other as fast
 as they are answered. Tasks, results, keys, events and audit rows are past their time within a minute. Every ten seconds the rows
-that are past their time and still there are counted in the database itself, by somebody who only reads. The control is the same
+that are past their time and still there are counted in the database itself, over a read-only connection. The control is the same
 load while nothing is forgotten: it shows the rate and the latency that retention is compared with.
 
 It fails if the backlog of the last quarter is larger than that of the second quarter by more than ten seconds' worth of new tasks.

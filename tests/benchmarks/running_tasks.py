@@ -93,7 +93,7 @@ async def neighbour(port: int, seconds: float) -> str:
 
 
 async def patiently(lines: Lines, call: dict[str, Any]) -> dict[str, Any]:
-    """A gateway that has too much to do at the moment says when to come back."""
+    """An overloaded gateway returns a time after which to retry."""
     while True:
         try:
             return await lines.ask("tools/call", call)

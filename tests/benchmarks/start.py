@@ -164,15 +164,15 @@ def main() -> None:
     parser.add_argument("--source", type=Path, default=ROOT, help="checkout to measure; default: this one")
     given = parser.parse_args()
     measured = measurements(Starts(given.source))
-    least = dict.fromkeys(measured, float("inf"))
+    minimum = dict.fromkeys(measured, float("inf"))
     for _ in range(given.rounds):
         for name, (measure, _) in measured.items():
-            least[name] = min(least[name], measure())
+            minimum[name] = min(minimum[name], measure())
     print(f"{python_build()}; {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}; least of {given.rounds}\n")
     print("| start | CPU s | times the control | target |\n|---|---|---|---|")
     for name, (_, target) in measured.items():
         goal = "" if target is None else f"{target:.2f}"
-        print(f"| `{name}` | {least[name]:.3f} | {least[name] / least[CONTROL]:.1f} | {goal} |")
+        print(f"| `{name}` | {minimum[name]:.3f} | {minimum[name] / minimum[CONTROL]:.1f} | {goal} |")
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def load() -> str:
 
 
 class HostWatch:
-    """Around what is measured at a steady pace: keeps the callers' own pauses out of it, and knows when the host was in the way.
+    """Around what is measured at a steady pace: keeps the callers' own pauses out of it, and detects when the host was busy.
 
     Thousands of finished tasks and answers make one garbage collection of the callers 25 ms. And where this is a virtual machine
     whose host lets it wait for a core, everything on it waits for tens of milliseconds, a server that does nothing too.

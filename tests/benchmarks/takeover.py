@@ -181,9 +181,9 @@ async def started(folder: Path, store: str, server: int, is_done: Callable[[], i
         return ready, processor_seconds(gateway.pid)
 
 
-def judged(what: str, took: float, most: float) -> bool:
-    print(f"{what}: {took:.2f} s of processor time (at most {most:g} s): {'yes' if took <= most else 'NO'}")
-    return took <= most
+def judged(what: str, took: float, maximum: float) -> bool:
+    print(f"{what}: {took:.2f} s of processor time (at most {maximum:g} s): {'yes' if took <= maximum else 'NO'}")
+    return took <= maximum
 
 
 async def starts(folder: Path, count: int, server: int) -> list[bool]:

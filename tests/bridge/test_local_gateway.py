@@ -279,7 +279,7 @@ async def test_port_of_local_gateway_requires_token(tmp_path: Path) -> None:
 
 
 async def test_loopback_port_with_key_replaces_unix_socket(tmp_path: Path) -> None:
-    """A folder stands where the socket would be, so none can be made: clients find the port and the key, and nobody else."""
+    """A folder stands where the socket would be, so none can be made: clients find the port and the key, and other users do not."""
     rules = {"rules": [{"match": "mirror", "action": "approve"}]}
     async with stage(tmp_path, configuration(governance=rules, tasks={"execute_on": "approval"})) as made:
         key = gateway_key(str(made.state), str(made.config))

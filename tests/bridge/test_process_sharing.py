@@ -67,7 +67,7 @@ async def test_clients_in_equivalent_places_share_a_process(tmp_path: Path) -> N
 
 
 async def test_variable_that_only_some_clients_have(tmp_path: Path) -> None:
-    """Whoever comes first must not decide what the others get."""
+    """The first client must not decide what the others get."""
     servers = {"w": {**WHERE, "env": {"WHO": "${TASKGATE_TEST_WHO}"}}, "x": WHERE}
     async with stage(tmp_path, configuration(servers=servers)) as made:
         thin = await made.client()

@@ -39,7 +39,7 @@ def decided(state: State = State.DENIED) -> Card:
 
 
 class Ear:
-    """What a gateway would do with a decision: remember it, answer as told."""
+    """Stands for the gateway's handling of a decision: records it and returns the given reply."""
 
     def __init__(self, answer: VoteReply | None = None) -> None:
         self.answer = answer or VoteReply("Recorded.")
@@ -54,7 +54,7 @@ class Ear:
 
 
 class Pauses:
-    """A clock that is told to wait and does not."""
+    """A clock whose sleep returns at once."""
 
     def __init__(self) -> None:
         self.asked: list[float] = []

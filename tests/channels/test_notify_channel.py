@@ -1,4 +1,4 @@
-"""Notifications through apprise: they tell that somebody waits, and nothing more."""
+"""Notifications through apprise: they report that a call waits for approval, and nothing more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Slack card says, and what it never lets through."""
+"""The text of a Slack card, and what is never in it."""
 
 from __future__ import annotations
 

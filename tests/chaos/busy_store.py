@@ -1,4 +1,4 @@
-"""A program that works on a store and says on its standard output what the store has acknowledged, the moment it
+"""A program that writes to a store and prints on its standard output what the store has acknowledged, the moment it
 has.
 
 Run by the power-loss check under strace. Arguments: the store's file, the number of lives, and how to break it:

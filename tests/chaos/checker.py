@@ -1,4 +1,4 @@
-"""Compares what callers were promised and told with what the ledger says really happened. Pure: it only reads records.
+"""Compares the replies that callers received with the executions in the ledger. Pure: it only reads records.
 
 `complaints` is empty for a gateway that kept its word. `test_random_kills.py` shows that it is not empty for gateways that do
 not: a checker counts only after it has failed.
@@ -19,7 +19,7 @@ ANSWER_TRAVELS_S = 2.0
 
 @dataclass(slots=True)
 class CallReport:
-    """One call, and everything its caller was told about it."""
+    """One call, and every reply about it that its caller received."""
 
     call: str
     tool: str

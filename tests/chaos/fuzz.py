@@ -126,7 +126,7 @@ class Watch:
         self.answers: Counter[int] = Counter()
 
     def judge(self, status: int, body: bytes, before: bytes) -> None:
-        """Note the status of an answer; 500 means that nobody thought of this frame."""
+        """Note the status of an answer; 500 means that this frame is not handled."""
         self.answers[status] += 1
         if status == 500:
             raise Broken(f"HTTP 500 {body[:300]!r} to {before[:800]!r}")

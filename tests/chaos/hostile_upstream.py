@@ -25,7 +25,7 @@ FRESH = {"resultType": "complete", "ttlMs": 60_000, "cacheScope": "public"}
 
 
 def good_answer(message: Wire) -> Wire | None:
-    """What this server says when it behaves; None for a notification."""
+    """The regular reply of this server; None for a notification."""
     if "id" not in message:
         return None
     stateless = STATELESS in json.dumps((message.get("params") or {}).get("_meta") or {})

@@ -208,7 +208,7 @@ class Answers:
         return await self._list(session) if method == "tasks/list" else None
 
     async def _list(self, session: str) -> dict[str, Any] | None:
-        """Everything this session has; `own-tasks` keeps one that nobody asked for, `no-list` cannot list at all."""
+        """Everything this session has; `own-tasks` keeps one that no caller requested, `no-list` cannot list at all."""
         if self._kind == "no-list":
             return None
         if self._kind == "own-tasks" and session not in self._gifts:

@@ -126,7 +126,7 @@ class Load:
                 ended = dict(failed.error)
             task = await caller.ask("tasks/get", {"taskId": report.task_id})
         except Failed as failed:
-            # A gateway that is going down says so, and whoever asks the next one gets the ending there.
+            # A gateway that shuts down reports it, and another gateway returns how the task ended.
             if (failed.error.get("data") or {}).get("error_type") != "shutting_down":
                 report.lost = str(failed)
             return

@@ -47,7 +47,7 @@ async def stopped_and_started(stage: Stage, _number: int) -> None:
 
 
 async def disk_full_at_restart(stage: Stage, _number: int) -> None:
-    """Killed, and the disk is full when it comes back: it says so, waits, and goes on by itself when there is room."""
+    """Killed, and the disk is full when it comes back: it logs that, waits, and continues by itself when there is space."""
     gateway = stage.gateway
     await gateway.kill()
     seen = gateway.log.count(NO_ROOM)

@@ -1,4 +1,4 @@
-"""A task's life, cut off right before and right after each of its writes. What the ledger says afterwards is the truth.
+"""A task whose gateway is killed right before and right after each of its writes. The ledger is the reference.
 
 The short version brings one life to each moment, where it goes no further, and kills the gateway once: many runs, one crash. The
 long version crashes at the exact write, one gateway after the other in front of the same upstream.
@@ -76,7 +76,7 @@ class InterruptedRuns:
             self.known[moment] = found
 
     def stored(self, moment: Moment) -> str | None:
-        """For a task whose acknowledgement died with the gateway: its store knows it."""
+        """For a task whose acknowledgement was lost with the gateway: it is in the store."""
         (path,) = self.stage.gateway.state.glob("*.db")
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as reading:
             rows = reading.execute("SELECT task_id, arguments FROM task_calls").fetchall()

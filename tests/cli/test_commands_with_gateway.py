@@ -41,7 +41,7 @@ async def run(gateway: Gateway, *words: str) -> tuple[int, str, str]:
 
 
 async def cancel_all(gateway: Gateway) -> None:
-    """With two calls open, nobody can tell whose question a server on standard streams asks."""
+    """With two calls open, a question of a stdio server cannot be assigned to one of them."""
     headers = {"authorization": f"Bearer {(gateway.state / 'operator-token').read_text().strip()}"}
     async with httpx2.AsyncClient(base_url=gateway.base, headers=headers, timeout=90) as http:
         for task in (await http.get("/api/v1/tasks?state=open")).json()["tasks"]:

@@ -1,4 +1,4 @@
-"""No mistake of a user ends in a traceback: one sentence that says what to do, and the documented exit code."""
+"""No mistake of a user ends in a traceback: one sentence with the next step, and the documented exit code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def configuration(folder: Path, **more: Any) -> str:
     return str(path)
 
 
-async def told(folder: Path, *words: str, state: str | None = None) -> tuple[int, str]:
+async def run_with_mistake(folder: Path, *words: str, state: str | None = None) -> tuple[int, str]:
     """The exit code of a command in a process of its own, and all that it said."""
     env = {"TASKGATE_STATE_DIR": state or str(folder / "state")}
     code, out, err = await run_to_end([sys.executable, "-m", "taskgate", *words], env, within=90)
@@ -42,7 +42,7 @@ async def told(folder: Path, *words: str, state: str | None = None) -> tuple[int
 async def test_a_store_that_is_no_database(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "bad.db").write_bytes(b"this is not a database" * 100)
     config = configuration(tmp_path, store={"url": "sqlite:///./bad.db"})
-    code, output = await told(tmp_path, *words, "-c", config)
+    code, output = await run_with_mistake(tmp_path, *words, "-c", config)
     assert code == 2
     assert "bad.db cannot be opened" in output
 
@@ -50,7 +50,7 @@ async def test_a_store_that_is_no_database(tmp_path: Path, words: list[str]) -> 
 async def test_a_database_that_is_not_supported(tmp_path: Path) -> None:
     config = configuration(tmp_path, store={"url": "postgresql://x@y/z"})
     for words in (("check",), ("serve",)):
-        code, output = await told(tmp_path, *words, "-c", config)
+        code, output = await run_with_mistake(tmp_path, *words, "-c", config)
         assert code == 2
         assert "PostgreSQL" in output
 
@@ -58,13 +58,15 @@ async def test_a_database_that_is_not_supported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [["check"], ["serve", "--port", "0"], ["stdio"], ["stdio", "--alone"]])
 async def test_a_state_folder_that_cannot_be_one(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "file").write_text("")
-    code, options = await told(tmp_path, *words, "-c", configuration(tmp_path), state=str(tmp_path / "file"))
+    code, options = await run_with_mistake(
+        tmp_path, *words, "-c", configuration(tmp_path), state=str(tmp_path / "file")
+    )
     assert code in (2, 3)
     assert "TASKGATE_STATE_DIR" in options
 
 
 async def test_a_port_out_of_range(tmp_path: Path) -> None:
-    code, options = await told(tmp_path, "serve", "-c", configuration(tmp_path), "--port", "80000")
+    code, options = await run_with_mistake(tmp_path, "serve", "-c", configuration(tmp_path), "--port", "80000")
     assert code == 2
     assert "65535" in options
 
@@ -192,7 +194,7 @@ async def test_rule_for_scripts_covers_only_rules_for_scripts(tmp_path: Path) ->
 
 @asynccontextmanager
 async def behind_a_login() -> AsyncIterator[str]:
-    """A server that wants OAuth, and says where to get it; its address."""
+    """The address of a server that requires OAuth and names its authorization server."""
     base = ""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -239,7 +241,9 @@ async def test_doctor_names_the_login_that_a_server_requires(tmp_path: Path) -> 
 async def test_a_second_gateway_on_a_store_is_refused(tmp_path: Path) -> None:
     servers = {"demo": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}}
     async with running_gateway({"schema": 1, "servers": servers}, tmp_path) as first:
-        code, output = await told(tmp_path, "serve", "-c", str(first.config), "--port", "0", state=str(first.state))
+        code, output = await run_with_mistake(
+            tmp_path, "serve", "-c", str(first.config), "--port", "0", state=str(first.state)
+        )
     assert code == 2
     assert str(first.pid) in output
 

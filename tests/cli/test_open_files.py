@@ -21,6 +21,6 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 def test_a_gateway_raises_its_limit_of_open_files(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    maximum = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=True)
-    assert int(done.stdout) == (65_536 if most == resource.RLIM_INFINITY else min(most, 65_536))
+    assert int(done.stdout) == (65_536 if maximum == resource.RLIM_INFINITY else min(maximum, 65_536))

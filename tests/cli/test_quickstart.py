@@ -21,7 +21,7 @@ TASK = re.compile(r"tg_\w{26}")
 
 
 class FirstSteps:
-    """A gateway that somebody has just started, and commands of the same person."""
+    """A gateway that was just started, and commands of the same user."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

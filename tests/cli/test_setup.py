@@ -55,7 +55,7 @@ def with_cursor(home: Path) -> Path:
 
 
 def named_schema(file: Path) -> str:
-    """What the file's first line tells editors to read."""
+    """The schema that the first line of the file names for editors."""
     return file.read_text().splitlines()[0].partition("$schema=")[2]
 
 

@@ -98,7 +98,7 @@ async def test_a_login_uses_only_safe_addresses(url: str) -> None:
 
 
 class Guarded:
-    """An MCP server and its authorization server on one port, which wants a token and refreshes it once."""
+    """An MCP server and its authorization server on one port, which requires a token and refreshes it once."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

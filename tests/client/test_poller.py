@@ -16,7 +16,7 @@ TIMEOUT = 120.0
 
 
 class Counter:
-    """Takes a number of turns, then wants no more."""
+    """Accepts a number of polls, then stops."""
 
     def __init__(self, turns: int = 1, delay: float = 0.0) -> None:
         self.left, self.delay, self.taken, self.done = turns, delay, 0, asyncio.Event()
@@ -76,13 +76,13 @@ async def test_a_failing_poll_does_not_stop_the_others(caplog: pytest.LogCapture
 
 
 async def test_the_number_of_concurrent_polls_is_limited() -> None:
-    running, most = 0, 0
+    running, maximum = 0, 0
 
     class Slow(Counter):
         async def tick(self) -> float | None:
-            nonlocal running, most
+            nonlocal running, maximum
             running += 1
-            most = max(most, running)
+            maximum = max(maximum, running)
             await asyncio.sleep(0)
             running -= 1
             return await super().tick()
@@ -92,7 +92,7 @@ async def test_the_number_of_concurrent_polls_is_limited() -> None:
     for thing in things:
         poller.watch(thing, 0.0)
     await asyncio.wait_for(asyncio.gather(*(thing.done.wait() for thing in things)), TIMEOUT)
-    assert most <= 4
+    assert maximum <= 4
     await poller.close()
 
 

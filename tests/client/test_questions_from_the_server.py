@@ -1,4 +1,4 @@
-"""The receiving side: elicitation, sampling and roots, also when the server wants them as tasks."""
+"""The receiving side: elicitation, sampling and roots, also when the server requests them as tasks."""
 
 from __future__ import annotations
 

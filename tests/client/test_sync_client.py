@@ -51,14 +51,14 @@ def test_errors_are_the_same_as_in_the_asynchronous_client(faulty: str) -> None:
 
 
 def test_gather_returns_results_in_order_and_starts_at_most_limit_tasks(faulty: str) -> None:
-    open_now, most = 0, 0
+    open_now, maximum = 0, 0
     with connect(faulty, generation="stateful", default_poll_interval=0.25) as session:
 
         def started() -> Iterator[TaskHandle]:
-            nonlocal open_now, most
+            nonlocal open_now, maximum
             for _ in range(5):
                 open_now += 1
-                most = max(most, open_now)
+                maximum = max(maximum, open_now)
                 handle = session.call_tool_as_task("progressing")
                 yield handle
                 open_now -= handle.status is TaskStatus.COMPLETED
@@ -66,7 +66,7 @@ def test_gather_returns_results_in_order_and_starts_at_most_limit_tasks(faulty: 
         results = gather(started(), limit=1)
         assert [result.text for result in results] == ["true result"] * 5
         # With a limit of one, the next task is created after the result of the one before.
-        assert most == 1
+        assert maximum == 1
         calls = [partial(session.call_tool_as_task, tool) for tool in ("progressing", "honest", "progressing")]
         assert [result.text for result in gather(calls, limit=3, timeout=20)] == ["true result"] * 3
         with pytest.raises(ValueError, match="limit"):

@@ -26,7 +26,7 @@ class Client:
     can_be_asked: bool = True
     """Whether the library has a handler for questions of servers."""
     sends_cancellation: bool = True
-    """Whether the library tells the server when its caller gives a call up."""
+    """Whether the library sends a cancellation when its caller abandons a call."""
     side_by_side: bool = True
     """Whether the library sends a second call while a first one is open."""
     cannot_have: frozenset[str] = frozenset()

@@ -113,7 +113,7 @@ async def asked_directly(play: Play) -> str:
 
 
 async def asked_in_the_inbox(play: Play, why: str) -> str:
-    """The reply says that a question waits; the task shows it to whoever knows the task's id."""
+    """The reply reports an open question; the task returns it to every client that has the task's id."""
     async with play.open(f"{play.stage.hasty.url}/both") as client:
         await client.tools()
         task_id = handle_in(await client.call("paint", key=play.key))
@@ -136,11 +136,11 @@ async def cancelled(play: Play) -> str:
     await cancelled_by_handle(play, f"{play.key}-handle")
     if play.client.sends_cancellation:
         return "yes"
-    return "yes, by the handle (the client tells nobody when it gives a call up, directly either)"
+    return "yes, by the handle (the client sends no notification when it abandons a call, without the gateway either)"
 
 
 async def given_up(play: Play, url: str, key: str) -> None:
-    """Of two calls one is given up, which the server hears where the client says it; the other one goes on."""
+    """One of two calls is abandoned, which the server sees if the client sends a cancellation; the other one continues."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(play.open(url))
         another = client if play.client.side_by_side else await stack.enter_async_context(play.open(url))

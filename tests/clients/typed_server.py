@@ -89,7 +89,7 @@ async def release(key: str) -> Report:
 
 @server.tool()
 async def pay(key: str) -> Report:
-    """Pay at once; a rule of the gateway wants a person to agree first."""
+    """Pay at once; a rule of the gateway requires approval."""
     note("paid", key)
     return made(key, "paid")
 

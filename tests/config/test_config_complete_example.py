@@ -1,4 +1,4 @@
-"""The complete example of the documentation loads word for word and means what it says."""
+"""The complete example of the documentation loads as it is printed and has the described values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schema for editors: it accepts every file that loads, and tells the mistakes that people make."""
+"""The schema for editors: it accepts every file that loads, and reports common mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program that the suite starts as the client under test: hands its work to the test, and ends as the test says.
+"""The program that the suite starts as the client under test: forwards its work to the test, and exits with the code of the test.
 
     python -I -S client_relay.py SOCKET SERVER_URL
 
@@ -12,8 +12,8 @@ import sys
 
 with socket.socket(socket.AF_UNIX) as test:
     test.connect(sys.argv[1])
-    told = {name: value for name, value in os.environ.items() if name.startswith("MCP_CONFORMANCE_")}
-    test.sendall(json.dumps([sys.argv[-1], told]).encode() + b"\n")
+    variables = {name: value for name, value in os.environ.items() if name.startswith("MCP_CONFORMANCE_")}
+    test.sendall(json.dumps([sys.argv[-1], variables]).encode() + b"\n")
     with test.makefile("r") as answer:
         failed = answer.read()
 sys.exit(failed or 0)

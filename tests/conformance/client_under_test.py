@@ -22,7 +22,7 @@ SAMPLES = {"string": "text", "integer": 3, "number": 2, "boolean": True, "array"
 
 def arguments_for(tool: Tool, tools: list[Tool]) -> dict[str, Any]:
     properties = tool.input_schema.get("properties") or {}
-    if "schema" in properties:  # this tool wants to see what we made of the other tool's schema
+    if "schema" in properties:  # this tool expects the other tool's schema as we received it
         return {"schema": next(other.input_schema for other in tools if other is not tool)}
     return {name: sample(prop) for name, prop in properties.items()}
 

@@ -56,7 +56,7 @@ async def use_everything(gateway: Any, environment: Mapping[str, str]) -> None:
 
 
 def arguments_for(tool: Wire, tools: list[Wire]) -> Wire:
-    """A tool that wants a schema gets the richest one there is, as it was listed."""
+    """A tool that takes a schema gets the longest one, as it was listed."""
     schema = tool["inputSchema"]
     if "schema" in (schema.get("properties") or {}):
         return {"schema": max((one["inputSchema"] for one in tools), key=lambda found: len(json.dumps(found)))}

@@ -1,4 +1,4 @@
-"""The client under test of the suite's authorization scenarios: a gateway before a server that wants a login, and a person.
+"""The client under test of the suite's authorization scenarios: a gateway with a server that requires a login, and a person.
 
     python -m tests.conformance.drive_gateway_login SERVER_URL
 

@@ -1,7 +1,7 @@
 """Taskgate as a client of its upstreams, judged by the official client scenarios that apply to a gateway.
 
 The scenarios about authorization have a person who opens the gateway's pages; most of them run in `make conformance` only. The one
-about defaults in forms is for whoever shows the form, which a gateway does not. Left out are extensions that we do not have
+about defaults in forms is for the client that shows the form, which a gateway does not. Left out are extensions that we do not have
 (DPoP, enterprise-managed authorization, `private_key_jwt`, workload identity) and the fixed endpoints of 2025-03-26.
 """
 
@@ -86,7 +86,7 @@ async def test_the_gateway_logs_in_as_a_client_must_in_every_scenario(scenario: 
 
 
 async def judged(client: Client, scenario: str, revision: str) -> None:
-    """What the suite says of the client: no failure, and in a scenario of logins no warning either."""
+    """The verdict of the suite on the client: no failure, and in a scenario of logins no warning either."""
     with tempfile.TemporaryDirectory(prefix="client-scenario-") as folder:
         async with at_hand(client, Path(folder) / "client") as command:
             words = ["client", "--command", command, "--scenario", scenario, "-o", f"{folder}/said"]

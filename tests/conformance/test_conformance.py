@@ -59,7 +59,7 @@ async def test_what_passes_directly_passes_through(arrangement: Arrangement, dir
 async def test_what_passes_directly_passes_through_three_gateways_behind_a_balancer(
     direct: dict[str, Verdicts],
 ) -> None:
-    """Each request goes to the next gateway, whoever holds its session. `make conformance-replicas` has every arrangement."""
+    """Each request goes to the next gateway, whichever holds its session. `make conformance-replicas` has every arrangement."""
     found = await verdicts_at(through_replicas(ARRANGEMENTS[0]))
     lost = {revision: losses(direct[revision], through) for revision, through in found.items()}
     assert lost == {revision: {} for revision in REVISIONS}

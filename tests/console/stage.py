@@ -57,7 +57,7 @@ CONFIG: dict[str, Any] = {
         "record": {},
     },
     "tasks": {"grace_ms": 300, "execute_on": "approval"},
-    # The reports below run for minutes: whoever stops the gateway does not wait for them.
+    # The reports below run for minutes: stopping the gateway does not wait for them.
     "limits": {"drain_timeout": "1s", "busy_after": "60s"},
 }
 
@@ -73,7 +73,7 @@ class Console:
         return self.gateway.base
 
     async def api(self, method: str, path: str, body: Any = None, token: str = "") -> Any:
-        """As the operator, or as whoever the token is."""
+        """As the operator, or as the principal of the token."""
         token = token or (self.gateway.state / "operator-token").read_text().strip()
         headers = {"authorization": f"Bearer {token}"}
         return (await self.http.request(method, self.base + path, json=body, headers=headers, timeout=120)).json()
@@ -99,7 +99,7 @@ class Console:
         return (await self.http.post(self.gateway.url, json=body, headers=headers, timeout=120)).text
 
     async def empty_inbox(self) -> None:
-        """Deny what still waits for people. The reviewer does: nobody decides on their own call, the operator's included."""
+        """Deny what still waits for people. The reviewer does: a person may not decide on their own call, the operator included."""
         for held in await self.api("GET", "/api/v1/approvals"):
             reply = await self.api("POST", f"/api/v1/approvals/{held['id']}/deny", {}, "reviewer-token")
             assert reply["state"] == "denied", reply
@@ -107,7 +107,7 @@ class Console:
 
     @asynccontextmanager
     async def configured(self, **changes: Any) -> AsyncIterator[None]:
-        """The gateway with some settings changed, and as it was before for whoever comes next, also after a failure."""
+        """The gateway with some settings changed, and as before for the next test, also after a failure."""
         await self.gateway.reload({**CONFIG, **changes})
         try:
             yield

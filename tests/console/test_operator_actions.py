@@ -174,7 +174,7 @@ async def test_a_changed_definition_is_hidden_until_it_is_accepted_on_its_page(c
         await browser.open(console.base + "/definitions")
         await settled(browser)
         async with asyncio.timeout(120):
-            # Whoever uses the server makes the gateway ask it for its lists.
+            # Using the server makes the gateway request its lists.
             while not await console.api("GET", "/api/v1/pins"):
                 await console.call("build-agent", "archive__read_file", name="notes.txt")
         await browser.until("document.querySelector('section.definition')")

@@ -122,7 +122,7 @@ class PostgresUnderTest(StoreUnderTest):
 
 
 async def until_it_listens(store: PostgresStore) -> None:
-    """From now on it hears what others announce: nobody keeps that for it. It looks at the others' leases after it has begun."""
+    """From now on it receives announcements of others, which are not stored. It reads the others' leases after its start."""
     async with asyncio.timeout(LISTENS_WITHIN_S):
         while not store.replicas:
             await asyncio.sleep(0.01)

@@ -98,7 +98,7 @@ async def test_a_vote_on_b_moves_the_task_of_a_and_wakes_a(a: PostgresStore, b: 
 
 
 async def test_a_held_call_of_a_is_announced_to_b(a: PostgresStore, b: PostgresStore) -> None:
-    """Somebody may look at the inbox of b."""
+    """The inbox may be read at b."""
     call = a_call()
     request = asking(call)
     assert isinstance(await a.accept(call, approval=request), Change)
@@ -270,7 +270,7 @@ class LeaseEndsMeanwhile:
 
 
 async def test_a_call_is_sent_when_the_lease_was_renewed_and_its_task_was_not_claimed() -> None:
-    """A database that was away costs nobody a task, so nobody else would ever run it. The intent that was written while the lease
+    """A database outage loses no task, so no other gateway would ever run it. The intent that was written while the lease
     ran out is void, because nothing was sent."""
     store = open_store(fresh_url(), owner="away")
     task, presence = await accepted(store), store.engine.presence
@@ -364,7 +364,7 @@ async def test_lists_are_announced_when_they_differ_or_their_server_announced_th
     catalog = KeptCatalog("books", "f1", 1, b"[1]")
 
     async def announced_to_b(write: Callable[[], None]) -> frozenset[str]:
-        """What B hears of lists up to a change that certainly is announced."""
+        """Announcements of lists that B receives up to a change that certainly is announced."""
         received: set[str] = set()
         write()
         number = next(numbers)
@@ -383,7 +383,7 @@ async def test_lists_are_announced_when_they_differ_or_their_server_announced_th
 
 
 async def test_shared_data_of_a_person_is_erased_too(a: PostgresStore, b: PostgresStore) -> None:
-    """What was asked and answered, under any of their conversations, and the sessions that nobody holds any more."""
+    """What was asked and answered, under any of their conversations, and the sessions without an owner."""
     streams = {"carol": "carol", "named": ConversationKey("carol", "s:1").stream, "other": "carole"}
     questions = [KeptQuestion(name, caller, "", START, b"{}") for name, caller in streams.items()]
     await a.shared_questions.put_questions(questions)
@@ -403,7 +403,7 @@ async def test_shared_data_of_a_person_is_erased_too(a: PostgresStore, b: Postgr
 
 
 async def test_a_sent_task_cannot_be_taken_from_its_running_owner(a: PostgresStore, b: PostgresStore) -> None:
-    """Its answer comes to the owner. Whoever took it would write the next attempt of a call that is out."""
+    """Its reply goes to the owner. A gateway that took it over would store another attempt of a call that was sent."""
     sent = await dispatched(a)
     assert await b.take(sent.id) is None
     kept = await b.get(sent.id)

@@ -38,7 +38,7 @@ def together(tool: str, folder: Path) -> dict[str, Any]:
 
 def script(caller: Caller, folder: Path) -> list[dict[str, Any]]:
     """Two calls at once for each kind of question. A 2026 client without a name or a token has no conversation: its question can
-    be told apart once the server is known to ask, so it asks once before."""
+    be distinguished once the server is known to ask, so it asks once before."""
     alone = [{"op": "call", "name": "ask", "arguments": {}}] if caller.generation is Generation.STATELESS else []
     return [*alone, *(together(tool, folder / tool) for tool in ANSWERS)]
 

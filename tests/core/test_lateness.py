@@ -73,7 +73,7 @@ def test_a_queue_that_stands_is_refused_and_the_others_wait_no_longer_than_the_t
     seconds, offered = 30.0, factor / WORK_S
     found = simulate(Lateness(TARGET_S), offered, seconds)
     assert max(found.waits[found.waits_before :]) <= TARGET_S
-    # Also while it was not yet known to last, nobody waited for more than target and interval.
+    # Before the overload is detected, no request waits longer than target and interval either.
     assert max(found.waits) <= 2 * TARGET_S
     # It goes on doing what it can: the rest of its time goes into refusals.
     possible = (1 - offered * REFUSAL_S) / (WORK_S - REFUSAL_S)

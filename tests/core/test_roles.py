@@ -93,7 +93,7 @@ def test_two_votes_of_one_person_are_one() -> None:
     assert bob.approval.state is State.APPROVED
     people = {"ann": ann("ann"), "bob": Approver("bob", frozenset({"approver"}))}
     assert approvals_that_count(bob.approval, TWO, people) == 2
-    # The file says since then that both are one person.
+    # Since then the file declares both as one person.
     one = frozenset({"ann", "bob"})
     merged = {name: Approver(name, frozenset({"approver"}), identities=one) for name in one}
     assert approvals_that_count(bob.approval, TWO, merged) == 1

@@ -201,7 +201,7 @@ def _ids_in(line: str) -> list[str]:
 
 
 def _plain(line: str) -> str:
-    """What a line says, whatever ids, times and numbers it has."""
+    """The text of a line without ids, times and numbers."""
     for pattern, word in ((_ID, "ID"), (_TIME, "TIME"), (_NUMBER, "N")):
         line = pattern.sub(word, line)
     return " ".join(line.replace("…", "").split())

@@ -20,7 +20,7 @@ class AppServer(Upstream):
         self.listed = listed
         """Whether interfaces are in `resources/list`; servers may leave them out."""
         self.settings: dict[str, Any] = {}
-        """What `resources/list` says about every interface."""
+        """The entry of every interface in `resources/list`."""
         self.on("resources/list", self._list)
         self.on("resources/templates/list", self._templates)
         self.on("resources/read", self._read)

@@ -20,7 +20,7 @@ def skill_md(name: str, description: str, text: str = "Do it.") -> bytes:
 
 
 class SkillServer(Upstream):
-    """`files` are what it serves, by address; `entries` what it says about its skills, by the address of their SKILL.md."""
+    """`files` are what it serves, by address; `entries` are the entries of its skills, by the address of their SKILL.md."""
 
     def __init__(self, generation: str = "2026", *, directories: bool = False, listed: bool = False) -> None:
         settings = {"directoryRead": True} if directories else {}

@@ -13,7 +13,7 @@ BOTH = pytest.mark.parametrize("generation", ["2025", "2026"])
 
 
 async def interfaces(caller: Any) -> dict[str, str]:
-    """Where each tool of a server says its own interface is."""
+    """The address of the interface of each tool of a server."""
     declared = {tool["name"]: tool.get("_meta", {}).get("ui", {}).get("resourceUri") for tool in await caller.tools()}
     return {name: uri for name, uri in declared.items() if uri not in (None, CARD)}
 
@@ -137,13 +137,13 @@ async def test_a_rewritten_resource_is_subscribed_by_its_shown_address(generatio
         for server in (one, two):
             server.notify("notifications/resources/updated", {"uri": "ui://app/main.html"})
 
-        def told() -> list[str]:
+        def updated() -> list[str]:
             news = [m for m in stream.reply.messages if m.get("method") == "notifications/resources/updated"]
             return [m["params"]["uri"] for m in news]
 
-        await until(lambda: bool(told()), "the update")
+        await until(lambda: bool(updated()), "the update")
         await gate.advance(1)
-        assert set(told()) == {uri}
+        assert set(updated()) == {uri}
 
 
 @seam

@@ -60,7 +60,7 @@ async def test_the_facade_shows_and_runs_no_tool_that_is_for_apps_only(mode: str
 @BOTH
 @seam
 async def test_apps_call_their_servers_tools_by_own_and_shown_names(mode: str, generation: str) -> None:
-    """An app knows its tools by the names that its server gave them; it was written without knowing of any gateway."""
+    """An app uses the names that its server gave the tools; it was written for use without a gateway."""
     server = board()
     async with Gateway(scope(mode), {"board": server, "other": AppServer()}) as gate:
         caller = await gate.caller(generation)

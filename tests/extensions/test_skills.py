@@ -1,4 +1,4 @@
-"""Skills of several servers: listed together, told apart, compared with their digests, pinned, and shown to all callers."""
+"""Skills of several servers: listed together, distinguished, compared with their digests, pinned, and shown to all callers."""
 
 from __future__ import annotations
 

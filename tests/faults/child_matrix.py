@@ -1,6 +1,6 @@
-"""The fault matrix over standard streams: a child that exits, hangs, says garbage or half a line, at each moment and in each round.
+"""The fault matrix over standard streams: a child that exits, hangs, writes garbage or half a line, at each moment of each round.
 
-The child (`faulty_child.py`) obeys what each call tells it and keeps a ledger; the judge compares that with what callers were told.
+The child (`faulty_child.py`) behaves as each call requests and keeps a ledger, which is compared with the replies of the callers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def cases(generation: str) -> Iterator[Case]:
     for number, tool, sends in product(rounds, ("once", "read"), (1, 99)):
         for how, runs in product(LOST, (False, True)):
             if how == "an answer that is too large" and not runs:
-                # A result says that the call was executed, however large it is.
+                # A result proves that the call was executed, however large it is.
                 continue
             yield Case(how, runs, tool, number, sends)
         if sends == 99:
@@ -126,9 +126,9 @@ class ChildStage:
         if not sent:
             yield f"never reached the child ({reported})"
         if executed == "no":
-            yield f"told `no`, and it was sent {sent} times and ran {ran} times ({reported})"
+            yield f"reported `no`, and it was sent {sent} times and ran {ran} times ({reported})"
         if executed == "yes" and not ran:
-            yield f"told `yes`, and it did not run ({reported})"
+            yield f"reported `yes`, and it did not run ({reported})"
         if case.tool == "once" and (ran > 1 or sent > 1):
             yield f"sent {sent} times and ran {ran} times"
         if asked > 1:

@@ -1,4 +1,4 @@
-"""A stdio server that obeys a table: every call says in its arguments how its answer is to fail. What it did is in a ledger file.
+"""A stdio server whose faults are chosen by the arguments of each call. It records executions in a ledger file.
 
 `python faulty_child.py GENERATION LEDGER`. Each line of the ledger is a word and the number of a case; it is on the disk before
 anything is answered, and a child that was started again reads it.
@@ -83,7 +83,7 @@ LINE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level":
 
 
 async def misbehave(message: Wire, how: str) -> None:
-    """`silence` says nothing at all."""
+    """`silence` writes nothing at all."""
     answer = answer_of(message, "answered")
     text = json.dumps(answer)
     words: dict[str, str] = {

@@ -1,7 +1,7 @@
 """The fault matrix over HTTP: every status, body, break and moment, in every way a call can be made, in each round.
 
 The server follows the table in docs/errors.md: it executes a call unless its reply promises that it did not. Each execution is
-recorded before the reply. The judge compares this record with what the caller was told.
+recorded before the reply. This record is compared with the reply of the caller.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RESEND_ONCE = {404, 429}
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What the server does instead of a proper answer. `status` 0 means that the exchange breaks in the way that `how` says."""
+    """What the server does instead of a proper answer. `status` 0 means that the exchange breaks in the way of `how`."""
 
     status: int
     how: str
@@ -232,9 +232,9 @@ class Stage:
         ran, sent = self.books.ran[number], self.books.sent[number]
         executed = executed_in(reported)
         if executed == "no" and (ran or case.round_number > 1):
-            yield f"told `no`, and it ran {ran} times ({reported})"
+            yield f"reported `no`, and it ran {ran} times ({reported})"
         if executed == "yes" and not ran:
-            yield f"told `yes`, and it did not run ({reported})"
+            yield f"reported `yes`, and it did not run ({reported})"
         if case.tool == "once" and ran > 1:
             yield f"ran {ran} times"
         if self.books.asked[number] > 1:
@@ -243,7 +243,7 @@ class Stage:
         if case.fault.is_answer and not _is_the_answer(reported, case.fault):
             yield f"lost the answer ({reported})"
         if case.fault.proves_no_run and case.round_number == 1 and executed == "maybe":
-            yield f"told `maybe`, and the answer proves that it did not run ({reported})"
+            yield f"reported `maybe`, and the answer proves that it did not run ({reported})"
         if sent > _most_sends(case):
             yield f"sent {sent} times"
         if case.sends == 1 and case.fault.status == 429 and not recovered:

@@ -37,4 +37,4 @@ def test_reported_executed_agrees_with_the_ledger_of_the_server(generation: str,
 def test_the_checker_detects_a_server_that_violates_the_table() -> None:
     """A server that executes a call and then answers 403 defeats any table; the ledger shows it."""
     wrong = run(lambda: Stage("2025", "plain", [Case(Fault(403, "nothing", True), "once")]).run())
-    assert any("told `no`, and it ran 1 times" in line for line in wrong)
+    assert any("reported `no`, and it ran 1 times" in line for line in wrong)

@@ -1,4 +1,4 @@
-"""Progress is paced and complete at its end; cancels reach whom they concern, and late answers reach nobody."""
+"""Progress is throttled and complete at its end; cancellations reach the right server, and late replies are dropped."""
 
 from __future__ import annotations
 

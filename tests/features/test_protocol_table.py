@@ -1,4 +1,4 @@
-"""The table in docs/protocol.md names every method, says the truth about the gateway's own tables, and every proof exists."""
+"""The table in docs/protocol.md names every method, agrees with the gateway's own tables, and every test it names exists."""
 
 from __future__ import annotations
 
@@ -55,29 +55,29 @@ def section(title: str) -> list[list[str]]:
     return rows_in(text)
 
 
-def told(found: list[list[str]], column: int, word: str = "yes") -> list[str]:
+def marked(found: list[list[str]], column: int, word: str = "yes") -> list[str]:
     """What the rows say, with whatever stands behind the method, sorted; twins stay twins."""
     return sorted(row[0].replace("`", "") for row in found if row[column] == word)
 
 
 def test_every_method_of_both_revisions_is_in_the_table() -> None:
     requests = section("Requests of a caller")
-    assert told(requests, 1) == sorted(REQUESTS_2025)
-    assert told(requests, 2) == sorted(REQUESTS_2026)
-    assert told(requests, 1, "vendor") == sorted(VENDOR)
+    assert marked(requests, 1) == sorted(REQUESTS_2025)
+    assert marked(requests, 2) == sorted(REQUESTS_2026)
+    assert marked(requests, 1, "vendor") == sorted(VENDOR)
 
 
 def test_every_question_of_a_server_is_in_the_table() -> None:
     questions = section("Questions of a server")
-    assert told(questions, 1) == sorted([*QUESTIONS, "elicitation/create (URL)", "ping"])
-    assert told(questions, 2) == sorted([*QUESTIONS, "elicitation/create (URL)"])
-    assert told(questions, 1, "vendor") == ["elicitation/create (list form)"]
+    assert marked(questions, 1) == sorted([*QUESTIONS, "elicitation/create (URL)", "ping"])
+    assert marked(questions, 2) == sorted([*QUESTIONS, "elicitation/create (URL)"])
+    assert marked(questions, 1, "vendor") == ["elicitation/create (list form)"]
 
 
 def test_every_notification_is_in_the_table() -> None:
     news = section("Notifications")
-    assert told(news, 1) == sorted(NOTIFICATIONS_2025)
-    assert told(news, 2) == sorted(NOTIFICATIONS_2026)
+    assert marked(news, 1) == sorted(NOTIFICATIONS_2025)
+    assert marked(news, 2) == sorted(NOTIFICATIONS_2026)
 
 
 def test_every_row_of_the_protocol_table_has_handler_and_reason() -> None:

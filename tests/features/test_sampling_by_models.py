@@ -1,4 +1,4 @@
-"""Sampling: the caller first, then an inbox that somebody attends, then a model, within what its server may spend."""
+"""Sampling: first the caller, then an inbox that is being read, then a model, within the budget of the server."""
 
 from __future__ import annotations
 

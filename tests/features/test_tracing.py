@@ -198,7 +198,7 @@ async def test_without_sampling_latencies_refer_to_no_trace() -> None:
 
 @asynccontextmanager
 async def mirrors(**more: Any) -> AsyncIterator[Gateway]:
-    """A gateway before two servers over HTTP, one of each generation, that tell which headers they got."""
+    """A gateway with two HTTP servers, one of each generation, that return the headers they received."""
     async with AsyncExitStack() as stack:
         servers: dict[str, Any] = {}
         for name, generation in (("old", "stateful"), ("new", "stateless")):

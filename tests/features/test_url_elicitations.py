@@ -1,4 +1,4 @@
-"""Addresses that servers want opened: judged, counted, written down, and their end told only to whom they were given."""
+"""URL elicitations: checked, limited, audited, and their completion is sent only to the callers that received them."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ async def test_a_task_of_a_stateless_caller_elicits_the_url_and_repeats_the_call
             assert done["result"]["content"][0]["text"] == "signed in"
         else:
             ended = await until_status(caller, made["taskId"], "failed")
-            # The server has been called once, and has answered that it wants more.
+            # The server was called once and returned input_required.
             assert (ended["error"]["code"], ended["error"]["data"]["executed"]) == (-32602, "maybe")
 
 

@@ -1,4 +1,4 @@
-"""Arguments and output against the tool's schema: precise where it is enforced, only told where it is not."""
+"""Arguments and output against the tool's schema: a precise error where it is enforced, a warning where it is not."""
 
 from __future__ import annotations
 

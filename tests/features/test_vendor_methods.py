@@ -1,4 +1,4 @@
-"""Methods and numbers of an older family of clients, where the operator wants them."""
+"""Methods and error codes of an older family of clients, where they are enabled."""
 
 from __future__ import annotations
 

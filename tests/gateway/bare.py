@@ -23,7 +23,7 @@ class Bare:
     async def ask(
         self, method: str, path: str, body: bytes = b"", *, host: str = "127.0.0.1", **more: str
     ) -> BareReply:
-        """One request with the headers that MCP wants, and `more` of them (`a_b` is `a-b`)."""
+        """One request with the headers that MCP requires, and `more` of them (`a_b` is `a-b`)."""
         headers = {
             "accept": "application/json, text/event-stream",
             "content-type": "application/json",

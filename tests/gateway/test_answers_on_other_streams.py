@@ -1,4 +1,4 @@
-"""An upstream's answer may come on another stream than its call's own; its id says whose it is (2025-11-25, transports)."""
+"""An upstream's answer may come on another stream than its call's own; it is assigned by its id (2025-11-25, transports)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def gateway() -> AsyncIterator[Gateway]:
 
 
 def patient_caller(gateway: Gateway) -> RawClient:
-    """Of a revision that knows no primed streams: its own stream stays open while the upstream's is resumed."""
+    """Of a revision without primed streams: its own stream stays open while the upstream's is resumed."""
     return RawClient(gateway.url, version="2025-06-18")
 
 

@@ -1,4 +1,4 @@
-"""What an upstream does wrong is told to the one caller it concerns, with what is known about execution; nobody else notices."""
+"""A fault of an upstream is reported to the affected caller only, with what is known about execution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.virtual_time
 
 
 def verdict(answer: Answer) -> tuple[str, str]:
-    """The kind of failure and what it says about execution, in a result or in an error."""
+    """The error type and `executed`, of a result or of an error."""
     data = answer.result["_meta"]["taskgate/error"] if "result" in answer.reply else answer.error["data"]
     return data["error_type"], data["executed"]
 

@@ -91,7 +91,7 @@ async def test_an_unlisted_name_causes_a_new_list_request() -> None:
             before = other.count("tools/list")
             assert (await caller.call("s1__new", {})).result["content"][0]["text"] == "ran new"
             assert other.count("tools/list") == before
-            # But whoever invents names does not have it asked all the time.
+            # Unknown names do not cause a list request each time.
             before = server.count("tools/list")
             for number in range(20):
                 answer = await caller.call(f"s1__invented{number}", {})
@@ -118,7 +118,7 @@ async def test_a_server_that_never_lists_delays_no_caller(stateless: bool) -> No
             await (caller.request("server/discover") if stateless else caller.open())
             assert (await caller.call("s2__echo", {})).result["content"][0]["text"] == "ran echo"
             assert time.monotonic() - began < BUSY_MACHINE_S
-            # Who lists waits for a server of which nothing is known, once, and then nobody does any more.
+            # The first list request waits for a server that has not answered yet; later ones do not.
             listed = await caller.request("tools/list")
             assert "s2__echo" in json.dumps(listed.result)
             if stateless:

@@ -1,4 +1,4 @@
-"""Changes of watched files are reported from the first step on, and watching ends when it is told to."""
+"""Changes of watched files are reported from the start, and watching ends when it is stopped."""
 
 from __future__ import annotations
 

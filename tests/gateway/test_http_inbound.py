@@ -1,4 +1,4 @@
-"""the HTTP transport: sessions, streams, headers, and every kind of bad input with a clear answer that disturbs nobody else."""
+"""The HTTP transport: sessions, streams, headers, and invalid input of every kind, which is refused without effect on others."""
 
 from __future__ import annotations
 

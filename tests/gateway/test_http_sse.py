@@ -1,4 +1,4 @@
-"""Servers with the HTTP+SSE transport of 2024-11-05 are reached too, when told and when found out."""
+"""Servers with the HTTP+SSE transport of 2024-11-05, configured as such or detected."""
 
 from __future__ import annotations
 

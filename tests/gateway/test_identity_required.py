@@ -1,4 +1,4 @@
-"""Who gets in: with tokens configured nobody comes without one, and nothing is opened to strangers by accident."""
+"""With tokens configured every request needs one, and nothing is exposed without authentication by accident."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_an_anonymous_call_cannot_be_approved_with_a_token_that_can_call(t
             assert reply.status_code == status
             if status == 403:
                 assert reply.json()["error"] == "own_call"
-                # The operator's own token is somebody else's.
+                # The operator's own token belongs to another principal.
                 assert (await stage.approve(row["id"])).status_code == 200
             assert "result" in await asyncio.wait_for(waiting, 30)
 

@@ -95,7 +95,7 @@ async def test_a_thousand_idle_connections_delay_no_caller_and_are_dropped(tmp_p
             opened.append(reader)
         await answers_soon(gateway)
         assert resident_mb(gateway.pid) - before < 60
-        # Who says nothing is dropped after the time for headers, whether it has begun to speak or not.
+        # A silent connection is closed after the timeout for headers, whether it has sent a part of them or not.
         async with asyncio.timeout(120):
             assert {await reader.read() for reader in opened} == {b""}
         await answers_soon(gateway)
@@ -121,7 +121,7 @@ async def test_paused_readers_delay_no_caller_and_get_everything_later(tmp_path:
 async def _sends_and_does_not_read(
     gateway: Gateway, headers: dict[str, str], number: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """One POST whose answer is an event stream of some megabytes, into a small buffer that nobody empties."""
+    """One POST whose answer is an event stream of some megabytes, into a small buffer that is not read."""
     small = socket.socket()
     small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 128 * 1024)
     small.setblocking(False)

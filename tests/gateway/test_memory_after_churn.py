@@ -108,7 +108,7 @@ def test_a_full_collection_runs_only_when_memory_has_doubled() -> None:
 
 
 def test_a_short_pause_does_not_count_as_idle() -> None:
-    """A look at everything is 200 ms in which nobody is answered, so it waits until hardly anybody has come for half a minute."""
+    """A full collection blocks the event loop for 200 ms, so it waits for half a minute with hardly any request."""
     assert _output_of(IDLE).split() == ["0"] * 33 + ["1"] * 3
 
 

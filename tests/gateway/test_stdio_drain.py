@@ -1,4 +1,4 @@
-"""A gateway on standard streams that is told to stop answers everyone it still can: with the result, or with what is known."""
+"""A stdio gateway that receives a signal to stop answers every open call: with the result, or with what is known."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def stdio_client(folder: Path, stateless: bool, drain: str) -> AsyncIterat
 
 
 async def refused_as_ending(client: StdioClient) -> dict[str, Any]:
-    """What a new call is told once the signal has been seen, which may take a moment."""
+    """The reply to a new call after the signal was handled, which may take a moment."""
     while True:
         client.call("new", "mirror", 2)
         refused: dict[str, Any] = (await client.answer("new")).get("error", {}).get("data", {})

@@ -1,4 +1,4 @@
-"""What a server does not list reaches it all the same, if it can only be meant for that server; nobody is asked around."""
+"""A request for an entry that a server does not list is forwarded if only that server can be meant, and to no other server."""
 
 from __future__ import annotations
 

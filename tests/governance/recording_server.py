@@ -1,4 +1,4 @@
-"""A stdio MCP server that writes down every call it gets, and describes its tools as a file says at that moment.
+"""A stdio MCP server that records every call, and reads the definitions of its tools from a file at each list request.
 
 Run as a program: `recording_server.py NOTES TOOLS`. The test reads NOTES to prove what went upstream, and rewrites TOOLS to
 change a definition behind the gateway's back. A file CAPABILITIES beside TOOLS, if there is one, is added to what the

@@ -111,10 +111,10 @@ async def test_a_webhook_gets_the_request_decides_by_callback_and_gets_the_outco
             caller = await stage.stateful()
             waiting = asyncio.create_task(caller.call("s__delete_it", {"path": "/x"}))
 
-            async def told() -> dict[str, Any] | None:
+            async def announced() -> dict[str, Any] | None:
                 return hook.got[0] if hook.got else None
 
-            card = await eventually(told)
+            card = await eventually(announced)
             assert card["type"] == "approval.requested"
             decision = {
                 "approval_id": card["approval"]["id"],
@@ -146,10 +146,10 @@ async def test_an_open_approval_is_not_announced_again_after_a_restart(tmp_path:
         async with a_stage(tmp_path, approval={"ops": workflow}) as stage:
             row = await _held_again(stage)
 
-            async def told() -> bool | None:
+            async def updated() -> bool | None:
                 return len(hook.got) >= 1 or None
 
-            await eventually(told)
+            await eventually(updated)
             await stage.gateway.restart()
             (still,) = await stage.open_approvals()
             await asyncio.sleep(1.5)

@@ -1,4 +1,4 @@
-"""Who gets through the inbound transports of the inbox, and what a web page in somebody's browser cannot do."""
+"""Access to the inbox over its transports, and what a web page in a person's browser cannot do."""
 
 from __future__ import annotations
 

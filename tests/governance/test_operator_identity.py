@@ -82,7 +82,7 @@ def test_a_damaged_token_file_stops_the_start_with_a_hint(tmp_path: Path) -> Non
 
 
 class NoRecords:
-    """Nothing was revoked, and nobody is noted."""
+    """Nothing was revoked, and no person is stored."""
 
     def is_revoked(self, digest: str) -> bool:
         return False
@@ -161,7 +161,7 @@ async def test_a_session_ends_with_its_person_a_role_change_or_a_logout(store: S
     again = value_in(await login.begin(ANN, None, NO_FACTS))
     promoted = a_login(store, people={"ann": replace(ANN, roles=frozenset({"admin"}))})
     assert await who_in(promoted, again) is None
-    # Over for good, also for a gateway that has not heard of the change.
+    # It has ended for good, also at a gateway that has not received the change.
     assert await who_in(login, again) is None
     gone = value_in(await login.begin(ANN, None, NO_FACTS))
     assert await who_in(a_login(store, people={}), gone) is None

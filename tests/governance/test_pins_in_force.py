@@ -1,4 +1,4 @@
-"""A tool that turns into something else: noticed, reported, and with `enforce` not callable until somebody accepts it."""
+"""A tool whose definition changes is reported, and with `enforce` it cannot be called until the change is accepted."""
 
 from __future__ import annotations
 

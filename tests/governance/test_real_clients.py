@@ -46,7 +46,7 @@ async def test_a_real_client_gets_its_result_after_an_approval(one_stage: Stage,
         approving.cancel()
         await asyncio.gather(approving, return_exceptions=True)
     if op == "call" and "error" in seen:
-        # A client that declares tasks is told to use them where people must agree first.
+        # For a client that declares tasks, tools that require approval require a task.
         assert seen["error"]["data"]["error_type"] == "task_required"
         assert one_stage.sent() == []
         return

@@ -45,7 +45,7 @@ def described(name: str, support: str | None) -> dict[str, Any]:
 async def without_tasks(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Stage]:
-    """A gateway before an upstream that knows no tasks."""
+    """A gateway with an upstream that does not support tasks."""
     folder = tmp_path_factory.mktemp("plain")
     async with a_stage(folder, **settings(folder, request.param)) as stage:
         stage.mode = request.param
@@ -226,7 +226,7 @@ async def test_each_tool_runs_as_task_of_gateway_or_server_by_its_rule(with_task
     forwarded = (await caller.call("s__may", task={"ttl": 60000}))["result"]
     result = await caller.ask("tasks/result", taskId=forwarded["taskId"])
     assert result["result"]["content"][0]["text"] == "did may as a task"
-    assert [each["name"] for each in with_tasks.sent()[before:]] == ["may"], "what nobody approved was sent"
+    assert [each["name"] for each in with_tasks.sent()[before:]] == ["may"], "a call that was not approved was sent"
     await caller.ask("tasks/cancel", taskId=held["taskId"])
 
 

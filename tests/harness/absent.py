@@ -1,4 +1,4 @@
-"""Which optional peers this machine lacks, and why: read by the tests and told at the end of every run.
+"""Which optional peers this machine lacks, and why: read by the tests and reported at the end of every run.
 
 `tools/peers.py` installs them and records what it could not. A test that needs an absent peer is left out of the run
 by `tests/conftest.py`, and the run ends by naming the peer, the reason and the number of tests: never a silent skip.

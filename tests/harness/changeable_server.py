@@ -1,6 +1,6 @@
 """An MCP server over HTTP inside the test: what it offers and how it misbehaves are attributes that a test changes.
 
-It speaks 2025-11-25 (or, if told so, 2026-07-28) with JSON replies, has no stream for GET, and keeps sessions only if told so:
+It implements 2025-11-25 (optionally 2026-07-28) with JSON replies, has no stream for GET, and keeps sessions only if configured to:
 the plainest server that real deployments have, and the one that tells its clients the least.
 """
 

@@ -2,7 +2,7 @@
 
 A limit in milliseconds is a promise about one quiet processor. Beside other work the same step takes up to twice its processor
 time (shared caches, shared cores), so every measurement stands beside a fixed piece of work that is measured at the same moment,
-and is told in the time of a quiet processor.
+and is reported as time of an idle processor.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DOCUMENT: Final = json.dumps(
 
 @contextlib.contextmanager
 def untraced() -> Iterator[None]:
-    """Without whoever traces this run: measuring coverage makes every line cost several times as much."""
+    """Without a tracer: measuring coverage makes every line cost several times as much."""
     tracing = sys.gettrace()
     sys.settrace(None)
     try:
@@ -43,15 +43,15 @@ def slowness() -> float:
 
 def least_cpu(step: Callable[[], object], below: float = PAUSE_S, times: int = 25) -> float:
     """The processor time of the quickest of several runs, in the time of a quiet processor. One run below the limit is enough."""
-    least = float("inf")
+    minimum = float("inf")
     with untraced():
         for _ in range(times):
             before = slowness()
             took = _cpu(step)
-            least = min(least, took / max(before, slowness()))
-            if least < below:
+            minimum = min(minimum, took / max(before, slowness()))
+            if minimum < below:
                 break
-    return least
+    return minimum
 
 
 def _cpu(step: Callable[[], object]) -> float:

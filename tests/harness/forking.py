@@ -104,7 +104,7 @@ TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
 
 
 class NoFork(Exception):
-    """The program has to be started as usual; says why."""
+    """The program has to be started as usual; the message is the reason."""
 
 
 @dataclass(slots=True)
@@ -267,7 +267,7 @@ def _command_of(given: Mapping[str, Any]) -> list[str]:
     if not given["close_fds"] or given["preexec_fn"] not in (None, die_with_parent) or given["process_group"] != -1:
         raise NoFork("more is wanted of the new process than a template does")
     if given["umask"] != -1 or any(given[name] is not None for name in ("uid", "gid", "gids")):
-        raise NoFork("it runs as somebody else")
+        raise NoFork("it runs as another user")
     if given["cwd"] is not None and not os.path.isdir(given["cwd"]):
         raise NoFork("its folder does not exist")
     return words

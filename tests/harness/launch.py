@@ -17,7 +17,7 @@ PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def asked(place: str, command: list[str]) -> "socket.socket | None":
-    """The connection to whoever watches over the program; None if there is no template for it."""
+    """The connection to the process that supervises the program; None if there is no template for it."""
     template = socket.socket(socket.AF_UNIX)
     body = json.dumps({"command": command, "environment": dict(os.environ), "folder": os.getcwd()}).encode()
     try:
@@ -39,13 +39,13 @@ def end_like(status: int) -> None:
 
 if __name__ == "__main__":
     place, *command = sys.argv[1:]
-    # The program may run, and whoever started it may signal it, before this has come to the handlers below.
+    # The program may run, and its parent may send a signal, before the handlers below are installed.
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     watched = asked(place, command)
     if watched is None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
         os.execv(command[0], command)
-    # Whoever reads or writes at the other ends must notice when the program ends, and not when this does.
+    # Processes at the other ends must notice when the program ends, and not when this does.
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nothing, number)

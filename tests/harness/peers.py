@@ -34,7 +34,7 @@ class Generation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A behaviour server: its environment, its program, and the generation a client that knows both will use."""
+    """A behaviour server: its environment, its program, and the generation that a client of both will use."""
 
     name: str
     peer: str

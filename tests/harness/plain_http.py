@@ -9,4 +9,4 @@ import ssl
 from typing import Final
 
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Trusts nobody: a client that has it cannot speak TLS with anyone."""
+"""Trusts no certificate: a client with it cannot use TLS."""

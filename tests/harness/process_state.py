@@ -20,7 +20,7 @@ from taskgate.telemetry.logs import log
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
     environment, folder = dict(os.environ), os.getcwd()
-    level, as_text, handlers = log.least, log.as_text, list(logging.root.handlers)
+    level, as_text, handlers = log.minimum, log.as_text, list(logging.root.handlers)
     hidden, log.repeated = log._hiding, RepeatedLines()
     thresholds, interval, tracer = gc.get_threshold(), sys.getswitchinterval(), sys.gettrace()
     try:
@@ -30,10 +30,10 @@ def kept() -> Iterator[None]:
             os.environ.clear()
             os.environ.update(environment)
         os.chdir(folder)
-        log.least, log.as_text, log._hiding = level, as_text, hidden
+        log.minimum, log.as_text, log._hiding = level, as_text, hidden
         logging.root.handlers[:] = handlers
         gc.set_threshold(*thresholds)
         sys.setswitchinterval(interval)
         if sys.gettrace() is not tracer:
-            # Whoever lost it would leave every later test of this process out of the measured coverage.
+            # Without it every later test of this process would be missing from the measured coverage.
             sys.settrace(tracer)

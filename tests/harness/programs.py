@@ -115,7 +115,7 @@ async def running(
     env: Mapping[str, str] | None = None,
     log: Path | None = None,
 ) -> AsyncIterator[Program]:
-    """The program, from the moment `ready` says yes until the block ends."""
+    """The program, from the moment `ready` returns True until the block ends."""
     program = await start(command, env, log)
     try:
         await until_ready(program, ready)

@@ -1,7 +1,7 @@
 """Which tests stay with one worker: those of a file that shares a gateway or a server, or every worker would start its own.
 
-`pytest -n` hands out whole groups through `GroupScheduling`. The controlling process collects nothing, so a group is told from the
-test's file alone: one that has a fixture of a wider scope, in its text or in its folder's conftest. `check_groups` runs where
+`pytest -n` hands out whole groups through `GroupScheduling`. The controlling process collects nothing, so a group is derived from
+the test's file alone: one that has a fixture of a wider scope, in its text or in its folder's conftest. `check_groups` runs where
 fixtures are known and refuses a shared fixture that the text does not show.
 """
 
@@ -71,7 +71,7 @@ def _is_shared(fixture: pytest.FixtureDef[object]) -> bool:
 
 
 class GroupScheduling(LoadScopeScheduling):
-    """Groups in the order of the collection, which knows what takes long; a group with many tests need not.
+    """Groups in the order of the collection, which puts slow ones first; a group with many tests need not be slow.
 
     The collection has what starts programs first. Such tests wait a lot, so one worker of several begins at the other end, with
     tests that only compute: they fill the processors while the others wait, and the workers meet at what is short.

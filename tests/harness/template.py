@@ -3,7 +3,7 @@
 Run as `python template.py CHANNEL MODULES SOCKET`; `tests/harness/forking.py` starts it and asks. It uses nothing but the standard
 library, because it runs in the environments of other SDKs too.
 
-The new process is a child of whoever started the template, not of the template (`CLONE_PARENT`): it is waited for, signalled and
+The new process is a child of the template's parent, not of the template (`CLONE_PARENT`): it is waited for, signalled and
 ended with its parent like any program that was started there. It has its own arguments, environment, folder, session and
 descriptors before it runs a line of the program, which is read and run from its file as `python FILE` and `python -m MODULE` do.
 
@@ -80,7 +80,7 @@ def fork_for_parent(thread_number: int) -> int:
 
 
 def receive(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """The next order and the descriptors that belong to it; None when nobody will ask any more."""
+    """The next order and the descriptors that belong to it; None when the channel is closed."""
     head, descriptors, _, _ = socket.recv_fds(channel, 8, MAX_DESCRIPTORS)
     if not head:
         return None
@@ -253,7 +253,7 @@ def prepare(channel: socket.socket, modules: list[str]) -> int:
 
 
 def serve(channel: socket.socket, modules: list[str], place: str) -> list[str] | None:
-    """Fork for every order; returns the command in the new processes, and None in the template when nobody asks any more."""
+    """Fork for every order; returns the command in the new processes, and None in the template when the channel is closed."""
     thread_number = prepare(channel, modules)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(place)
@@ -309,7 +309,7 @@ def keep(connection: socket.socket) -> list[str]:
 
 
 def watch(connection: socket.socket, pid: int) -> NoReturn:
-    """Pass signals on until the program or whoever launched it has ended."""
+    """Pass signals on until the program or its launcher has ended."""
     ended = os.pidfd_open(pid)
     while ended not in (waiting := select.select([ended, connection], [], [])[0]):  # type: ignore[type-var]
         if waiting:
@@ -348,15 +348,15 @@ def found_by_path() -> bool:
 
 
 def become(channel: socket.socket, order: dict[str, Any], descriptors: list[int]) -> list[str]:
-    """In the new process: whoever asked goes on when it leads its session, as with a program that has been started."""
-    told = socket.socket(fileno=fcntl.fcntl(channel.fileno(), fcntl.F_DUPFD_CLOEXEC, max(order["targets"]) + 1))
+    """In the new process: reply to the order when the process leads its session, as a started program does."""
+    reply = socket.socket(fileno=fcntl.fcntl(channel.fileno(), fcntl.F_DUPFD_CLOEXEC, max(order["targets"]) + 1))
     channel.close()
     try:
         command = take_over(order, descriptors)
     except Exception as error:
-        refuse(told, f"{type(error).__name__}: {error}")
-    told.sendall(json.dumps({"pid": os.getpid()}).encode() + b"\n")
-    told.close()
+        refuse(reply, f"{type(error).__name__}: {error}")
+    reply.sendall(json.dumps({"pid": os.getpid()}).encode() + b"\n")
+    reply.close()
     return command
 
 
@@ -367,7 +367,7 @@ def end(code: int) -> NoReturn:
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
-        # Nobody reads any more: the interpreter itself knows what to say and how to end.
+        # The reader is gone: let the interpreter report it and choose the exit code.
         sys.exit(code)
     sys.stderr.flush()
     os._exit(code)

@@ -81,7 +81,7 @@ def described(command: list[Any], **how: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "received", [{}, {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}], ids=["plain", "told"]
+    "received", [{}, {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}], ids=["plain", "with options"]
 )
 def test_a_forked_program_has_the_environment_of_a_started_one(
     program: Callable[[str], Path], tmp_path: Path, received: dict[str, str]

@@ -54,7 +54,7 @@ class Reply:
 
 
 def refuse(method: str, params: Wire) -> Wire:
-    raise AssertionError(f"the caller was asked {method}, and nobody thought of an answer")
+    raise AssertionError(f"the caller was asked {method}, and the test has no answer for it")
 
 
 @dataclass(slots=True)
@@ -188,7 +188,7 @@ class StatelessCaller(WireCaller):
         return await self.post(message, self.mirrored(method, params))
 
     def mirrored(self, method: str, params: Wire) -> dict[str, str]:
-        """The headers that repeat what the body says."""
+        """The headers that repeat parts of the body."""
         headers = {"mcp-protocol-version": STATELESS, "mcp-method": method}
         name = params.get("taskId") if method in TASK_METHODS else params.get(NAMED.get(method, ""))
         if method == "tools/call":

@@ -1,4 +1,4 @@
-"""For tests of accounts that people connect: an issuer that people log in at, servers that tell tokens apart, and a browser."""
+"""For tests of accounts that people connect: an issuer with a login page, servers that distinguish tokens, and a browser."""
 
 from __future__ import annotations
 

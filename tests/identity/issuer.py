@@ -1,4 +1,4 @@
-"""An issuer of tokens on this loop: it signs what a test wants and serves what a test wants at the well-known addresses."""
+"""An issuer of tokens on the test's loop: it signs the given claims and serves the given documents at the well-known addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logins that somebody tampers with: states, browsers, issuers, codes, addresses. Nothing is connected, and nothing is fetched."""
+"""Tampered logins: states, browsers, issuers, codes, addresses. No account is connected, and nothing is fetched."""
 
 from __future__ import annotations
 

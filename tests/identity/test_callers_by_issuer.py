@@ -1,4 +1,4 @@
-"""Callers with tokens of an issuer, at a whole gateway: who comes in where, as whom, and what a client is told who may not."""
+"""Callers with tokens of an issuer at a whole gateway: which scopes they may use, as which principal, and the error for others."""
 
 from __future__ import annotations
 

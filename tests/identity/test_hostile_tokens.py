@@ -1,4 +1,4 @@
-"""Tokens that somebody forged, stole, kept too long or took from elsewhere: each is refused, and for the right reason."""
+"""Forged, stolen, expired and foreign tokens: each is refused for the right reason."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ TABLE: dict[str, tuple[Forge, str]] = {
     "public key as a shared secret": (by_public_key, ALGORITHM),
     "an algorithm that is not on the list": (lambda i: i.token({"alg": "RS512"}), ALGORITHM),
     "another kind of key than the id's": (lambda i: i.token({"alg": "ES256"}, EC), SIGNATURE),
-    "signed by somebody else": (lambda i: i.token(key=OTHER_RSA), SIGNATURE),
+    "signed with another key": (lambda i: i.token(key=OTHER_RSA), SIGNATURE),
     "an unknown key": (lambda i: i.token({"kid": "rsa-9"}, OTHER_RSA), SIGNATURE),
-    "no key id, and signed by somebody else": (lambda i: i.token({"kid": None}, OTHER_RSA), SIGNATURE),
+    "no key id, and signed with another key": (lambda i: i.token({"kid": None}, OTHER_RSA), SIGNATURE),
     "a key id that is a path": (lambda i: i.token({"kid": "../../dev/null"}, OTHER_RSA), SIGNATURE),
     "a key id of a kilobyte": (lambda i: i.token({"kid": "k" * 1024}), "key id"),
     "its own key in the header": (lambda i: own_key(i, "jwk"), SIGNATURE),
@@ -84,7 +84,7 @@ TABLE: dict[str, tuple[Forge, str]] = {
     "a weak key": (lambda i: i.token({"kid": "weak"}, WEAK), SIGNATURE),
     "a key meant for encryption": (lambda i: i.token({"kid": "enc"}, OTHER_RSA), SIGNATURE),
     "a key bound to another algorithm": (lambda i: i.token({"kid": "bound"}, OTHER_RSA), SIGNATURE),
-    "claims of somebody else": (swapped, SIGNATURE),
+    "claims of another token": (swapped, SIGNATURE),
     "a signature that was cut": (cut, SIGNATURE),
     "no signature at all": (lambda i: i.token().rsplit(".", 1)[0] + ".", SIGNATURE),
     "another issuer": (lambda i: i.token(iss="https://login.example"), "another issuer"),
@@ -158,7 +158,7 @@ async def test_a_hostile_token_is_refused(what: str) -> None:
             await verifier.verify(credential)
         assert verifier.remembered(credential) is None
         assert issuer.count("/evil") == 0
-        # Whoever is good comes in all the same, also right afterwards.
+        # A valid token is accepted, also right after a refused one.
         assert (await verifier.verify(issuer.token().encode())).identity.principal == f"{issuer.url}#ann"
         await verifier.close()
 

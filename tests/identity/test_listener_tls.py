@@ -124,7 +124,7 @@ async def test_certificates_authenticate_callers_and_new_files_apply_to_new_conn
         assert "first" in str(shown["subject"])
         assert (await gate.ask(trusting(ca_file)))[0] == 401
         assert (await gate.ask(trusting(ca_file, unknown)))[0] == 401
-        # Not from a trusted proxy: the header says nothing.
+        # Not from a trusted proxy: the header is ignored.
         assert (await gate.ask(trusting(ca_file), x_client_dn="CN=bot"))[0] == 401
         assert await turned_away(gate, trusting(ca_file, foreign))
         old = trusting(ca_file, agent)

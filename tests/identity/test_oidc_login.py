@@ -1,4 +1,4 @@
-"""People log in with their organisation's provider, and what a browser, a provider or somebody between them can get wrong."""
+"""Login with an OpenID Connect provider, and errors and attacks of a browser, a provider or a man in the middle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from taskgate import clock
 
 @dataclass
 class Provider:
-    """The issuer as an OpenID provider that logs everybody in who comes; `claims` changes what it says of them."""
+    """The issuer as an OpenID provider that logs every user in; `claims` changes the claims."""
 
     issuer: Issuer
     groups: list[str] = field(default_factory=lambda: ["oncall"])
@@ -168,7 +168,7 @@ HOSTILE: dict[str, Twist] = {
     "another key": lambda p, a: setattr(p, "key", OTHER_RSA),
     "expired": lambda p, a: p.claims.update(exp=1),
     "no subject": lambda p, a: p.claims.update(sub=None),
-    "issued by somebody else": lambda p, a: p.claims.update(iss="https://evil.test"),
+    "issued by another issuer": lambda p, a: p.claims.update(iss="https://evil.test"),
     "another verifier": lambda p, a: p.asked.update(code_challenge="x"),
 }
 

@@ -1,4 +1,4 @@
-"""Servers that are told who is calling: by a statement of ours, or by an exchanged token. And more rights."""
+"""Servers that receive the identity of the caller, by an assertion of the gateway or an exchanged token; and additional rights."""
 
 from __future__ import annotations
 

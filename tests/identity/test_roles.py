@@ -1,4 +1,4 @@
-"""Every route of the API and every page, for every role: what the table of permissions says and nothing else."""
+"""Every route of the API and every page, for every role: exactly what the table of permissions allows."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ PAGE = "docs/how-to/oauth-servers.md"
 
 
 class Authority:
-    """A server that wants a login, and the issuer that gives one: one program on one port, as small ones are."""
+    """A server that requires a login, and its issuer: one program on one port, as in small deployments."""
 
     def __init__(self) -> None:
         self.url = ""

@@ -70,7 +70,7 @@ def test_shared_rows_expire_by_the_clock_of_the_database(monkeypatch: pytest.Mon
 
 
 class _DisconnectedMeanwhile(LoginStore):
-    """Somebody disconnects the account while a gateway is about to renew it."""
+    """The account is disconnected while a gateway is about to renew its token."""
 
     def claim(self, server: str, principal: str, owner: str, seconds: float) -> bool:
         self.forget(server, principal)

@@ -134,7 +134,7 @@ async def seeded(gate: Gateway, issuer: LoginIssuer) -> Seeded:
 
 
 def lookalike(value: str) -> str:
-    """A value of the same form that is nobody's."""
+    """A value of the same form that no tenant has."""
     if MARK in value:
         return value.replace(MARK, "mkacmexz")
     return value[:-1] + ("0" if value[-1] != "0" else "1")
@@ -348,7 +348,7 @@ def argument(parameter: Parameter, value: str) -> Any:
         case ArgumentKind.TEXTS:
             return [value]
         case ArgumentKind.WHOLE | ArgumentKind.NUMBER:
-            return parameter.least or 1
+            return parameter.minimum or 1
         case ArgumentKind.YES_NO:
             return False
         case _:

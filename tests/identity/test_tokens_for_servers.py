@@ -1,4 +1,4 @@
-"""Servers that want OAuth: the gateway gets a token, renews it in time and once for all, and shows it to nobody else."""
+"""Servers that require OAuth: the gateway gets a token, renews it before it expires, once for all calls, and never exposes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from taskgate.ports.upstream_credentials import LoginNeeded
 
 
 class TokenIssuer:
-    """The token endpoint of an issuer: gives numbered tokens, and says who asked how."""
+    """The token endpoint of an issuer: issues numbered tokens and records the requests."""
 
     def __init__(self, issuer: Issuer, life_s: int = 100) -> None:
         self.given = 0
@@ -143,7 +143,7 @@ async def test_lists_of_a_stateless_server_refresh_a_revoked_token() -> None:
             accepts.add("token-2")
             before = len(gate.log)
             await gate.advance(300)
-            assert tokens.given == 2, "nobody's call had to find out"
+            assert tokens.given == 2, "the token was renewed before a call failed"
             assert [line for line in gate.log[before:] if "not listed" in line.event] == []
             assert (await caller.call("notes__read")).text == "a note"
 
@@ -230,7 +230,7 @@ async def test_a_server_that_requires_no_login_is_used_without_one() -> None:
 
 
 class _ConnectedMeanwhile(LoginStore):
-    """Somebody connects the account that all share while a gateway, not having found one, looks for another to borrow."""
+    """The shared account is connected while a gateway that found none looks for another account to use."""
 
     def of_server(self, server: str) -> dict[str, Login]:
         self.keep(server, Login("https://issuer.example", "gate", "just-connected", None))

@@ -1,5 +1,5 @@
 """An answer that was acknowledged is kept with the task that the call became, however shortly before or after: the gateway may be
-killed, and nobody is asked again.
+killed, and no question is asked again.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ async def listens_to_task(gate: Gateway, caller: Caller, task_id: str) -> None:
 
 
 async def decided(gate: Gateway) -> tuple[bool, bool, str]:
-    """What the card says before the yes, what the approver is told, and the state of the task right after it."""
+    """The text of the card before the approval, the reply to the approver, and the state of the task right after it."""
     (row,) = (await gate.operator("GET", "/api/v1/approvals")).json()
     card = (await gate.operator("GET", f"/api/v1/approvals/{row['id']}")).json()
     reply = (await gate.operator("POST", f"/api/v1/approvals/{row['id']}/approve", {})).json()

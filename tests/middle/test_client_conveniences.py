@@ -26,12 +26,12 @@ class Shop(Upstream):
 
     def __init__(self) -> None:
         super().__init__("2025")
-        self.open = self.most = 0
+        self.open = self.maximum = 0
 
         @self.tool("work")
         async def work(call: Call) -> str:
             self.open += 1
-            self.most = max(self.most, self.open)
+            self.maximum = max(self.maximum, self.open)
             try:
                 await call.sleep(call.arguments.get("seconds", 1))
             finally:
@@ -121,7 +121,7 @@ async def test_gather_keeps_order_and_limit(generation: str) -> None:
         )
         results = await gather(calls, limit=3)
         assert [result.text for result in results] == [f"did {number}" for number in range(9)]
-        assert shop.most == 3
+        assert shop.maximum == 3
         handles: list[TaskHandle] = [
             await session.call_tool_as_task("shop__work", {"item": number}) for number in range(3)
         ]

@@ -89,7 +89,7 @@ async def test_callers_with_tokens_have_separate_completion_memories(generation:
 
 @seam
 async def test_an_answer_for_one_anonymous_caller_is_not_given_to_another() -> None:
-    """A server may answer by what it knows of the conversation, so even an equal request goes to it again."""
+    """The answer may depend on the conversation, so even an equal request is sent again."""
     notes = server()
     notes.capabilities["completions"] = {}
     numbers = iter(range(100))

@@ -70,7 +70,7 @@ async def test_routes_without_a_version_still_work() -> None:
 
 
 def frames(body: bytes) -> list[tuple[str, list[str]]]:
-    """(id, topics) of every change that a stream told of."""
+    """(id, topics) of every change in a stream."""
     found = re.findall(rb"id: (\S+)\nevent: change\ndata: (\S+)\n\n", body)
     return [(number.decode(), re.findall(r"\w+", data.decode())[1:]) for number, data in found]
 

@@ -275,7 +275,7 @@ async def rehearsal(gate: Gateway, rules: list[dict[str, str]]) -> Counter[tuple
 
 @seam
 async def test_a_rehearsal_agrees_with_real_decisions() -> None:
-    """Whatever the rules: what a rehearsal says of recorded calls happens when the same calls are made under those rules."""
+    """For any rules, a rehearsal of recorded calls has the decisions of the same calls made under these rules."""
     base: dict[str, Any] = {
         **TOKENS,
         "cedar": {"policies": ["policy.cedar"]},
@@ -298,7 +298,7 @@ async def test_a_rehearsal_agrees_with_real_decisions() -> None:
 def test_usage_as_metrics_has_a_bounded_number_of_rows_and_escapes_names() -> None:
     rows = [UsageRow("2026-01-01", f"p{n}", "s", "t", calls=10 - n, bytes_in=1, cost=0.5) for n in range(4)]
     rows.append(UsageRow("2026-01-01", 'a"b\\c\nd', "s", "t", calls=100, seconds=1.5, bytes_out=7))
-    text = as_metrics(rows, ("principal", "server"), most=3)
+    text = as_metrics(rows, ("principal", "server"), maximum=3)
     assert text.splitlines()[:2] == [
         "# HELP taskgate_used_calls Calls that reached a server.",
         "# TYPE taskgate_used_calls counter",

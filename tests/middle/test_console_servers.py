@@ -1,4 +1,4 @@
-"""Servers in the console: how they are, and reconnect, drain and enable by whoever may, each with its audit row."""
+"""Servers in the console: their state, and the actions reconnect, drain and enable with permission and audit row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two windows of one person use one token: each is told of its own work, and of what a closed one left behind."""
+"""Two windows of one person use one token: each gets events of its own work, and of what a closed one left behind."""
 
 from __future__ import annotations
 
@@ -150,29 +150,31 @@ async def test_an_idle_stateless_client_counts_as_ended() -> None:
 
 @seam
 async def test_a_stateless_client_that_has_just_created_a_task_at_another_gateway_is_active() -> None:
-    """Another gateway announces the task, which has moved on when it is read here; this one has never heard of the client."""
+    """Another gateway announces the task, which has moved on when it is read here; this one does not know the client."""
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         caller = await gate.caller("2026", token=TOKEN)
         task_id = await promoted(caller, _meta={"taskgate/client": "mine"})
         console = gate.life.app.gateway.console
-        task = await console.tasks.store.get(task_id)
+        task = await console.calls.tasks.store.get(task_id)
         assert task is not None
         just_now, before = (
             replace(
-                task, conversation=f"{task.conversation}-{age_ms}", created_ms=console.tasks.store.now_ms() - age_ms
+                task,
+                conversation=f"{task.conversation}-{age_ms}",
+                created_ms=console.calls.tasks.store.now_ms() - age_ms,
             )
             for age_ms in (900, 60_000)
         )
         for one in (just_now, before):
-            assert not console.activity.conversations.is_open(one.conversation_key)
-            console.tasks.records.changes.changed(replace(one, updated_ms=one.created_ms + 800))
-        assert console.activity.conversations.is_open(just_now.conversation_key)
-        assert not console.activity.conversations.is_open(before.conversation_key)
+            assert not console.decisions.activity.conversations.is_open(one.conversation_key)
+            console.calls.tasks.records.changes.changed(replace(one, updated_ms=one.created_ms + 800))
+        assert console.decisions.activity.conversations.is_open(just_now.conversation_key)
+        assert not console.decisions.activity.conversations.is_open(before.conversation_key)
 
 
 @seam
 async def test_events_lost_with_a_connection_are_repeated_with_the_same_id() -> None:
-    """A client that was killed while it waited, and goes on in its session: the event is neither lost nor told twice."""
+    """A client that was killed while it waited, and goes on in its session: the event is neither lost nor delivered twice."""
     async with Gateway(CONFIG, {"notes": server()}) as gate:
         caller = await gate.caller("2025", token=TOKEN)
         await caller.call_json("list_tools")

@@ -58,7 +58,7 @@ async def test_a_scope_without_helpers_has_none_through_call_tool_either() -> No
         assert "no tool 'list_tasks'" in (await caller.call("call_tool", {"name": "list_tasks"})).text
 
 
-async def told(gate: Gateway) -> list[dict[str, Any]]:
+async def logged_sets(gate: Gateway) -> list[dict[str, Any]]:
     rows = await gate.life.app.store.audit_rows()
     return [json.loads(row.entry.reason) for row in rows if row.entry.event == "scope_tools"]
 
@@ -74,7 +74,7 @@ async def test_the_tools_that_were_shown_and_the_reason_for_each_other_one_are_i
             caller = await gate.caller("2025")
             await caller.tools()
         await gate.advance(2)
-        assert await told(gate) == [
+        assert await logged_sets(gate) == [
             {
                 "tools": {"notes": ["echo", "read"]},
                 "excluded": {"notes:drop": "rule_denied", "notes:erase": "tool_denied"},
@@ -83,7 +83,7 @@ async def test_the_tools_that_were_shown_and_the_reason_for_each_other_one_are_i
         await gate.reload({**config, "governance": {"rules": []}})
         await caller.tools()
         await gate.advance(2)
-        assert (await told(gate))[1]["tools"] == {"notes": ["echo", "read", "drop"]}
+        assert (await logged_sets(gate))[1]["tools"] == {"notes": ["echo", "read", "drop"]}
 
 
 async def injected(gate: Gateway) -> dict[tuple[str, str], float]:

@@ -283,7 +283,7 @@ async def test_token_is_valid_until_it_expires() -> None:
 async def test_plain_calls_are_refused_while_caches_are_unconfirmed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A store that others share tells when it was last heard of; here it falls silent."""
+    """A shared store reports when it was last reachable; here it stops responding."""
     received = clock.monotonic()
 
     monkeypatch.setattr(SqliteStore, "revisions", property(lambda _store: SeenRevisions({}, received)))

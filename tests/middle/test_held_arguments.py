@@ -1,4 +1,4 @@
-"""People are asked last: arguments that do not fit never reach an approver, and a card says what was not checked."""
+"""Approval is the last gate: invalid arguments never reach an approver, and a card states what was not checked."""
 
 from __future__ import annotations
 

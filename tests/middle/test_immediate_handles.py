@@ -1,4 +1,4 @@
-"""A 2026 caller that wants a task now need not wait for the grace period."""
+"""A 2026 caller that requests a task handle at once does not wait for the grace period."""
 
 from __future__ import annotations
 

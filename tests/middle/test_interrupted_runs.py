@@ -76,7 +76,7 @@ async def test_abandoned_run_releases_its_slot_and_keeps_the_task(
 
 @seam
 async def test_shutdown_check_of_many_runs_lets_other_requests_run() -> None:
-    """With 14,000 tasks in line nobody was answered for a third of a second."""
+    """With 14,000 queued tasks no request was answered for a third of a second."""
     count = 4 * READS_PER_TURN
     async with Gateway({"servers": {"notes": {"budgets": {"max_concurrency": 1}}}}, {"notes": slow_server()}) as gate:
         caller = await gate.caller("2025")
@@ -92,7 +92,7 @@ async def test_shutdown_check_of_many_runs_lets_other_requests_run() -> None:
 
 @seam
 async def test_tasks_of_a_claim_with_lost_reply_are_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The claim was committed, so that nobody else will look for them, and nobody here was told which they are."""
+    """The claim was committed, so no other gateway claims them, but this gateway did not learn which they are."""
     server = slow_server()
     async with Gateway(READ, {"notes": server}) as gate:
         tasks = tasks_of(gate)

@@ -22,8 +22,8 @@ def _server() -> Upstream:
     return upstream
 
 
-def _limited(most: int, **more: Any) -> Gateway:
-    return Gateway({"limits": {"open_tasks_per_caller": most}, **more}, {"s": _server()})
+def _limited(maximum: int, **more: Any) -> Gateway:
+    return Gateway({"limits": {"open_tasks_per_caller": maximum}, **more}, {"s": _server()})
 
 
 def _refused(reply: Reply) -> dict[str, Any]:
@@ -75,7 +75,7 @@ async def test_stateless_callers_are_distinguished_by_their_client_name(named: b
             assert _refused(second)["counted_for"] == "conversation"
             assert "error" not in (await begin("b")).last
         else:
-            # Nothing tells its conversations apart: only the limit of the address applies.
+            # Its conversations cannot be distinguished: only the limit of the address applies.
             for _ in range(8):
                 assert "error" not in (await begin("a")).last
             assert _refused(await begin("a"))["counted_for"] == "address"

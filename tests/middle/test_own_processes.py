@@ -1,4 +1,4 @@
-"""Conversations get a process of their own once a question of a shared one could not be told apart."""
+"""Conversations get their own process once a question of a shared one could not be assigned to a call."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def ask_beside(gate: Gateway, staying: Caller, asking: Caller, **more: Any
 
 
 async def separated(gate: Gateway) -> tuple[Caller, Caller]:
-    """Two sessions whose shared process has asked a question that could not be told apart."""
+    """Two sessions whose shared process has sent a question that could not be assigned to a call."""
     one, two = await session(gate), await session(gate)
     stays, asks = await ask_beside(gate, one, two)
     await answer_by_operator(gate)

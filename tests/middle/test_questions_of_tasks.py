@@ -1,4 +1,4 @@
-"""A question of a task waits for whoever may see the task: many clients open a session for each call, and end it with the reply."""
+"""A question of a task is visible to all who may see the task: many clients open a session per call and end it with the reply."""
 
 from __future__ import annotations
 

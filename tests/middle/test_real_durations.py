@@ -25,7 +25,7 @@ def seconds_in(text: str) -> list[float]:
 
 
 async def text_at_sigterm(gate: Gateway, begin: Any) -> str:
-    """The text of a reply that is held for four seconds when the gateway is told to stop."""
+    """The text of a reply that is held for four seconds when the gateway receives the signal to stop."""
     held = begin()
     await gate.advance(4)
     assert not held.is_done

@@ -256,12 +256,12 @@ async def test_rendering_goes_on_when_the_console_that_began_it_disconnects() ->
 
 @pytest.mark.parametrize("shared", [True, False])
 async def test_pages_after_a_change_are_rendered_a_few_at_a_time_and_others_at_once(shared: bool) -> None:
-    active, most, finished = 0, 0, 0
+    active, maximum, finished = 0, 0, 0
 
     async def handler(visit: Visit) -> Answer:
-        nonlocal active, most, finished
+        nonlocal active, maximum, finished
         active += 1
-        most = max(most, active)
+        maximum = max(maximum, active)
         for _ in range(5):
             await asyncio.sleep(0)
         active, finished = active - 1, finished + 1
@@ -281,4 +281,4 @@ async def test_pages_after_a_change_are_rendered_a_few_at_a_time_and_others_at_o
     live[5].cancel()
     await asyncio.gather(*live, return_exceptions=True)
     assert finished == (21 if shared else 20), "a cancelled fetch keeps no turn"
-    assert most <= MAX_RENDERINGS + 1
+    assert maximum <= MAX_RENDERINGS + 1

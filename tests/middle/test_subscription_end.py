@@ -27,7 +27,7 @@ def server() -> Upstream:
 
 
 def followed(upstream: Upstream) -> list[str]:
-    """What the server was asked to tell of and not asked to be silent about again."""
+    """Resources that were subscribed to at the server and not unsubscribed."""
     left: list[str] = []
     for message in upstream.received:
         if message.get("method") == "resources/subscribe":

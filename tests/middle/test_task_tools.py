@@ -1,4 +1,4 @@
-"""What an agent that only has tools is told of its calls: how long it may wait, why a task waits or ended, and for how long
+"""Replies to an agent that only has tools, about its calls: how long it may wait, why a task waits or ended, and for how long
 that can be read.
 """
 

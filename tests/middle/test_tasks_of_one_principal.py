@@ -1,4 +1,4 @@
-"""Tasks that a server keeps for a principal are listed in each of its sessions, and in nobody else's."""
+"""Tasks that a server keeps for a principal are listed in each of its sessions, and in those of no other principal."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_a_new_session_lists_the_upstream_tasks_of_its_principal() -> None
 
 @seam
 async def test_a_task_of_the_gateway_at_a_server_is_listed_once_also_after_a_restart() -> None:
-    """The server lists it in every conversation of the same principal, and nobody has told this gateway that it is ours."""
+    """The server lists it in every conversation of the same principal, and this gateway has no record that it is its own."""
     far, listed = server(), list[dict[str, Any]]()
 
     async def slow(call: Call) -> str:

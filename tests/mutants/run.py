@@ -27,7 +27,7 @@ LIMIT_S = 900
 COPIED = ("src", "tests", "examples", "docs", "tools", "pyproject.toml", "README.md", "CONTRIBUTING.md", "Makefile")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", ".cache", "*.pyc")
 _STAMP = itertools.count(int(time.time()) - 10_000_000, 10)
-"""Compiled modules are told apart by the second in which their source changed: each change gets a second of its own."""
+"""Compiled modules are distinguished by the second in which their source changed: each change gets a second of its own."""
 
 
 _ENDED = {0: "all its tests pass", 1: "no end in time", 5: "none of its tests was run"}

@@ -35,7 +35,7 @@ def watch(notes: Path) -> None:
                 file.write(json.dumps({"ms": took / slowness() * 1000, "step": repr(handle)}) + "\n")
 
     def profiled(handle: Any) -> None:
-        """For whoever looks for the cause (`TASKGATE_PROFILE=1`); it makes every step slower."""
+        """For finding the cause (`TASKGATE_PROFILE=1`); it makes every step slower."""
         profile = cProfile.Profile(time.thread_time)
         began = time.thread_time()
         profile.runcall(_usual, handle)

@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 
 class ChangingServer(Server[Any, Any]):
-    """Says that its lists may change and that resources can be watched, which this SDK never says by itself."""
+    """Declares listChanged and subscribe, which this SDK never does by itself."""
 
     def get_capabilities(self, notification_options: Any, experimental_capabilities: Any) -> t.ServerCapabilities:
         output = super().get_capabilities(NotificationOptions(True, True, True), experimental_capabilities)

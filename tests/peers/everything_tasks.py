@@ -171,7 +171,7 @@ async def greet(call: Call) -> Wire:
 
 
 async def slow_compute(call: Call) -> Wire:
-    # In the foreground nobody can cancel it, and the suite asks for a minute.
+    # In the foreground it cannot be cancelled, and the suite requires a minute.
     seconds = float(call.arguments["seconds"])
     await asyncio.sleep(seconds if isinstance(call, TaskCall) else min(seconds, 3))
     return text(f"computed {call.arguments.get('label', '')}")

@@ -222,7 +222,7 @@ async def list_form(server: OddServer, arguments: Wire, _params: Wire) -> Wire:
 
 
 async def needs_url(server: OddServer, arguments: Wire, _params: Wire) -> Wire:
-    """With `once`, only the first call wants the address opened."""
+    """With `once`, only the first call requires the address to be opened."""
     if arguments.get("once") and {"opened": arguments["url"]} in server.seen:
         return text("signed in")
     server.seen.append({"opened": arguments.get("url")})

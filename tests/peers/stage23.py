@@ -173,7 +173,7 @@ class RememberedEvents(EventStore):
 
 
 class ChangingServer(Server[Any]):
-    """A server that says in its handshake that its lists may change: the SDK's default HTTP options never do."""
+    """A server that declares listChanged in its handshake: the SDK's default HTTP options never do."""
 
     def get_capabilities(self, notification_options: Any = None, *args: Any, **kwargs: Any) -> ServerCapabilities:
         return super().get_capabilities(NotificationOptions(True, True, True), *args, **kwargs)
@@ -201,7 +201,7 @@ def serve(server: Server[Any], chosen: argparse.Namespace, *, resumable: bool = 
 
 
 def only_one_generation(app: Any, generation: str) -> Any:
-    """Refuse the other generation as a server of that line would, whose SDK never heard of it."""
+    """Refuse the other generation as a server of that line would, whose SDK does not support it."""
 
     async def gate(scope: Any, receive: Any, send: Any) -> None:
         headers = dict(scope.get("headers") or ())

@@ -7,7 +7,7 @@ The tool's name says which way the answer takes:
 - `beside`: the call's stream stays open and silent, the answer comes on the standalone GET stream.
 - `accepted`: the call gets HTTP 202, the answer comes on the standalone GET stream.
 - `neighbour`: the answer comes on the stream of the next call to `carrier`.
-- `resumed`: the stream is primed and closed; the answer comes to whoever resumes it.
+- `resumed`: the stream is primed and closed; the answer is sent on the resumed stream.
 - `resumed_beside`: the same, but the answer comes on the standalone stream before anybody resumes.
 - `never`: the stream is primed and closed, and so is every resumption of it.
 - `late`: the same as `never`, but the stream is silent for `seconds` first.

@@ -17,7 +17,7 @@ from mcp_types import ElicitRequest, ElicitRequestFormParams, InputRequiredResul
 server = FastMCP("tasks-fastmcp")
 # Its worker looks for tasks twenty times a second by itself, and is idle in most tests.
 server.add_extension(TasksExtension(url="memory://", minimum_check_interval=timedelta(milliseconds=200)))
-# How soon a caller may ask again: by itself it says five seconds.
+# The poll interval; the library's default is five seconds.
 OFTEN = TaskConfig(mode="optional", poll_interval=timedelta(milliseconds=200))
 
 

@@ -1,4 +1,4 @@
-"""What policies are told about the caller: the example of the documents, what is unknown, and calls that are judged again."""
+"""Facts about the caller in policies: the example of the documents, unknown facts, and calls that are evaluated again."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Three gateways on one database under faults and load, judged by the books of the server behind them.
 
 Callers make tasks at one gateway, often in a session of another one, follow them at any, and answer their questions at a third. A
-`Fault` strikes meanwhile. In the end `problems` compares what callers were told with what the server wrote down, and says what was
-lost, ran twice, or was told wrongly. A gateway that lost its lease without a fault (the machine was too busy) says so in its log,
+`Fault` strikes meanwhile. In the end `problems` compares the replies of callers with the record of the server, and reports what was
+lost, ran twice, or was reported wrongly. A gateway that lost its lease without a fault (the machine was too busy) logs it,
 and that counts as a fault too.
 """
 
@@ -65,7 +65,7 @@ class Link:
             writer.transport.abort()
 
     async def silent(self, seconds: float) -> None:
-        """Nothing arrives on either side, and nobody is told."""
+        """Nothing arrives on either side, and neither gets an error."""
         self._is_up.clear()
         await asyncio.sleep(seconds)  # the length of the fault
         self.cut()
@@ -149,7 +149,7 @@ class Cluster:
 @asynccontextmanager
 async def cluster(folder: Path, source: Path | None = None, at_once: int = 60) -> AsyncIterator[Cluster]:
     """`source`: where the gateways' code is, if it is not this one. `at_once`: how many calls their server takes: with few of them
-    tasks wait in line, and those that nobody follows, because their caller was never told of them, hold others up."""
+    tasks wait in the queue, and tasks that are not followed, because their caller never received the handle, delay others."""
     port, ledger = free_port(), LedgerFile(folder / "ledger.jsonl")
     upstream = await start(upstream_command(port, ledger, "2026"))
     gateways: list[Gateway] = []
@@ -184,7 +184,7 @@ def _gateway(place: Path, port: int, url: str, source: Path | None, at_once: int
 
 
 class Load:
-    """Callers that make tasks and follow each to its end, wherever somebody answers, until told to stop."""
+    """Callers that create tasks and follow each to its end at any gateway that answers, until they are stopped."""
 
     def __init__(
         self,
@@ -210,12 +210,12 @@ class Load:
         """A gateway that callers do not ask, because they would only wait for it."""
         self.made: dict[str, Made] = {}
         self.refused: set[str] = set()
-        """Calls of which a caller was told that they were not executed."""
+        """Calls that were reported to a caller as not executed."""
         self.stopping = False
 
-    async def caller(self, number: int, most: int | None = None) -> None:
+    async def caller(self, number: int, maximum: int | None = None) -> None:
         chance, count = random.Random(self._seed * 1000 + number), 0
-        while not self.stopping and (most is None or count < most):
+        while not self.stopping and (maximum is None or count < maximum):
             call, tool = f"w{self._seed}-{number}-{count}", chance.choice(self._tools)
             count += 1
             task_id = await self._begin(call, tool, chance)
@@ -354,7 +354,7 @@ async def answered_while_paused(all_of_them: Cluster, load: Load, callers: int) 
     """The owner of tasks that wait for an answer is paused. Others take them over and go on with the answers, and while the
     server works on the first of them the former owner is back, and finds the same answers."""
     load.answering.clear()
-    calling = [asyncio.create_task(load.caller(number, most=1)) for number in range(callers)]
+    calling = [asyncio.create_task(load.caller(number, maximum=1)) for number in range(callers)]
     await _until(lambda: load.made and len(load.asked) == len(load.made) >= callers // 2)
     victim = max(range(len(all_of_them.gateways)), key=[made.at for made in load.made.values()].count)
     its_own = [call for call, made in load.made.items() if made.at == victim]
@@ -385,8 +385,8 @@ async def _until(fact: Callable[[], object]) -> None:
 
 
 async def verdict(all_of_them: Cluster, load: Load) -> list[str]:
-    """What is wrong when callers have ended. A gateway that stood still says that it had lost its lease when it goes on, and others
-    have told its tasks as unknown before: while something is wrong, such an excuse may still come."""
+    """Problems after the callers have ended. A gateway that was suspended logs the loss of its lease when it continues, and others
+    have reported its tasks as unknown before: while something is wrong, such an excuse may still come."""
     until = time.monotonic() + EXCUSED_WITHIN_S
     while True:
         all_of_them.note_lost_leases(is_over=True)
@@ -401,7 +401,7 @@ def problems(made: dict[str, Made], refused: set[str], ledger: LedgerFile, strik
     runs = {call: len(executions) for call, executions in ledger.executions().items()}
     found = [f"{call} was refused as not executed, and ran" for call in sorted(refused) if runs.get(call)]
     found += [
-        f"{line['call']} was answered, and its server was told otherwise"
+        f"{line['call']} was answered, and its server received another answer"
         for line in ledger.lines()
         if line["what"] == "not answered"
     ]
@@ -420,7 +420,7 @@ def _wrong(task: Made, runs: int, strikes: list[Strike]) -> str:
     if status not in OVER:
         return "was acknowledged and is lost"
     if task.elsewhere is not None and _result(task.elsewhere) != _result(task.shown):
-        return f"is told otherwise by another gateway: {task.elsewhere}"
+        return f"is reported differently by another gateway: {task.elsewhere}"
     if status == "completed" and not runs:
         return "is said to be completed and never ran"
     if status == "failed" and runs and not is_unknown:

@@ -1,6 +1,6 @@
-"""Runs `taskgate ARGUMENTS...`; on SIGUSR2 it says what each of its coroutines waits for.
+"""Runs `taskgate ARGUMENTS...`; on SIGUSR2 it prints what each of its coroutines waits for.
 
-For whoever looks into a task that never ends.
+For debugging a task that never ends.
 """
 
 from __future__ import annotations

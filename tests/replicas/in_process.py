@@ -77,7 +77,9 @@ class HeldGateway:
         waiting.cancel()
         if self.serving.done():
             await self.serving
-        await until(lambda: self.store.replicas)  # from now on it hears what others announce: nobody keeps that for it
+        await until(
+            lambda: self.store.replicas
+        )  # from now on it receives announcements of others, which are not stored
 
     async def stop(self) -> None:
         if self.life is not None and self.serving is not None:
@@ -162,7 +164,7 @@ async def gateways(
     passthrough: bool = False,
     **config: Any,
 ) -> AsyncIterator[Stage]:
-    """`urls` says how a gateway reaches the database, `more` what one has that the others do not."""
+    """`urls` has the address of the database for each gateway, `more` the settings of single gateways."""
     url, ledger = fresh_url(), LedgerFile(folder / "ledger.jsonl")
     async with ledger_upstream(ledger.path, kind) as port:
         stage = Stage([], ledger, url, {**configuration(port), **config})
@@ -192,7 +194,7 @@ class DatabaseWire:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._open: set[asyncio.StreamWriter] = set()
         self.is_silent = False
-        """Bytes go nowhere, and nobody is told."""
+        """Bytes are dropped without an error on either side."""
         self.refuses = False
         self.port = 0
 

@@ -1,4 +1,4 @@
-"""People outside are told once of what waits for them, however many gateways there are, and answer to any of them."""
+"""A pending approval is announced to channels once, whatever the number of gateways, and can be decided at any of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def workflows(there: Receiver) -> dict[str, Any]:
 
 
 async def check_announced_once(there: Receiver) -> None:
-    """The end is told, and nothing twice: each state and number of votes has an id of its own."""
+    """The end is announced, and nothing twice: each state and number of votes has its own id."""
     await until(lambda: len(there.got) >= 2)
     await asyncio.sleep(0.5)  # what is too much would come now
     ids = [headers["webhook-id"] for headers in there.headers]
@@ -158,7 +158,7 @@ READING: dict[str, Any] = {
 async def test_a_held_request_of_an_ended_gateway_is_announced_once_and_continues_at_another(
     tmp_path: Path,
 ) -> None:
-    """It is no task that somebody takes over: its caller asks again, wherever, and waits for the same answer."""
+    """It is no task that another gateway takes over: its caller repeats it at any gateway and waits for the same decision."""
     async with (
         receiver(key_of(SECRET)) as there,
         gateways(tmp_path, number=3, approval=workflows(there), limits={"drain_timeout": "1s"}, **READING) as stage,
@@ -173,7 +173,7 @@ async def test_a_held_request_of_an_ended_gateway_is_announced_once_and_continue
         await until(lambda: owners_of_approvals(stage) != [owner])
         pending = await second.request("resources/read", {"uri": "note://one"})
         assert pending.error["data"]["error_type"] == "approval_pending", pending.reply
-        assert len(owners_of_approvals(stage)) == 1, "nobody was asked twice"
+        assert len(owners_of_approvals(stage)) == 1, "no approval was requested twice"
         assert await called_back(stage, 2, there.got[0]) == 200
         read = await second.request("resources/read", {"uri": "note://one"})
         assert read.result["contents"][0]["text"] == "read"

@@ -33,7 +33,7 @@ async def replicas() -> AsyncIterator[Replicas]:
 
 
 class Balanced:
-    """Two gateways behind a balancer, of which the test says which ones run."""
+    """Two gateways behind a balancer; the test chooses which of them run."""
 
     def __init__(self, replicas: Replicas, url: str) -> None:
         self.first, self.second = replicas.gateways

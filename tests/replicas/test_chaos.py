@@ -140,7 +140,7 @@ def sabotaged(folder: Path, changes: tuple[Mutant, ...]) -> Path:
 
 
 Scenario = Callable[[Cluster, int, float], Awaitable[Load]]
-"""Takes a seed and how long callers wait for a task; gives what they were told."""
+"""Takes a seed and how long callers wait for a task; returns the replies that they received."""
 
 
 def struck_by(fault: Fault) -> Scenario:

@@ -319,7 +319,7 @@ async def test_a_database_that_is_restarted_immediately_loses_nothing(tmp_path: 
 
 
 async def test_a_full_database_fails_calls_and_recovers(tmp_path: Path, server: OwnServer) -> None:
-    """Its tables are on a file system of 24 MB, which somebody else fills."""
+    """Its tables are on a file system of 24 MB, which another process fills."""
     small = Path(tempfile.mkdtemp(prefix="taskgate-small-"))
     owner = server.system_user or str(os.getuid())
     options = f"size=24m,mode=0777,uid={owner if owner.isdigit() else pwd.getpwnam(owner).pw_uid}"

@@ -124,7 +124,7 @@ async def test_without_the_database_durable_calls_fail_and_plain_calls_continue(
 
 
 async def test_plain_calls_end_when_the_database_has_confirmed_nothing_for_five_seconds(tmp_path: Path) -> None:
-    """What this gateway knows of grants and pins may be long out of date: another one may have taken it back."""
+    """Grants and pins in the memory of this gateway may be outdated: another one may have revoked them."""
     async with pair(tmp_path) as both:
         database = Database(both)
         async with RawClient(both.a.url, stateless=True) as caller:

@@ -103,7 +103,7 @@ async def test_a_sessions_own_stream_and_progress_pass_through_another_gateway(t
                     if line.startswith("id:"):
                         assert line.removeprefix("id:").strip() == "g.0"
                         break
-                # A reload changes the tools that the home offers, and its sessions are told.
+                # A reload changes the tools that the home offers, and its sessions are notified.
                 home = replicas.gateways[0]
                 await home.reload(without_books(home))
                 async for message in events(lines):

@@ -113,7 +113,7 @@ async def test_a_session_continues_although_another_gateway_has_the_address_of_i
 
 
 async def test_a_home_that_crashes_before_it_was_reached_has_executed_nothing(tmp_path: Path) -> None:
-    """Nobody takes connections at its address, and nobody refuses them: it is found dead while it is still being connected to."""
+    """Connections to its address are neither accepted nor refused: it is found dead while a connection is still being opened."""
     async with gateways(tmp_path, number=1) as stage, stage.a.caller(stateless=False) as client:
         await until(lambda: stage.a.store.replicas)
         with full_listener() as address, psycopg.connect(stage.url, autocommit=True) as database:
@@ -134,7 +134,7 @@ async def test_a_home_that_crashes_before_it_was_reached_has_executed_nothing(tm
 
 @contextlib.contextmanager
 def full_listener() -> Iterator[str]:
-    """An address at which connecting takes for ever, because nobody takes up those who wait there."""
+    """An address at which connecting takes for ever, because its backlog is full and never accepted."""
     with contextlib.ExitStack() as waiting:
         listener = waiting.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(8):

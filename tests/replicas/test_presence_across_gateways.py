@@ -29,7 +29,7 @@ async def card(gateway: HeldGateway) -> dict[str, Any]:
 
 
 async def approved(gateway: HeldGateway) -> bool:
-    """Whether the approver is told that the call runs now."""
+    """Whether the reply to the approver states that the call runs now."""
     reply = await gateway.operator("POST", f"/api/v1/approvals/{(await card(gateway))['id']}/approve", {})
     starts: bool = reply.json()["starts"]
     return starts

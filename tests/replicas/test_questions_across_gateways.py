@@ -163,7 +163,7 @@ async def test_an_elicitation_page_is_opened_and_answered_at_another_gateway(tmp
                 again = await http.post(f"{place}/answer", data=answer, headers=inside)
                 assert again.status_code in (404, 409)
             assert stage.a.life is not None
-            assert not stage.a.life.app.gateway.console.decisions.pages.own(), "whoever asked was told"
+            assert not stage.a.life.app.gateway.console.decisions.pages.own(), "the requester received the answer"
 
 
 def _form_token(text: str) -> str:
@@ -181,22 +181,22 @@ async def test_state_of_own_tools_for_a_stateless_client_is_found_at_every_gatew
     async with gateways(tmp_path, servers=servers, scopes=scopes, tasks=SLOWLY) as stage, AsyncExitStack() as stack:
         a, b = [await stack.enter_async_context(one.caller()) for one in stage.gateways]
 
-        async def told(caller: RawClient, tool: str, **arguments: Any) -> dict[str, Any]:
+        async def own_tool(caller: RawClient, tool: str, **arguments: Any) -> dict[str, Any]:
             meta = {"_meta": {"taskgate/client": "laptop", "io.modelcontextprotocol/logLevel": "debug"}}
             answer = (await caller.call(tool, arguments, **meta)).result
             found: dict[str, Any] = json.loads(answer["content"][0]["text"])
             return found
 
-        timer = (await told(a, "set_timer", duration_ms=3_600_000, message="later"))["timer"]
-        assert [one["timer_id"] for one in (await told(b, "list_timers"))["timers"]] == [timer["timer_id"]]
-        await told(b, "set_timer", duration_ms=100, message="soon")
+        timer = (await own_tool(a, "set_timer", duration_ms=3_600_000, message="later"))["timer"]
+        assert [one["timer_id"] for one in (await own_tool(b, "list_timers"))["timers"]] == [timer["timer_id"]]
+        await own_tool(b, "set_timer", duration_ms=100, message="soon")
 
         async def soon() -> bool:
-            return "soon" in str(await told(b, "await_activity", timeout_ms=1_000))
+            return "soon" in str(await own_tool(b, "await_activity", timeout_ms=1_000))
 
         await until(soon)
-        assert (await told(b, "delete_timer", timer_id=timer["timer_id"]))["success"] is True
-        assert (await told(a, "list_timers"))["timers"] == []
+        assert (await own_tool(b, "delete_timer", timer_id=timer["timer_id"]))["success"] is True
+        assert (await own_tool(a, "list_timers"))["timers"] == []
 
         def knows() -> bool:
             assert stage.b.life is not None
@@ -211,17 +211,17 @@ async def test_state_of_own_tools_for_a_stateless_client_is_found_at_every_gatew
             **meta,
         )
         assert "result" in ran.reply, ran.reply
-        assert "step 1" in str(await told(a, "get_logs")), ran.reply
+        assert "step 1" in str(await own_tool(a, "get_logs")), ran.reply
         await stage.a.stop()
-        assert (await told(b, "list_timers"))["timers"] == []
-        await told(b, "set_timer", duration_ms=3_600_000, message="anew")
-        assert len((await told(b, "list_timers"))["timers"]) == 1
+        assert (await own_tool(b, "list_timers"))["timers"] == []
+        await own_tool(b, "set_timer", duration_ms=3_600_000, message="anew")
+        assert len((await own_tool(b, "list_timers"))["timers"]) == 1
 
 
 async def test_a_stateless_client_waits_for_activity_at_one_gateway_in_a_scope_without_the_facade(
     tmp_path: Path,
 ) -> None:
-    """What servers say beside its calls is heard where it waits, whichever gateway it calls."""
+    """Notifications that servers send outside of its calls arrive where it waits, whichever gateway it calls."""
     servers = {"tells": {"command": sys.executable, "args": [str(NOTIFYING)]}}
     meta = {"_meta": {"taskgate/client": "laptop", "io.modelcontextprotocol/logLevel": "debug"}}
     async with gateways(tmp_path, servers=servers, tasks=SLOWLY) as stage, AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What one gateway is told about scopes, grants and added servers holds at the other one, too."""
+"""Changes of scopes, grants and added servers at one gateway take effect at the other one."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ for line in sys.stdin:
         result = {"content": []}
     if message["method"] == "tools/call":
         TOOLS.append(f"more{len(TOOLS)}")
-        told = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
-        print(json.dumps(told), flush=True)
+        changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+        print(json.dumps(changed), flush=True)
     if "id" in message:
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
 """
@@ -107,7 +107,7 @@ async def test_lists_announced_to_b_are_announced_to_callers_of_a(tmp_path: Path
 
 
 async def test_lists_announced_while_a_was_disconnected_are_announced_to_its_callers(tmp_path: Path) -> None:
-    """Nothing in the database says that they were: A asks again, and tells its callers whatever its own program lists."""
+    """The database has no record of it: A fetches its lists again and notifies its callers of what its own process lists."""
     servers = {"own": {"command": sys.executable, "args": ["-c", CHANGING]}}
     async with (
         asyncio.timeout(DEADLINE_S),
@@ -195,7 +195,7 @@ async def test_sessions_are_limited_at_all_gateways_together(tmp_path: Path) -> 
 
 
 async def _tokens(a: Gateway, b: Gateway) -> None:
-    """Revoked at A, it opens nothing at B any more. B knows at the latest when its look at the store is 5 s old, because it
+    """Revoked at A, it is refused at B. B has it at the latest when its look at the store is 5 s old, because it
     answers no call after that (`test_plain_calls_end_when_the_database_has_confirmed_nothing_for_five_seconds`).
     """
     assert await answered(b, "", TOKEN)
@@ -223,7 +223,7 @@ async def _drained_servers(a: Gateway, b: Gateway) -> None:
     assert (await operator(a, "POST", "/api/v1/servers/books/drain", {})).status_code == 200
     await until(lists_none)
     assert await drained(b)
-    # Whoever comes back finds it as it was left.
+    # A gateway that returns finds the stored state.
     await a.restart()
     assert await drained(a)
     assert (await operator(b, "POST", "/api/v1/servers/books/enable", {})).status_code == 200
@@ -255,7 +255,7 @@ async def _grants(a: Gateway, b: Gateway) -> None:
         numbers = itertools.count(1)
 
         async def is_held() -> bool:
-            """Another call each time: one that was held before B heard of the grant stays held."""
+            """Another call each time: one that was held before B received the grant stays held."""
             before = len((await operator(a, "GET", "/api/approvals")).json())
             answer = await caller.call("books__once", {"call": f"g{next(numbers)}"})
             assert "result" in answer.reply, answer.reply

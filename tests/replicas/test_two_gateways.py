@@ -1,4 +1,4 @@
-"""Two real gateways on one PostgreSQL store, an upstream that keeps books behind them: whatever one is told, both obey."""
+"""Two gateways on one PostgreSQL store, and an upstream that records executions: a change at one gateway takes effect at both."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ async def test_an_answer_given_on_b_reaches_the_run_of_a(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("tool, ends, runs", [("read", "completed", 2), ("once", "failed", 1)])
 async def test_b_takes_over_when_a_is_killed(tmp_path: Path, tool: str, ends: str, runs: int) -> None:
-    """A call that may be repeated is sent again and finished; one that may not is never sent again, and says so."""
+    """A call that may be repeated is sent again and finished; one that may not is never sent again, and its error states that."""
     async with pair(tmp_path) as both:
         task_id = await both.begin(both.a, tool, "c1", seconds=3)
         await both.began("c1")
@@ -209,7 +209,7 @@ async def test_each_gateway_lists_the_other_and_a_difference_of_configuration(tm
             while alive_in(state := (await operator(both.b, "GET", "/ready")).json()) != [True, True]:
                 await asyncio.sleep(0.1)
         assert (state["same_configuration"], state["same_version"]) == (True, True)
-        # Both were told on the command line where to listen, and not in the file.
+        # The addresses of both are given on the command line, and not in the file.
         assert {replica["address"] for replica in state["replicas"]} == {
             f"127.0.0.1:{g.port}" for g in (both.a, both.b)
         }

@@ -89,7 +89,7 @@ class Workers:
 
     async def reads(self, asking: RawClient, name: str) -> str:
         """A call in a session, and how it is called in the books. A busy machine may cost the home of the session its lease
-        meanwhile, and the outcome is told as unknown: if that is what happened a worker says so, and another call is made."""
+        meanwhile, and the outcome is reported as unknown: if a worker logged that, another call is made."""
         numbers = itertools.count()
         while True:
             lost, call = self.lost_leases(), f"{name}-{next(numbers)}"

@@ -28,7 +28,7 @@ from tests.harness.programs import free_port, listening, start, until_ready
 NOTIFYING = Path(__file__).resolve().parent.parent / "peers" / "notifying_server.py"
 PRODUCT = ("-m", "taskgate")
 PATIENT = (str(Path(__file__).with_name("gateway_slow_verdict.py")),)
-"""For tests in which nobody dies: a busy machine does not cost a gateway its lease."""
+"""For tests without a crash: no gateway loses its lease on a busy machine."""
 
 
 class Balancer:
@@ -133,7 +133,7 @@ async def three_replicas(
     launcher: tuple[str, ...] = PRODUCT,
     **more: Any,
 ) -> AsyncIterator[Replicas]:
-    """In front of the server that keeps books, and of one that tells and asks."""
+    """With a server that records executions, and one that sends notifications and questions."""
     port, ledger = free_port(), LedgerFile(folder / "ledger.jsonl")
     upstream = await start(upstream_command(port, ledger, generation))
     config = {**configuration(port), **more}

@@ -1,6 +1,6 @@
 """A bare caller of the gateway in either generation, so that a test sees exactly what goes over the wire.
 
-`ScopeClient` opens what its generation opens, lists, calls and hears news. It asserts nothing.
+`ScopeClient` opens a session or stream as its generation does, lists, calls and receives notifications. It asserts nothing.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ async def test_a_reload_changes_how_long_lists_may_take_and_how_long_they_may_be
         assert await caller.tools() == ["good__read"]
         await gateway.reload(config(tools_fetch_timeout_ms=1000, tools_per_upstream=2))
         await until_listed(caller, {"good__read", "good__write"})
-        # Whoever was being asked with the old time is asked anew with the new one.
+        # A request that runs with the old timeout is sent again with the new one.
         async with asyncio.timeout(20):
             while "list_timeout" not in gateway.log:
                 await asyncio.sleep(0.05)

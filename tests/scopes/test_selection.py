@@ -48,7 +48,7 @@ async def gateway() -> AsyncIterator[Gateway]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def guarded() -> AsyncIterator[Gateway]:
-    """The same with tokens, so that nobody comes in without one."""
+    """The same with tokens, so that every request needs one."""
     async with running_gateway({**CONFIG, "tokens": TOKENS}) as running:
         yield running
 

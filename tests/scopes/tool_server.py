@@ -1,4 +1,4 @@
-"""An upstream with the tools it is told to have, over standard input and output: `tool_server.py NAME TOOL ...`.
+"""An upstream with the given tools, over standard input and output: `tool_server.py NAME TOOL ...`.
 
 Every tool answers with the server's name and its own. Some names do more: `slow` takes its time (and may make a
 file when it begins), `big` answers at length, `count` tells how many calls came, `touch` makes a file, `mute` never lists,
@@ -21,7 +21,7 @@ LIBRARY: dict[str, Any] = {"resources": {}, "prompts": {}, "completions": {}}
 class ToolServer:
     def __init__(self, name: str, tools: list[str]) -> None:
         self.name, self.tools = name, tools
-        self.calls = self.running = self.most = 0
+        self.calls = self.running = self.maximum = 0
         self.order: list[str] = []
         self.answers: set[asyncio.Task[None]] = set()
 
@@ -84,7 +84,7 @@ class ToolServer:
         elif tool == "big":
             text = "é" * int(arguments["characters"])
         elif tool == "count":
-            text = json.dumps({"calls": self.calls - 1, "most": self.most, "order": self.order})
+            text = json.dumps({"calls": self.calls - 1, "most": self.maximum, "order": self.order})
         elif tool == "touch":
             Path(arguments["path"]).touch()
         return {"content": [{"type": "text", "text": text}], "isError": False}
@@ -94,7 +94,7 @@ class ToolServer:
         if "path" in arguments:
             Path(arguments["path"]).touch()
         self.running += 1
-        self.most = max(self.most, self.running)
+        self.maximum = max(self.maximum, self.running)
         try:
             await asyncio.sleep(float(arguments.get("seconds", 0.2)))
         finally:

@@ -198,9 +198,9 @@ async def test_failed_script_reports_which_outcomes_it_received() -> None:
         caller = await gate.caller("2025")
         code = "async def read():\n    await shop.read(n=1)\n    raise ValueError\nawait asyncio.gather(read(), shop.buy(n=2))"
         task = await started(gate, caller, code)
-        told = structured(await ended(caller, task))["calls"]
-        assert [call["delivered"] for call in told["executed"]] == [True]
-        assert [call["delivered"] for call in told["not_executed"]] == [False]
+        calls = structured(await ended(caller, task))["calls"]
+        assert [call["delivered"] for call in calls["executed"]] == [True]
+        assert [call["delivered"] for call in calls["not_executed"]] == [False]
         found = (await gate.operator("GET", f"/api/v1/tasks/{task}")).json()["script_calls"]["calls"]
         assert {call["tool"]: call["received"] for call in found} == {"shop__read": True, "shop__buy": False}
 

@@ -209,7 +209,7 @@ class OtherProgram(WorkerCommand):
     ids=["floods", "announces 2 GB", "sends more than announced", "exits", "exits in the middle", "hangs"],
 )
 async def test_worker_that_breaks_the_protocol_is_ended(program: str, kind: str) -> None:
-    pool = WorkerPool(lambda: OtherProgram("", "", 0, 0, program), most=1, idle_s=10)
+    pool = WorkerPool(lambda: OtherProgram("", "", 0, 0, program), maximum=1, idle_s=10)
     seconds = 2 if kind == "worker_late" else TIMEOUT_S
     with pytest.raises(StepLost) as lost:
         await pool.run(Exchange(b"x" * (300_000 if kind == "worker_late" else 10), 1000, 1000, seconds))
@@ -222,7 +222,7 @@ async def test_reply_to_another_request_is_refused() -> None:
     reply = json.dumps({"number": 77, "step": "finished", "value": 1}).encode()
     program = f"out.write({len(reply).to_bytes(4, 'big') + bytes(4) + reply!r}); out.flush(); time.sleep(100)"
     run = interpreter(max_workers=1)
-    run.pool = WorkerPool(lambda: OtherProgram("", "", 0, 0, program), most=1, idle_s=10)
+    run.pool = WorkerPool(lambda: OtherProgram("", "", 0, 0, program), maximum=1, idle_s=10)
     step = await start(run, "1")
     assert isinstance(step, Failed)
     assert (step.reason, step.error_type) == (FailureReason.WORKER, "worker_reply")

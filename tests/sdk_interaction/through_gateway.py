@@ -119,7 +119,7 @@ class SharedGateway:
         """Called in a thread; the name of the server, once the gateway has asked it for its lists."""
         self.count += 1
         name = f"sdk{self.count}"
-        # The gateway watches its file. A signal besides would make it read twice, and tell everybody so a second time.
+        # The gateway watches its file. A signal besides would make it reload and notify clients twice.
         self.write({name: {"url": url}})
         deadline = time.monotonic() + READY_S
         while not self.has_asked(name):
@@ -129,8 +129,8 @@ class SharedGateway:
         return name
 
     def has_asked(self, name: str) -> bool:
-        """Whether its lists are there or could not be had. Who comes before that is told of them as of a change, and the tests
-        count what their client is told.
+        """Whether its lists were fetched or failed. An earlier client would get a list_changed notification, and the tests
+        count the notifications of their client.
         """
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ready", timeout=5) as answer:

@@ -25,7 +25,7 @@ A test is the conversation:
 What there is:
 - `@seam` (or `@seam(seed=7)`) runs an `async def` test, with any fixtures, on a `VirtualLoop`. Time moves only when nothing
   can run: `await gate.advance(45)` and `asyncio.sleep(45)` take no real time. `the_loop().leap(3600)` is a machine that
-  slept; `the_loop().set_wall(...)` is somebody who sets its clock. Ids, keys and jitter come from the seed: the same seed,
+  slept; `the_loop().set_wall(...)` sets its clock. Ids, keys and jitter come from the seed: the same seed,
   the same run.
 - `Gateway(config, upstreams)` runs `Lifecycle.serve` itself. `gate.crash()` kills it between two steps, `await
   gate.start()` starts it on what was committed; `restart`, `stop`, `reload(config)`, `send_signal`. `gate.log` holds its

@@ -111,7 +111,7 @@ class Exchange:
 
 
 class Caller:
-    """What both generations share. `answers` says, per method, how questions are answered; an unknown question fails."""
+    """What both generations share. `answers` has the answer for each method of a question; an unknown question fails."""
 
     stateless = False
 
@@ -176,7 +176,7 @@ class Caller:
     def _answer_soon(self, message: Wire) -> None:
         self.asked.append(message)
         answer = self.answers.get(message["method"])
-        assert answer is not None, f"the caller was asked {message}, and nobody thought of an answer"
+        assert answer is not None, f"the caller was asked {message}, and the test has no answer for it"
         result = answer(message.get("params") or {}) if callable(answer) else answer
         if result is None:
             return
@@ -225,7 +225,7 @@ class Caller2025(Caller):
 
 
 class Caller2026(Caller):
-    """A caller whose every request says what it can do."""
+    """A caller that declares its capabilities in every request."""
 
     stateless = True
 

@@ -164,7 +164,7 @@ def circumstances(seed: int = 1) -> Iterator[Callable[[], VirtualLoop]]:
             (store_module, "migrate", _migrate),
             (Writer, "start", _start_writer(Writer.start)),
             (Log, "_write", _write_line(Log._write)),
-            (log, "least", LEVELS["info"]),
+            (log, "minimum", LEVELS["info"]),
             (log, "as_text", False),
             (log, "repeated", RepeatedLines()),
             (process_module, "subprocess", ModuleOf(subprocess, Popen=_popen)),

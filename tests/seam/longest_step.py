@@ -30,7 +30,7 @@ def longest_step(process: Process | None) -> Iterator[Longest]:
     usual: Any = asyncio.Handle._run
 
     def measured(handle: Any) -> None:
-        # What a gateway gives to a thread runs on this loop, too, but holds up nobody in a real one.
+        # What a gateway gives to a thread runs on this loop, too, but blocks no caller in a real one.
         if handle._context.get(PROCESS) is not process or handle._callback is run_into:
             usual(handle)
             return

@@ -88,7 +88,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._give_up_at = time.process_time() + CPU_LIMIT_S
         self._unforeseen: str | None = None
         self.outside: list[Callable[[], bool]] = []
-        """Each says whether a thread has work of ours under way that will come back by `call_soon_threadsafe`."""
+        """Each returns whether a thread has work of ours under way that will come back by `call_soon_threadsafe`."""
         from tests.seam.processes import Processes
 
         self.abandoned: list[Callable[[], Awaitable[None]]] = []
@@ -110,7 +110,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now + self._offset
 
     def set_wall(self, seconds: float) -> None:
-        """Somebody set the machine's clock; monotonic time does not notice."""
+        """Set the machine's clock; monotonic time is not affected."""
         self._offset = seconds - self._now
 
     def pass_time(self, timeout: float | None) -> None:
@@ -120,7 +120,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if self._arrived or any(has_work() for has_work in self.outside):
             self._take_arrivals()
         elif timeout is None:
-            raise Deadlock(f"Nothing can run, no timer is set: somebody waits for ever.\n{self.stacks()}")
+            raise Deadlock(f"Nothing can run, no timer is set: a task waits for ever.\n{self.stacks()}")
         elif time.process_time() > self._give_up_at:
             raise Deadlock(f"The test computed too long; virtual time is {self._now:.1f}.\n{self.stacks()}")
         else:
@@ -191,7 +191,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._asyncgens.clear()  # type: ignore[attr-defined]
         _IMMORTAL.append(process)
         for task in process.tasks:
-            # Or `all_tasks` would show it: nobody may wait for a task that never runs again.
+            # Or `all_tasks` would return it, and waiting for a task that never runs again would hang.
             asyncio.tasks._unregister_task(task)
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         for queue in (self._ready, self._scheduled):  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """Connections in memory: real bytes between real protocols, in order, without a socket.
 
-Each end has a receive buffer of limited size, as a kernel has; a writer that fills it is told to pause. `close` delivers what was
+Each end has a receive buffer of limited size, as a kernel has; a writer that fills it is paused. `close` delivers what was
 written and then an end of file; `abort` drops what the buffer had no room for; `reset` breaks the connection as a crashed machine
 would. Nothing here waits: bytes arrive in the next turn of the loop.
 """
@@ -40,7 +40,7 @@ class Network:
         self._check_ended_above = 100
         self.receive_bytes = RECEIVE_BYTES
         self.on_connect: Callable[[Address], None] = lambda _address: None
-        """Called with the address whenever somebody tries to connect, whether or not anybody listens there."""
+        """Called with the address at every attempt to connect, whether or not there is a listener."""
 
     def name(self, host: str, address: str) -> None:
         self.names[host] = address
@@ -56,7 +56,7 @@ class Network:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (found, int(port or 0)))]
 
     def fall_silent(self, address: Address) -> None:
-        """Whoever connects to this address gets no answer at all, as behind a firewall."""
+        """Connections to this address get no answer at all, as behind a firewall."""
         self._silent.add(address)
 
     def answer_again(self, address: Address) -> None:
@@ -66,7 +66,7 @@ class Network:
         host, port = address
         address = (host, port or next(self._ports))
         if address in self._listeners:
-            raise OSError(errno.EADDRINUSE, f"somebody listens at {address} already")
+            raise OSError(errno.EADDRINUSE, f"{address} is in use")
         listener = self._listeners[address] = Listener(self, factory, address)
         return listener
 
@@ -103,7 +103,7 @@ class Network:
             end.forget()
 
     def cut_off(self, process: Process) -> None:
-        """The process is gone: whoever talked to it sees the end of what it wrote."""
+        """The process is gone: its peers read the end of the stream."""
         from tests.seam.loop import PROCESS
 
         for address, listener in list(self._listeners.items()):

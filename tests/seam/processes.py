@@ -39,7 +39,7 @@ FIRST_PID: Final = 5_000_000
 
 
 class _Main(BaseException):
-    """Raised by a program's `asyncio.run`: this is what it wants to be from now on."""
+    """Raised by a program's `asyncio.run`: the coroutine that it runs from now on."""
 
     def __init__(self, main: Coroutine[Any, Any, Any]) -> None:
         super().__init__()
@@ -203,7 +203,7 @@ def new_life(loaded: LoadedConfig, host: str) -> lifecycle.Lifecycle:
 
 
 def abandon_store(loop: VirtualLoop, life: lifecycle.Lifecycle) -> None:
-    """As after a kill: the state directory holds what was committed, and nobody holds a lock on it."""
+    """As after a kill: the state directory holds what was committed, and no process holds a lock on it."""
     store = life.app.store
     assert isinstance(store, SqliteStore)
     while store.is_committing and not loop.has_arrivals:

@@ -172,14 +172,14 @@ async def _many_calls(gate: Gateway) -> None:
 
 
 async def _calls_in(gate: Gateway) -> int:
-    """After a write that somebody waits for, which what is to be written takes along."""
+    """After an awaited write, which commits the rows that are queued with it."""
     await gate.life.app.store.record_now(AuditEntry(1, "test"))
     return sum(row.entry.event == "call" for row in await gate.life.app.store.audit_rows())
 
 
 @seam
 async def test_the_calls_of_a_second_go_into_the_log_in_pieces() -> None:
-    """Whoever makes a task in the same moment waits for all that is written with it."""
+    """A task that is created at the same time waits for all rows that are written with it."""
     async with Gateway({}, {"a": _upstream()}) as gate:
         await _many_calls(gate)
         seen = [await _calls_in(gate)]

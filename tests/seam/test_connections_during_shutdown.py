@@ -1,4 +1,4 @@
-"""A gateway that is told to end answers whoever has connected just before; who says nothing does not hold it up."""
+"""A gateway that shuts down answers connections that were opened just before; idle connections do not delay it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ASKED = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 @pytest.mark.parametrize("before", [0, 1, len(ASKED) - 1], ids=["nothing", "a byte", "nearly all"])
 @seam
 async def test_a_request_on_a_connection_made_just_before_is_answered(before: int) -> None:
-    """`before`: how much of its request the gateway has read when it is told to end."""
+    """`before`: how much of its request the gateway has read when it receives the signal."""
     async with Gateway({}, {"notes": Upstream("2025")}) as gate:
         reader, writer = await gate.connect()
         writer.write(ASKED[:before])

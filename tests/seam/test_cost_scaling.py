@@ -103,7 +103,7 @@ def notified_server() -> Upstream:
 
 
 async def update_beside(others: int, generation: str) -> int:
-    """`others` follow another resource of the server; one session is told that its own has changed."""
+    """`others` follow another resource of the server; one session is notified that its own has changed."""
     upstream = notified_server()
     async with Gateway(CONFIG, {"s": upstream}) as gate:
         ann = await caller_of(gate, "ann", "2025")
@@ -143,7 +143,7 @@ def test_the_cost_of_a_task_does_not_grow_with_other_streams() -> None:
 
 
 async def resource_update_beside(others: int) -> int:
-    """A server says that an address has done its work, which nobody was given."""
+    """A server reports completion of a URL elicitation that no caller received."""
     upstream = server()
     async with Gateway(CONFIG, {"s": upstream}) as gate:
         ann = await caller_of(gate, "ann", "2025")
@@ -151,11 +151,11 @@ async def resource_update_beside(others: int) -> int:
         for _ in range(others):
             await caller_of(gate, "eve", "2025")
 
-        async def told() -> None:
+        async def notified() -> None:
             upstream.notify("notifications/elicitation/complete", {"elicitationId": "nobody's"})
             await gate.advance(0.01)
 
-        return await steps_in(told)
+        return await steps_in(notified)
 
 
 def test_the_cost_of_a_resource_update_does_not_grow_with_open_sessions() -> None:

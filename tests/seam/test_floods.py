@@ -1,4 +1,4 @@
-"""What one peer sends in a flood holds up nobody else: the longest step of the gateway, by processor time, and counts."""
+"""A flood of one peer does not block others: the longest step of the gateway in CPU time, and counts."""
 
 from __future__ import annotations
 
@@ -211,12 +211,12 @@ async def test_flood_of_pings_is_answered_a_few_at_a_time(monkeypatch: pytest.Mo
     many = 1_000
     upstream = Upstream("2025")
     ping = b'data: {"jsonrpc":"2.0","id":"p","method":"ping"}\n\n'
-    under_way, most = [0], [0]
+    under_way, maximum = [0], [0]
     usual = stateful_link.StatefulLink._send_quietly
 
     async def counted(self: stateful_link.StatefulLink, body: bytes) -> None:
         under_way[0] += 1
-        most[0] = max(most[0], under_way[0])
+        maximum[0] = max(maximum[0], under_way[0])
         try:
             await usual(self, body)
         finally:
@@ -240,7 +240,7 @@ async def test_flood_of_pings_is_answered_a_few_at_a_time(monkeypatch: pytest.Mo
         seconds, where = await _least(gate.process, call)
         assert seconds < PAUSE_S, (seconds, where)
         await until(lambda: under_way[0] == 0, "replies are sent")
-        assert 1 <= most[0] <= reply_queue.AT_ONCE
+        assert 1 <= maximum[0] <= reply_queue.AT_ONCE
         assert (await caller.call("floods__flood")).text == "done"
 
 
@@ -375,13 +375,13 @@ async def test_flood_of_lines_from_a_child(stream: str, flood: bytes) -> None:
         on_stderr=hear,
         reaper=None,
     )
-    most = before = 0
+    maximum = before = 0
     try:
         async with asyncio.timeout(120):
             while not ended.is_set():
                 await asyncio.sleep(0)
-                most, before = max(most, reported[0] - before), reported[0]
+                maximum, before = max(maximum, reported[0] - before), reported[0]
     finally:
         await child.stop(1)
     assert reported[0] == (0 if flood == b"\n" else size // len(flood))
-    assert most <= 2 * TURN_MESSAGES
+    assert maximum <= 2 * TURN_MESSAGES

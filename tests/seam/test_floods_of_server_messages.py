@@ -124,12 +124,12 @@ async def test_many_lines_of_a_child_are_handled_in_several_turns() -> None:
     assert stream.held_back == 1
     stream.stream_ended("ended with exit code 0")
     assert not ears.is_lost, "what came before the end is handled first"
-    most = before = ears.received
+    maximum = before = ears.received
     while not ears.is_lost:
         the_loop().call_soon(lambda: None)
         await asyncio.sleep(0)
-        most, before = max(most, ears.received - before), ears.received
-    assert most <= AT_ONCE
+        maximum, before = max(maximum, ears.received - before), ears.received
+    assert maximum <= AT_ONCE
     assert ears.received == MANY
 
 

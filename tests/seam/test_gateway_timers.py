@@ -134,9 +134,9 @@ async def test_a_servers_own_task_is_polled_at_its_interval() -> None:
         assert shown["result"]["content"][0]["text"] == "done"
 
 
-@pytest.mark.parametrize(("tool", "least"), [("notes__slow", 1000), ("notes__held", 15000)])
+@pytest.mark.parametrize(("tool", "minimum"), [("notes__slow", 1000), ("notes__held", 15000)])
 @seam
-async def test_task_replies_contain_the_poll_interval(tool: str, least: int) -> None:
+async def test_task_replies_contain_the_poll_interval(tool: str, minimum: int) -> None:
     server = Upstream()
 
     @server.tool("slow")
@@ -149,7 +149,7 @@ async def test_task_replies_contain_the_poll_interval(tool: str, least: int) -> 
     async with Gateway(rules, {"notes": server}) as gate:
         caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
         handle = (await caller.call(tool)).result
-        assert handle["pollIntervalMs"] == least
+        assert handle["pollIntervalMs"] == minimum
 
 
 @seam
@@ -214,7 +214,7 @@ async def test_lists_announced_at_another_gateway_are_fetched_at_once_and_then_a
 
 @seam
 async def test_a_run_whose_end_cannot_be_stored_is_ended_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever broke the run stands in the way of its end, too, for a while: its task is not left to nobody."""
+    """The fault that broke the run also prevents storing its end for a while: the task is not left without an owner."""
     server = Upstream()
     async with Gateway({}, {"notes": server}) as gate:
         records = gate.life.app.gateway.console.calls.tasks.records
@@ -259,7 +259,7 @@ async def test_a_missed_notification_is_distinguished_from_a_regular_full_read()
     await asyncio.sleep(0.1)
     wakeups.announce("", [])
     await asyncio.sleep(0.1)
-    assert seen == {LISTS: [None], TASKS: [None]}, "the first connection: nobody had been listening before"
+    assert seen == {LISTS: [None], TASKS: [None]}, "the first connection: there was no subscriber before"
     wakeups.announce("", [])
     wakeups.announce(MISSED, [])
     await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""A call with large arguments that waits for a person holds nobody else up, asked for or looked at."""
+"""A held call with large arguments does not block others, neither when it is held nor when it is shown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def server() -> Upstream:
     return upstream
 
 
-async def least(gate: Gateway, step: Callable[[], Awaitable[Any]]) -> tuple[float, str]:
+async def minimum(gate: Gateway, step: Callable[[], Awaitable[Any]]) -> tuple[float, str]:
     """Of several tries: on a busy machine the others pay for their neighbours."""
     found = []
     with untraced():
@@ -54,12 +54,12 @@ async def test_a_large_card_is_rendered_without_blocking_the_event_loop(size: in
             await caller.call("far__write", arguments, task={"ttl": 600_000})
 
         await hold()
-        seconds, where = await least(gate, hold)
+        seconds, where = await minimum(gate, hold)
         assert seconds < PAUSE_S, f"asked for: {where}"
         rows = (await gate.operator("GET", "/api/approvals")).json()
         for path in ("/api/approvals", "/api/approvals/{}", "/approvals/{}", "/approvals/{}?full=1"):
             address = path.format(rows[0]["id"])
-            seconds, where = await least(gate, lambda address=address: gate.operator("GET", address))  # type: ignore[misc]
+            seconds, where = await minimum(gate, lambda address=address: gate.operator("GET", address))  # type: ignore[misc]
             assert seconds < PAUSE_S, f"{path}: {where}"
         shown = (await gate.operator("GET", f"/api/approvals/{rows[0]['id']}")).json()
         assert json.loads(shown["arguments"])["tail"] == arguments["tail"]

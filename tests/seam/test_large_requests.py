@@ -1,4 +1,4 @@
-"""The largest requests that a caller may send hold up nobody else, whether they are refused or answered."""
+"""The largest allowed requests do not block other callers, whether they are refused or answered."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ async def test_large_refused_line_does_not_block_the_loop(kind: str) -> None:
 @seam
 async def test_many_large_requests_at_once_take_one_slice_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others wait for one slice, however many such requests one peer sends."""
-    usual, slices, most = StrictScan.step, 0, 0
+    usual, slices, maximum = StrictScan.step, 0, 0
     body = line(1, "ping", {"a": TAKEN["99,000 objects"]})
 
     def counted(self: StrictScan) -> bool:
@@ -186,8 +186,8 @@ async def test_many_large_requests_at_once_take_one_slice_in_a_turn(monkeypatch:
         return usual(self)
 
     def next_turn() -> None:
-        nonlocal slices, most
-        slices, most = 0, max(most, slices)
+        nonlocal slices, maximum
+        slices, maximum = 0, max(maximum, slices)
         ticking = asyncio.get_running_loop().call_soon(next_turn)
         if all(exchange.is_done for exchange in sent):
             ticking.cancel()
@@ -200,7 +200,7 @@ async def test_many_large_requests_at_once_take_one_slice_in_a_turn(monkeypatch:
         next_turn()
         for exchange in sent:
             await exchange.done()
-        assert most == 1
+        assert maximum == 1
 
 
 @seam

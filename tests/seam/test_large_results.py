@@ -1,4 +1,4 @@
-"""A result of 15 MiB holds nobody else up: the longest that the gateway is busy with it in one go, by processor time."""
+"""A result of 15 MiB does not block other callers: the longest step of the gateway in CPU time."""
 
 from __future__ import annotations
 

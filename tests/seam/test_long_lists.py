@@ -1,4 +1,4 @@
-"""A server with as many tools as are shown holds up nobody else, and one with a hundred times as many is not read to the end."""
+"""A server with the maximum number of tools does not block other callers; of one with a hundred times as many not all are read."""
 
 from __future__ import annotations
 

@@ -135,9 +135,9 @@ async def test_upstream_tasks_hold_no_connections(generation: str) -> None:
 def most_connections(monkeypatch: pytest.MonkeyPatch) -> int:
     """A tenth of what one server gets; whatever the limit is, it is not for what lasts."""
     defaults = HttpClient.__init__.__kwdefaults__
-    most = int(defaults["max_connections_per_origin"]) // 10  # type: ignore[index]
-    monkeypatch.setitem(defaults, "max_connections_per_origin", most)  # type: ignore[arg-type]
-    return most
+    maximum = int(defaults["max_connections_per_origin"]) // 10  # type: ignore[index]
+    monkeypatch.setitem(defaults, "max_connections_per_origin", maximum)  # type: ignore[arg-type]
+    return maximum
 
 
 @seam

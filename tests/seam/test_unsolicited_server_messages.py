@@ -35,7 +35,7 @@ RELATED = "io.modelcontextprotocol/related-task"
 
 
 class Shop(Upstream):
-    """A server whose tools only wait, and which asks on its GET stream, so that nothing says which call is meant."""
+    """A server whose tools only wait, and which sends questions on its GET stream, so that they are assigned to no call."""
 
     def __init__(self) -> None:
         super().__init__("2025")

@@ -1,4 +1,4 @@
-"""The seam itself: its time, its order, its connections, and that it says clearly when a test can never end."""
+"""The seam itself: its time, its order, its connections, and a clear error for a test that can never end."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def test_a_thread_that_virtual_time_did_not_wait_for_is_reported() -> None:
 
 def test_programs_log_as_in_a_process_of_their_own_whatever_ran_before() -> None:
     async def how_it_logs() -> tuple[int, bool]:
-        return log.least, log.as_text
+        return log.minimum, log.as_text
 
     with kept():
         set_up("error", "text")
         assert run(how_it_logs) == (LEVELS["info"], False)
-        assert (log.least, log.as_text) == (LEVELS["error"], True)
-    assert (log.least, log.as_text) == (LEVELS["info"], False)
+        assert (log.minimum, log.as_text) == (LEVELS["error"], True)
+    assert (log.minimum, log.as_text) == (LEVELS["info"], False)
 
 
 def test_a_test_that_waits_for_ever_fails_with_the_stack_of_every_task() -> None:

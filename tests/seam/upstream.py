@@ -164,7 +164,7 @@ class Upstream:
         self._streams.clear()
 
     def fall_silent(self) -> None:
-        """Whoever connects from now on gets no answer, and open connections say nothing more."""
+        """From now on new connections get no answer, and nothing more is sent on open ones."""
         the_loop().network.fall_silent(self._address)
         for end in self._ends:
             end.pause_reading()
@@ -184,7 +184,7 @@ class Upstream:
         for running in list(self._running.values()):
             running.cancel()
 
-    # What it says unasked
+    # Unsolicited messages
 
     def notify(self, method: str, params: Wire | None = None) -> None:
         """On every open GET stream (2025) or listening subscription (2026)."""

@@ -1,4 +1,4 @@
-"""What a tool of a scripted upstream gets, and how it says that it fails."""
+"""The call that a tool of a scripted upstream receives, and how it fails."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def the_loop() -> VirtualLoop:
 
 
 async def within(awaited: Awaitable[T], what: str, seconds: float = TIMEOUT_S) -> T:
-    """The value, or a failure that says what did not come and what every task waits for."""
+    """The value, or a failure that names what did not happen and what every task waits for."""
     try:
         async with asyncio.timeout(seconds) as limit:
             return await awaited

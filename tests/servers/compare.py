@@ -1,4 +1,4 @@
-"""Asks a server everything of its entry in the catalog, directly and through a gateway, and says where both differ."""
+"""Sends a server every request of its entry in the catalog, directly and through a gateway, and reports differences."""
 
 from __future__ import annotations
 

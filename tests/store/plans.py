@@ -102,7 +102,7 @@ def _common(names: Names) -> dict[str, Any]:
         "execution_due_ms": None,
         # How much.
         "limit": 51,
-        "most": 100,
+        "maximum": 100,
         "arguments_up_to": 1_000,
         "revision": 4,
         "step": 4,

@@ -1,4 +1,4 @@
-"""When a gateway looks at the leases of the others, and that it hears all that they tell it in between."""
+"""When a gateway reads the leases of the others, and that it receives all their announcements in between."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_every_statement_is_valid_and_used(url: str) -> None:
                 numbered = re.sub(rf"%\({value}\)[bs]", f"${place}", numbered)
             connection.execute(f"PREPARE checked AS {numbered}".encode())
             connection.execute("DEALLOCATE checked")
-            assert f'"{name}"' in source, f"nobody uses {name}"
+            assert f'"{name}"' in source, f"{name} is unused"
 
 
 def test_a_schema_that_is_too_new_is_left_alone(url: str) -> None:
@@ -274,7 +274,7 @@ async def accepted_in_the_end(store: PostgresStore) -> str:
 
 
 async def test_a_commit_with_a_lost_reply_is_looked_up(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server committed, but the connection was cut before it could say so: the caller hears the truth, and the audit chain
+    """The server committed, but the connection was cut before its reply: the caller gets the real outcome, and the audit chain
     goes on from where that commit left it."""
     from taskgate.store.postgres import committer as commits
     from taskgate.store.postgres import transaction
@@ -363,7 +363,7 @@ async def test_deferred_writes_wait_for_an_unavailable_database(store: PostgresS
 async def test_a_connection_that_breaks_right_after_the_commit_reverts_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The server has said that it is durable: whoever waits must not be told that nothing was accepted."""
+    """The server confirmed the commit: the waiting caller must not get the error that nothing was accepted."""
     url = fresh_url()
     store = open_store(url)
     end = Committer._end

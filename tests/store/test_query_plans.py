@@ -104,14 +104,14 @@ def _postgres(amounts: Amounts) -> Iterator[PostgresPlans]:
         yield PostgresPlans(connection, fill_postgres(connection, amounts))
 
 
-def check(plans: Plans, may_read_whole: Container[str], most: int) -> None:
+def check(plans: Plans, may_read_whole: Container[str], maximum: int) -> None:
     wrong = {}
     for name in plans.statements:
         if name in may_read_whole:
             continue
         seen = plans.seen(name)
         is_whole = seen.read > 0 and any(plans.rows_of(table) > BIG for table in seen.whole)
-        if is_whole or (seen.read > most and name not in MANY_ROWS):
+        if is_whole or (seen.read > maximum and name not in MANY_ROWS):
             wrong[name] = (seen.read, seen.whole, seen.plan)
     assert not wrong, "".join(
         f"\n{name} reads {read} of {whole}\n{plan}" for name, (read, whole, plan) in wrong.items()

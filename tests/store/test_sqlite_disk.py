@@ -1,4 +1,4 @@
-"""The SQLite store on a disk that is full, slow or locked: nobody is told that something was kept that was not."""
+"""The SQLite store on a disk that is full, slow or locked: no write is confirmed that was not stored."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def in_writer(store: SqliteStore, change: Callable[[], None]) -> None:
 
 
 class SlowDisk:
-    """Holds the first commit back until it is told to go on."""
+    """Holds the first commit back until it is released."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.reached, self.go_on = threading.Event(), threading.Event()
@@ -124,12 +124,12 @@ async def test_writes_that_wait_together_share_one_sync_and_delay_no_other(tmp_p
         assert await others >= 40
     assert [str(answer) for answer in answers] == [str(number) for number in range(40)]
     assert isinstance(answers[20], ValueError) == fails
-    assert commits.count == 2 + fails, "all that waited, those behind the failure, and the write that nobody waits for"
+    assert commits.count == 2 + fails, "all that waited, those behind the failure, and the write that is not awaited"
     await store.close()
 
 
 async def test_a_batch_does_not_wait_for_later_writes(tmp_path: Path) -> None:
-    """A batch that takes whoever comes while it runs ends late on a busy gateway, and the first of it waits for the last."""
+    """A batch that accepts writes while it runs ends late on a busy gateway, and its first write waits for its last."""
     store = open_store(tmp_path / "store.db")
     commits, later = Commits(store), list[asyncio.Task[int]]()
 

@@ -124,7 +124,7 @@ def test_every_query_is_valid_sql_and_is_used(tmp_path: Path) -> None:
     for name, text in SQL.items():
         values = dict.fromkeys(re.findall(r":(\w+)", text))
         writing.execute(f"EXPLAIN {text}", values)
-        assert f'"{name}"' in source, f"nobody uses {name}"
+        assert f'"{name}"' in source, f"{name} is unused"
     writing.close()
 
 
@@ -403,7 +403,7 @@ def test_the_event_loop_leaves_the_rows_of_creates_to_the_thread_that_commits(tm
         accept_in(transaction, call)
     on_the_loop = len(ran)
     transaction.write_gathered()
-    # What its triggers run is told under the name of a statement, too.
+    # Statements of its triggers are reported under the name of a statement, too.
     later = set(ran[on_the_loop:])
     writing.set_trace_callback(None)
     assert (on_the_loop, len(later)) == (len(calls) + 2, 2)

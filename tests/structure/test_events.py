@@ -1,4 +1,4 @@
-"""The event hub: everybody who subscribed hears, in order, and one who fails keeps nobody else from hearing."""
+"""The event hub calls all subscribers in order, and an exception of one does not affect the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A setting that nothing reads is a promise that nobody keeps: every field of the file, and of the plan made from it, is read."""
+"""Every field of the configuration file, and of the plan made from it, is read: a setting must have an effect."""
 
 from __future__ import annotations
 

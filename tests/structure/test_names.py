@@ -1,4 +1,4 @@
-"""One name, one thing: whoever searches for a class of the gateway finds it."""
+"""Names of classes are unique, so that a search finds the class."""
 
 from __future__ import annotations
 

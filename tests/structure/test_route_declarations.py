@@ -26,7 +26,7 @@ PUBLIC = {
     "/login/callback",
     "/api/approvals/callback/{workflow}/{number}",
 }
-"""Addresses that need no credential. Whoever adds one says here that it is meant to be open."""
+"""Addresses that need no credential. A new one must be added here on purpose."""
 
 
 def test_a_route_cannot_be_declared_without_an_access_class() -> None:

@@ -22,7 +22,7 @@ CALLED_BY_LIBRARIES = {
     *("resolve_command", "list_commands", "get_command", "format_options", "format_commands", "format_epilog"),
 }
 WRITTEN_OUT = {"open_questions"}
-"""Fields that only whoever reads the JSON of an answer looks at."""
+"""Fields that are read only by recipients of the JSON."""
 SEEN_BY_TESTS = {"watcher_pid", "worker_pids", "idle_connections", "is_committing"}
 """Windows for tests on what cannot be seen from outside: a process, a connection, a thread at work."""
 _PLAIN_DECORATORS = {"property", "cached_property", "classmethod", "staticmethod", "override", "dataclass", "cache"}

@@ -1,4 +1,4 @@
-"""Finds wires that nobody sees: parts that get something after they were made, and guards that may be left out.
+"""Finds hidden wiring: attributes that are assigned after construction, and guards that are optional.
 
 The rules, for each file:
 - an attribute is assigned by its own class (`self`, `cls`), or in the module that defines the class, on a parameter or local
@@ -59,7 +59,7 @@ def sins_in(path: str, source: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _is_protocol(node: ast.AST) -> TypeGuard[ast.ClassDef]:
-    """What a protocol promises has no body and is nobody's default, whatever its name."""
+    """A method of a Protocol has no body and is no default implementation, whatever its name."""
     return isinstance(node, ast.ClassDef) and any(ast.unparse(base).startswith("Protocol") for base in node.bases)
 
 
@@ -138,7 +138,7 @@ def _targets(node: ast.AST) -> Iterator[ast.Attribute]:
 
 
 def _own_names(function: Function, classes: set[str]) -> set[str]:
-    """Parameters and locals of which the code itself says that they are of a class of this module."""
+    """Parameters and locals that are annotated with a class of this module."""
     every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
     names = {argument.arg for argument in every if _names_a_class(argument.annotation, classes)}
     for node in ast.walk(function):

@@ -145,7 +145,7 @@ async def test_a_run_past_its_deadline_is_unknown_or_failed_by_class(tmp_path: P
 
 
 async def test_a_changed_upstream_is_listed_again_after_a_reconnect(tmp_path: Path) -> None:
-    """EC-SEP-010: the list and what it says of tasks are read anew."""
+    """EC-SEP-010: the list and its task support are fetched again."""
     async with set_stage(tmp_path) as stage, http_session(stage.gateway) as caller:
 
         async def listed() -> list[str]:

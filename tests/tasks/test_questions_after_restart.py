@@ -1,4 +1,4 @@
-"""Questions of a stateless upstream wait in the store: a crash in between costs nobody an answer, and no tool a second run."""
+"""Questions of a stateless upstream are stored: after a crash no answer is lost, and no tool runs twice."""
 
 from __future__ import annotations
 

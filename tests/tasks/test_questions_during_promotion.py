@@ -111,7 +111,7 @@ async def test_a_stateful_servers_question_during_promotion_is_asked_by_the_task
 
 
 async def test_questions_during_promotion_are_sent_once_and_answered(tmp_path: Path) -> None:
-    """Some are gathered just before the call becomes a task, some come just after: whoever asks them, none is lost."""
+    """Some arrive just before the call becomes a task, some just after: none is lost, whichever side sent them."""
 
     async def one(caller: RawClient, number: int) -> str:
         call, word = {"after": GRACE_S + AROUND_S[number]}, {"word": f"w{number}"}
@@ -126,7 +126,7 @@ async def test_questions_during_promotion_are_sent_once_and_answered(tmp_path: P
         assert ended["content"][0]["text"] == f"the word is w{number}"
         return str(first["resultType"])
 
-    # One process each: on a pipe that several calls share, nothing says which of them asks.
+    # One process each: on a pipe that several calls share, a question cannot be assigned to one of them.
     servers = {f"old{number}": ASKING for number in range(len(AROUND_S))}
     async with caller_on_a_slow_disk(tmp_path, **servers) as caller:
         # Where all of a round came on one side of the moment, because a program was late, there is another round.

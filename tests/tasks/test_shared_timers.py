@@ -1,4 +1,4 @@
-"""One timer for all who may wait equally long: each is told when its own time is up, and nobody who has left."""
+"""One timer for all waiters with the same timeout: each is called when its own time is up, unless it was removed."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ async def test_the_list_shows_only_what_its_caller_made_page_by_page(stage: Stag
         assert (sorted(seen), other in seen) == (sorted(made), False)
         for wrong in ("", "x", "eyJ9", cursor["cursor"][:-2] + "AA", 7):
             assert (await refused(ann, "tasks/list", {"cursor": wrong}))["code"] == -32602
-        # A cursor is its caller's: nobody else gets anywhere with it.
+        # A cursor is bound to its caller: it is invalid for others.
         assert (await refused(bob, "tasks/list", cursor))["code"] == -32602
 
 

@@ -1,4 +1,4 @@
-"""A question of a stateful upstream dies with the gateway that carried it: nobody is asked any more what nobody can hear."""
+"""A question of a stateful upstream ends with the gateway that relayed it: it is withdrawn, as no answer could be delivered."""
 
 from __future__ import annotations
 

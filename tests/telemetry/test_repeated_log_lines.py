@@ -44,7 +44,7 @@ def test_each_server_has_lines_of_its_own(capsys: pytest.CaptureFixture[str]) ->
 
 def test_debug_lines_are_not_limited(capsys: pytest.CaptureFixture[str]) -> None:
     log = Log()
-    log.least = LEVELS["debug"]
+    log.minimum = LEVELS["debug"]
     for _ in range(500):
         log.debug("detail")
     assert len(_lines(capsys)) == 500
@@ -52,7 +52,7 @@ def test_debug_lines_are_not_limited(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_lines_below_the_level_are_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
     log = Log()
-    log.least = LEVELS["error"]
+    log.minimum = LEVELS["error"]
     for _ in range(500):
         log.info("detail")
     log.report_suppressed(last=True)

@@ -25,7 +25,7 @@ from taskgate.upstreams import health_watch
 from taskgate.upstreams.server import Server
 from taskgate.upstreams.spec import ServerSpec, Transport
 
-# Answers the handshake, starts a helper that would outlive it, tells both numbers in a file, and then never says anything again.
+# Answers the handshake, starts a helper that would outlive it, writes both process ids to a file, then never writes again.
 HANGS = """
 import json, os, subprocess, sys, time
 helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])

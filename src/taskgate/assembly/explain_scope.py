@@ -66,11 +66,11 @@ def scope_named(plan: Plan, name: str) -> ScopePolicy:
     return policy
 
 
-async def explain_scope(loaded: LoadedConfig, name: str, wish: SessionRequest, *, connect: bool) -> Explained:
+async def explain_scope(loaded: LoadedConfig, name: str, narrowing: SessionRequest, *, connect: bool) -> Explained:
     """Raises CallerError for an unknown scope, and NotAllowed for a request beyond it."""
     plan = build_plan(loaded)
     policy = scope_named(plan, name)
-    subset = compose(plan.registry, policy, wish)
+    subset = compose(plan.registry, policy, narrowing)
     problems = check(policy, plan.registry)
     if not connect:
         return Explained(policy, subset, explain(subset), problems=problems)

@@ -210,11 +210,11 @@ def _default_names(name: str, *, is_switch: bool) -> list[str]:
     return [f"--{option}/--no-{option}"] if is_switch else [f"--{option}"]
 
 
-def _type(kind: Any, least: float | None, most: float | None) -> click.ParamType[Any]:
+def _type(kind: Any, minimum: float | None, maximum: float | None) -> click.ParamType[Any]:
     if kind is int:
-        return click.IntRange(None if least is None else int(least), None if most is None else int(most))
+        return click.IntRange(None if minimum is None else int(minimum), None if maximum is None else int(maximum))
     if kind is float:
-        return click.FloatRange(least, most)
+        return click.FloatRange(minimum, maximum)
     if kind is Path:
         return click.Path(path_type=Path)
     if isinstance(kind, type) and issubclass(kind, StrEnum):

@@ -53,7 +53,7 @@ def doctor(
             print(json.dumps(asdict(finding), ensure_ascii=False))
     else:
         for finding in findings:
-            print(f"{MARKS[finding.verdict]} {finding.about}: {finding.said}")
+            print(f"{MARKS[finding.verdict]} {finding.about}: {finding.detail}")
             if finding.fix:
                 print(f"     -> {finding.fix}")
     if any(finding.verdict == "bad" for finding in findings):
@@ -77,8 +77,8 @@ def _examine(config: str | None, connect: bool) -> Iterator[Finding]:
     yield Finding("ok", "configuration", detail)
     for finding in _examine_loaded(loaded, connect):
         # Error messages of servers and stores may contain addresses and arguments.
-        detail, fix = map(loaded.secret_values.text, (finding.said, finding.fix))
-        yield replace(finding, said=detail, fix=fix)
+        detail, fix = map(loaded.secret_values.text, (finding.detail, finding.fix))
+        yield replace(finding, detail=detail, fix=fix)
 
 
 def _examine_loaded(loaded: LoadedConfig, connect: bool) -> Iterator[Finding]:

@@ -70,16 +70,16 @@ def _listed(catalogs: Catalogs, finding: Finding) -> Finding:
     if finding.verdict != "ok":
         return finding
     counts = ", ".join(f"{report[how.key]} {how.key}" for how in LISTS.values() if how.key in report)
-    text = f"{finding.said}; {counts or 'no lists'}"
+    text = f"{finding.detail}; {counts or 'no lists'}"
     if "problem" not in report:
-        return replace(finding, said=text)
+        return replace(finding, detail=text)
     fix = "The other lists are available. See the server's own log for the list that failed."
     if report["listed"]:
         return Finding("note", finding.about, f"{text}. {report['problem']}", fix)
     return Finding(
         "bad",
         finding.about,
-        f"{finding.said}, but {report['problem']}",
+        f"{finding.detail}, but {report['problem']}",
         "Its tools cannot be called. See the server's own log.",
     )
 

@@ -11,5 +11,5 @@ class Finding:
 
     verdict: str
     about: str
-    said: str
+    detail: str
     fix: str = ""

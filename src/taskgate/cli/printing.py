@@ -68,9 +68,9 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     for row in cells:
         shown.add_row(*(Text(cell) for cell in row))
     console = Console()
-    least = max((len(row[0]) for row in cells), default=0) + 70
+    minimum = max((len(row[0]) for row in cells), default=0) + 70
     # In a pipe, lines are never wrapped.
-    Console(width=max(console.width, least) if console.is_terminal else max(200, least)).print(shown, crop=False)
+    Console(width=max(console.width, minimum) if console.is_terminal else max(200, minimum)).print(shown, crop=False)
 
 
 def event(kind: str, **fields: Any) -> None:

@@ -264,11 +264,11 @@ def _target(url: str, headers: Mapping[str, str]) -> Target:
         raise CannotConnect(f"{url!r} is not valid: {error}") from error
 
 
-def _client(options: Options, tls: ssl.SSLContext | None, most: int, keep: int) -> HttpClient:
+def _client(options: Options, tls: ssl.SSLContext | None, maximum: int, keep: int) -> HttpClient:
     return HttpClient(
         connect_timeout_s=options.connect_timeout,
         max_idle_per_origin=keep,
-        max_connections_per_origin=most,
+        max_connections_per_origin=maximum,
         max_waiting_per_origin=MAX_WAITING,
         max_response_bytes=options.max_reply_bytes,
         max_event_bytes=options.max_reply_bytes,

@@ -117,9 +117,9 @@ class UriTemplate:
         if not any(isinstance(token, _Variables) and variable in token.names for token in self._tokens):
             return
         alone = self._tokens[1] if len(self._tokens) == 3 else None
-        least, effort = len(self.head) + len(self.tail), 0
+        minimum, effort = len(self.head) + len(self.tail), 0
         for uri in uris:
-            if not uri.startswith(self.head) or not uri.endswith(self.tail) or len(uri) < least or len(uri) > MAX_URI:
+            if not uri.startswith(self.head) or not uri.endswith(self.tail) or len(uri) < minimum or len(uri) > MAX_URI:
                 continue
             if isinstance(alone, _Variables):
                 value = uri[len(self.head) : len(uri) - len(self.tail)]

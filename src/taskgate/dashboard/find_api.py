@@ -99,8 +99,8 @@ def _rows(kind: str, text: str, named: Iterable[tuple[str, str, str]]) -> list[d
     wanted = text.casefold()
     matching = [(name, detail, where) for name, detail, where in named if wanted in name.casefold()]
     matching.sort(key=lambda found: bool(wanted) and not found[0].casefold().startswith(wanted))
-    most = OF_EACH_KIND if wanted else None
-    return [_row(kind, *found) for found in islice(matching, most)]
+    maximum = OF_EACH_KIND if wanted else None
+    return [_row(kind, *found) for found in islice(matching, maximum)]
 
 
 def _row(kind: str, name: str, detail: str, address: str) -> dict[str, Any]:

@@ -26,13 +26,13 @@ _FAMILIES: Final = (
 )
 
 
-def as_metrics(rows: Iterable[UsageRow], by: tuple[str, ...], most: int = MAX_SERIES) -> str:
+def as_metrics(rows: Iterable[UsageRow], by: tuple[str, ...], maximum: int = MAX_SERIES) -> str:
     """Prometheus text with the grouping as labels. The rows with the most calls get their own labels, up to `most`; the rest is
     summed as `(others)`, so that many callers cannot flood the collector.
     """
     ordered = summed(rows, by)
     ordered.sort(key=lambda row: -row.calls)
-    kept, rest = ordered[:most], ordered[most:]
+    kept, rest = ordered[:maximum], ordered[maximum:]
     if rest:
         others = msgspec.structs.replace(rest[0], **dict.fromkeys(by, OTHERS))
         for row in rest[1:]:

@@ -77,7 +77,7 @@ class LineSplitter:
 
     def next_line(self, budget: TurnBudget) -> bytes | Oversize | None:
         """Return the next non-empty line, or None if there is none yet or the budget is spent."""
-        left = most = budget.lines
+        left = maximum = budget.lines
         size = 0
         line: bytes | Oversize | None = None
         while line is None and left > 0:
@@ -93,7 +93,7 @@ class LineSplitter:
             self._next += 1
             if found:
                 line = self._whole(found)
-        budget.spend(size, lines=most - left, messages=line is not None)
+        budget.spend(size, lines=maximum - left, messages=line is not None)
         return line
 
     def _cut(self, piece: bytes) -> None:

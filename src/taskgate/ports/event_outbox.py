@@ -40,7 +40,7 @@ class EventPage(msgspec.Struct, frozen=True):
 class EventOutbox(Protocol):
     """Durable events by caller."""
 
-    def keep_events(self, most: int, for_ms: int) -> None:
+    def keep_events(self, maximum: int, for_ms: int) -> None:
         """Set how many events are retained per caller, and for how long."""
         ...
 

@@ -49,7 +49,7 @@ class MontyInterpreter:
         self._grace_s = grace_s
         self._memory_bytes = 0
         self._numbers = itertools.count(1)
-        self.pool = WorkerPool(self._command, most=max_workers or _cores(), idle_s=idle_s)
+        self.pool = WorkerPool(self._command, maximum=max_workers or _cores(), idle_s=idle_s)
 
     @cached_property
     def _installed(self) -> tuple[str, str, str] | None:

@@ -99,8 +99,8 @@ class JsonCheck:
     billion parts as JSON.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, maximum: int) -> None:
+        self._most = maximum
         self._bytes = 0
         self.has_references = False
 
@@ -299,10 +299,10 @@ class StepRun:
     def _call(self, snapshot: Any, kind: str, tool: str, positional: list[Any], keywords: dict[str, Any]) -> Any:
         """Note a call that the gateway makes. The script gets a future."""
         if len(self._open | self._calls.keys()) >= self._limits["parallel_calls"]:
-            most = self._limits["parallel_calls"]
+            maximum = self._limits["parallel_calls"]
             return snapshot.resume(
                 _raise(
-                    "RuntimeError", f"[too_many_calls; executed=no] At most {most} calls at once; use map_tool(...)."
+                    "RuntimeError", f"[too_many_calls; executed=no] At most {maximum} calls at once; use map_tool(...)."
                 )
             )
         try:
@@ -417,11 +417,11 @@ class StepRun:
     def _suspended(self, snapshot: Any) -> tuple[dict[str, Any], bytes]:
         dumped = snapshot.dump()
         if len(dumped) > self._limits["snapshot_bytes"]:
-            most = self._limits["snapshot_bytes"]
+            maximum = self._limits["snapshot_bytes"]
             raise StepFailed(
                 "limit",
                 "snapshot_bytes",
-                f"The state of the script has {len(dumped):,} bytes, and at most {most:,} are kept.",
+                f"The state of the script has {len(dumped):,} bytes, and at most {maximum:,} are kept.",
             )
         self.waiting = snapshot
         calls = [call for _, call in sorted(self._calls.items())]
@@ -484,13 +484,13 @@ def pack_snapshot(lines: bytes, dumped: bytes) -> bytes:
     return _SNAPSHOT_MAGIC + zlib.compress(len(lines).to_bytes(4, "big") + lines + dumped, 1)
 
 
-def unpack_snapshot(snapshot: bytes, most: int) -> tuple[bytes, bytes]:
+def unpack_snapshot(snapshot: bytes, maximum: int) -> tuple[bytes, bytes]:
     """The opposite. Raises ValueError."""
     if not snapshot.startswith(_SNAPSHOT_MAGIC):
         raise ValueError("it is not a snapshot")
     inflating = zlib.decompressobj()
     try:
-        data = inflating.decompress(snapshot[len(_SNAPSHOT_MAGIC) :], most)
+        data = inflating.decompress(snapshot[len(_SNAPSHOT_MAGIC) :], maximum)
     except zlib.error as error:
         raise ValueError(str(error)) from None
     if not inflating.eof or len(data) < 4:
@@ -716,7 +716,7 @@ def limit_this_process(memory: int, cpu_seconds: int) -> None:
     """Limits that the interpreter's process inherits. They hold even if everything else fails."""
     import resource
 
-    for which, most in (
+    for which, maximum in (
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_CPU, cpu_seconds),
         (resource.RLIMIT_NOFILE, 64),
@@ -724,7 +724,7 @@ def limit_this_process(memory: int, cpu_seconds: int) -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         hard = resource.getrlimit(which)[1]
-        value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        value = maximum if hard == resource.RLIM_INFINITY else min(maximum, hard)
         resource.setrlimit(which, (value, value))
 
 

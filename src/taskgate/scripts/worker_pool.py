@@ -41,12 +41,12 @@ class Exchange:
 class WorkerPool:
     """Owns the workers. Every worker is either free, or used by one step."""
 
-    def __init__(self, command: Callable[[], WorkerCommand], *, most: int, idle_s: float) -> None:
+    def __init__(self, command: Callable[[], WorkerCommand], *, maximum: int, idle_s: float) -> None:
         self._command = command
         self._idle_s = idle_s
-        self._most = most
-        self._slots = asyncio.Semaphore(most)
-        self._threads = ThreadPoolExecutor(max_workers=2 * most + 1, thread_name_prefix="script-worker")
+        self._most = maximum
+        self._slots = asyncio.Semaphore(maximum)
+        self._threads = ThreadPoolExecutor(max_workers=2 * maximum + 1, thread_name_prefix="script-worker")
         self._free: list[WorkerProcess] = []
         self._used: set[WorkerProcess] = set()
         self._idle: asyncio.TimerHandle | None = None

@@ -90,14 +90,14 @@ class KeptEvents:
     Written on the event loop and read by the committing thread; each attribute is a single number.
     """
 
-    __slots__ = ("for_ms", "history", "most")
+    __slots__ = ("for_ms", "history", "maximum")
 
-    def __init__(self, most: int = KEPT_EVENTS, for_ms: int = KEPT_EVENTS_MS) -> None:
+    def __init__(self, maximum: int = KEPT_EVENTS, for_ms: int = KEPT_EVENTS_MS) -> None:
         self.history = HistoryState()
-        self.keep(most, for_ms)
+        self.keep(maximum, for_ms)
 
-    def keep(self, most: int, for_ms: int) -> None:
-        self.most = most
+    def keep(self, maximum: int, for_ms: int) -> None:
+        self.maximum = maximum
         self.for_ms = for_ms
 
 

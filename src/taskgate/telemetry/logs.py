@@ -34,7 +34,7 @@ class Log:
     """Used as `log.info("event", server=..., why=...)` throughout the gateway."""
 
     def __init__(self) -> None:
-        self.least = LEVELS["info"]
+        self.minimum = LEVELS["info"]
         self.as_text = False
         self._hiding: tuple[Callable[[str], str], ...] = ()
         self.repeated = RepeatedLines()
@@ -78,13 +78,13 @@ class Log:
         with self._counting:
             return self.repeated.passes(source, level, event, clock.monotonic())
 
-    def write_from(self, least: int, *, as_text: bool) -> None:
-        self.least, self.as_text = least, as_text
+    def write_from(self, minimum: int, *, as_text: bool) -> None:
+        self.minimum, self.as_text = minimum, as_text
 
     def _write_limited(
         self, level: str, event: str, facts: dict[str, Any], exc_info: BaseException | None = None
     ) -> None:
-        if LEVELS[level] < self.least:
+        if LEVELS[level] < self.minimum:
             return
         not_logged = self.passes((*_statement(sys._getframe(2)), facts.get("server")), level, event)
         if not_logged is None:
@@ -96,7 +96,7 @@ class Log:
         self._write(level, event, facts)
 
     def _write(self, level: str, event: str, facts: dict[str, Any]) -> None:
-        if LEVELS[level] < self.least:
+        if LEVELS[level] < self.minimum:
             return
         now = datetime.now(UTC)
         if self._hiding:

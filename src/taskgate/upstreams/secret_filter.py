@@ -145,10 +145,10 @@ class SecretFilter:
         yield from tuple(secrets for proof, secrets in self._server.recent.items() if proof not in self._own)
 
 
-def _keep(table: OrderedDict[HeaderPairs, SentSecrets], proof: HeaderPairs, secrets: SentSecrets, most: int) -> None:
+def _keep(table: OrderedDict[HeaderPairs, SentSecrets], proof: HeaderPairs, secrets: SentSecrets, maximum: int) -> None:
     table[proof] = secrets
     table.move_to_end(proof)
-    if len(table) > most:
+    if len(table) > maximum:
         table.popitem(last=False)
 
 

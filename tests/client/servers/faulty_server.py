@@ -207,7 +207,7 @@ async def serve_connection(reader: asyncio.StreamReader, writer: asyncio.StreamW
 
 
 def push_by_subscription(message: dict[str, Any]) -> None:
-    """Acknowledge, then tell of every subscribed task that it is completed."""
+    """Acknowledge, then notify that every subscribed task is completed."""
     wanted, meta = message["params"]["notifications"], {"io.modelcontextprotocol/subscriptionId": message["id"]}
     named = [tasks[task_id] for task_id in wanted.get("taskIds", [])]
     frames = [("notifications/subscriptions/acknowledged", {"notifications": wanted})]

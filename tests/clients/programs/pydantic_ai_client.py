@@ -29,7 +29,7 @@ class Library:
                 returned.append(last.content)
                 return ModelResponse([TextPart("done")])
             if len(messages) > 1:
-                raise RuntimeError(f"the agent was told: {last.content}")
+                raise RuntimeError(f"the agent received: {last.content}")
             return ModelResponse([ToolCallPart(tool, arguments)])
 
         await Agent(FunctionModel(model), toolsets=[self.toolset], retries=0).run("Call the tool.")

@@ -121,4 +121,4 @@ def test_a_number_without_bounds_is_described() -> None:
     with pytest.raises(CallerError, match='"n" must be a whole number\\.'):
         Parameter("n", ArgumentKind.WHOLE, "How many.").read("x")
     with pytest.raises(CallerError, match='"n" must be a whole number from 1 to 9\\.'):
-        Parameter("n", ArgumentKind.WHOLE, "How many.", least=1, most=9).read(10)
+        Parameter("n", ArgumentKind.WHOLE, "How many.", minimum=1, maximum=9).read(10)

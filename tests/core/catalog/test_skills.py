@@ -1,4 +1,4 @@
-"""Entries of skills: which are valid, how they are readdressed, and whether a file is what its entry says."""
+"""Entries of skills: which are valid, how they are readdressed, and whether a file agrees with its entry."""
 
 from __future__ import annotations
 

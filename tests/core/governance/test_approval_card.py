@@ -1,4 +1,4 @@
-"""The card: an approver sees everything there is, and is told of everything they do not see."""
+"""The card shows an approver everything, and states what is hidden."""
 
 from __future__ import annotations
 

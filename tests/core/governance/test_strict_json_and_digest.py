@@ -176,7 +176,7 @@ def shuffled(value: Any, order: random.Random) -> Any:
 
 
 def exact(value: Any) -> str:
-    """A text that tells apart everything JSON tells apart, made another way than the digest."""
+    """A text that distinguishes everything JSON distinguishes, made in another way than the digest."""
     if isinstance(value, dict):
         return "{" + ",".join(sorted(f"{key!r}:{exact(item)}" for key, item in value.items())) + "}"
     if isinstance(value, list):

@@ -125,13 +125,13 @@ def test_totals_without_latencies_have_a_period_with_them(period: Period) -> Non
 
 
 @pytest.mark.parametrize(
-    ("length", "most"), [(HOUR, 60), (DAY, 96), (3650 * DAY, 100), (0, 60), (DAY, 0), (DAY, 10_000)]
+    ("length", "maximum"), [(HOUR, 60), (DAY, 96), (3650 * DAY, 100), (0, 60), (DAY, 0), (DAY, 10_000)]
 )
-def test_number_of_buckets_is_bounded(length: int, most: int) -> None:
+def test_number_of_buckets_is_bounded(length: int, maximum: int) -> None:
     for period in Period:
-        bucket_ms = bucket_length(NOW, NOW + length, period, most)
+        bucket_ms = bucket_length(NOW, NOW + length, period, maximum)
         assert bucket_ms % period.length_ms == 0
-        assert length / bucket_ms <= min(max(1, most), 400)
+        assert length / bucket_ms <= min(max(1, maximum), 400)
 
 
 def test_totals_are_ordered_by_calls() -> None:

@@ -86,8 +86,8 @@ def test_caller_with_the_most_rows_loses_first() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=3), st.integers(0, 500), max_size=8), st.integers(0, 500))
-def test_no_caller_loses_rows_while_another_has_more(rows_of: dict[str, int], most: int) -> None:
-    lost = to_delete(rows_of, most, 1_000_000)
+def test_no_caller_loses_rows_while_another_has_more(rows_of: dict[str, int], maximum: int) -> None:
+    lost = to_delete(rows_of, maximum, 1_000_000)
     left = {caller: count - lost.get(caller, 0) for caller, count in rows_of.items()}
-    assert sum(left.values()) == min(sum(rows_of.values()), most)
+    assert sum(left.values()) == min(sum(rows_of.values()), maximum)
     assert all(left[caller] >= max(left.values()) - 1 for caller in lost)

@@ -110,7 +110,7 @@ TABLE: list[tuple[str, dict[str, Any], RecoveryAction]] = [
     ),
     ("cancelled before dispatch", {"state": TaskState.CANCELLED}, RecoveryAction.NOTHING),
     (
-        "cancelled during dispatch, upstream not told",
+        "cancelled during dispatch, upstream not notified",
         {"state": TaskState.CANCELLED, "cancel_owed": True},
         RecoveryAction.CANCEL_UPSTREAM,
     ),

@@ -41,7 +41,7 @@ CLOSES = (
         pytest.param(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n", 202, b"", id="accepted"),
         pytest.param(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nx: 1\r\n\r\n" + OK, 200, b"{}", id="interim"),
         pytest.param(HEAD + b"content-encoding: identity\r\ncontent-length: 2\r\n\r\n{}", 200, b"{}", id="identity"),
-        pytest.param(STREAM + chunk(b"data: 1\n\n") + chunk(b""), 200, b"data: 1\n\n", id="stream nobody listens to"),
+        pytest.param(STREAM + chunk(b"data: 1\n\n") + chunk(b""), 200, b"data: 1\n\n", id="stream without a reader"),
     ],
 )
 async def test_every_framing_is_read_and_connection_is_reused(wire: bytes, status: int, body: bytes) -> None:

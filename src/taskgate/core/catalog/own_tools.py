@@ -58,8 +58,8 @@ class Parameter:
     about: str
     required: bool = False
     default: Any = None
-    least: int | None = None
-    most: int | None = None
+    minimum: int | None = None
+    maximum: int | None = None
     choices: tuple[str, ...] = ()
     longest: int = MAX_TEXT
     """Of a text, in characters."""
@@ -71,10 +71,10 @@ class Parameter:
             schema["items"] = {"type": "string"}
         if self.default is not None:
             schema["default"] = self.default
-        if self.least is not None:
-            schema["minimum"] = self.least
-        if self.most is not None:
-            schema["maximum"] = self.most
+        if self.minimum is not None:
+            schema["minimum"] = self.minimum
+        if self.maximum is not None:
+            schema["maximum"] = self.maximum
         if self.choices:
             schema["enum"] = list(self.choices)
         return schema
@@ -92,8 +92,8 @@ class Parameter:
             case ArgumentKind.TEXT:
                 return type(value) is str and len(value) <= self.longest and (not self.choices or value in self.choices)
             case ArgumentKind.WHOLE | ArgumentKind.NUMBER:
-                within = type(value) is int and (self.least is None or value >= self.least)
-                return within and (self.most is None or value <= self.most)
+                within = type(value) is int and (self.minimum is None or value >= self.minimum)
+                return within and (self.maximum is None or value <= self.maximum)
             case ArgumentKind.YES_NO:
                 return type(value) is bool
             case ArgumentKind.OBJECT:
@@ -109,12 +109,12 @@ class Parameter:
         if self.choices:
             return "one of " + ", ".join(self.choices)
         match self.kind:
-            case ArgumentKind.WHOLE if self.least is not None and self.most is not None:
-                return f"a whole number from {self.least} to {self.most}"
+            case ArgumentKind.WHOLE if self.minimum is not None and self.maximum is not None:
+                return f"a whole number from {self.minimum} to {self.maximum}"
             case ArgumentKind.WHOLE:
                 return "a whole number"
             case ArgumentKind.NUMBER:
-                return f"a number from {self.least} to {self.most}"
+                return f"a number from {self.minimum} to {self.maximum}"
             case ArgumentKind.TEXT:
                 return f"a string of at most {self.longest} characters"
             case ArgumentKind.YES_NO:
@@ -132,7 +132,7 @@ class Parameter:
 def wait_parameter(default_ms: int | None, about: str) -> Parameter:
     capped = " A reply is held no longer than your client waits for one, usually 45 s; then call again."
     return Parameter(
-        "timeout_ms", ArgumentKind.NUMBER, about + capped, default=default_ms, least=1, most=LONGEST_WAIT_MS
+        "timeout_ms", ArgumentKind.NUMBER, about + capped, default=default_ms, minimum=1, maximum=LONGEST_WAIT_MS
     )
 
 

@@ -94,8 +94,8 @@ class SearchIndex:
 
     def _best(self, scores: dict[int, float], limit: int) -> list[Hit]:
         top = heapq.nlargest(limit, scores.values())
-        least = top[-1] if top else math.inf
-        hits = [Hit(self.keys[at], round(score, 6)) for at, score in scores.items() if score >= least]
+        minimum = top[-1] if top else math.inf
+        hits = [Hit(self.keys[at], round(score, 6)) for at, score in scores.items() if score >= minimum]
         return sorted(hits, key=lambda hit: (-hit.score, hit.key))[:limit]
 
     def _scores(self, words: list[str]) -> dict[int, float]:

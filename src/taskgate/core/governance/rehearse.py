@@ -82,8 +82,8 @@ class RuleBook:
         subset = self._subsets.get((call.scope, asked))
         if subset is None:
             policy = self.scopes.get(call.scope) or ScopePolicy(call.scope, enabled=False)
-            wish = SessionRequest(((asked,),)) if asked else NO_REQUEST
-            subset = self._subsets[call.scope, asked] = compose(self.registry, policy, wish, asking=False)
+            narrowing = SessionRequest(((asked,),)) if asked else NO_REQUEST
+            subset = self._subsets[call.scope, asked] = compose(self.registry, policy, narrowing, asking=False)
         return subset.admits_kind(call.server, call.name, call.kind)
 
 

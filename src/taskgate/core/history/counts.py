@@ -190,11 +190,11 @@ def latency_period(period: Period) -> Period | None:
     return {Period.HOUR_SUM: Period.TWO_HOURS, Period.DAY_SUM: Period.DAY}.get(period)
 
 
-def bucket_length(since_ms: int, until_ms: int, period: Period, most: int) -> int:
+def bucket_length(since_ms: int, until_ms: int, period: Period, maximum: int) -> int:
     """The length of the buckets of a chart: whole periods, and at most `most` of them."""
-    most = min(max(1, most), MAX_BUCKETS)
+    maximum = min(max(1, maximum), MAX_BUCKETS)
     periods = max(1, ceil((until_ms - since_ms) / period.length_ms))
-    return ceil(periods / most) * period.length_ms
+    return ceil(periods / maximum) * period.length_ms
 
 
 def series(rows: Iterable[CountRow], since_ms: int, until_ms: int, bucket_ms: int) -> Series:

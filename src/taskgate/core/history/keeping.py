@@ -105,13 +105,13 @@ class EqualRows:
         return rows
 
 
-def to_delete(rows_of: Mapping[str, int], most: int, portion: int) -> dict[str, int]:
+def to_delete(rows_of: Mapping[str, int], maximum: int, portion: int) -> dict[str, int]:
     """How many of the oldest rows each caller loses so that at most `most` remain, up to a portion.
 
     The caller with the most rows loses first, down to the next one, and so on: a caller that has few rows keeps them, whatever
     the others do.
     """
-    excess = min(sum(rows_of.values()) - most, portion)
+    excess = min(sum(rows_of.values()) - maximum, portion)
     largest = [(-count, caller) for caller, count in rows_of.items()]
     heapq.heapify(largest)
     lost: dict[str, int] = {}

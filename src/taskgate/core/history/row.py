@@ -148,10 +148,10 @@ def is_row_id(text: str) -> bool:
     return is_task_id(text) or number_of(text) is not None
 
 
-def cleaned(text: str, most: int = LONGEST_NAME) -> str:
+def cleaned(text: str, maximum: int = LONGEST_NAME) -> str:
     """Text that every database and index accepts: bounded, and without control characters and lone surrogates."""
-    if len(text) > most:
-        text = text[: most - 1] + "…"
+    if len(text) > maximum:
+        text = text[: maximum - 1] + "…"
     if text.isascii() and text.isprintable():
         return text
     shown = "".join(letter if letter.isprintable() else " " for letter in text)

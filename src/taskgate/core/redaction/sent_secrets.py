@@ -163,9 +163,9 @@ def _without(text: str, beginning: str, wholes: Iterable[str]) -> str:
     return "".join(parts)
 
 
-def _common(text: str, at: int, least: int, whole: str) -> int:
+def _common(text: str, at: int, minimum: int, whole: str) -> int:
     """Length of the prefix of `whole` at this offset of the text, which is at least `least`."""
-    low, high = least, len(whole)
+    low, high = minimum, len(whole)
     while low < high:
         middle = (low + high + 1) // 2
         if text.startswith(whole[:middle], at):

@@ -187,34 +187,34 @@ def compose(
     With `asking`, servers that are requested by name beyond the scope's limit raise NotAllowed. After a reload the
     caller passes False and they are excluded instead, because registry and scope may have shrunk under an open session.
     """
-    wish = request or SessionRequest()
+    narrowing = request or SessionRequest()
     ceiling = frozenset(scope.ceiling(registry)) if scope.enabled else frozenset()
     if asking:
-        _refuse_beyond(scope, ceiling, wish)
-    base = ceiling if wish.server_lists else ceiling & frozenset(scope.selected(registry))
+        _refuse_beyond(scope, ceiling, narrowing)
+    base = ceiling if narrowing.server_lists else ceiling & frozenset(scope.selected(registry))
     filters: dict[str, ServerFilter] = {}
     log: list[Exclusion] = []
     for record in registry.records.values():
-        layers = _layers(record, scope, wish)
-        excluded = _exclusion(record, scope, wish, ceiling, base) or _deny_all(record.id, layers)
+        layers = _layers(record, scope, narrowing)
+        excluded = _exclusion(record, scope, narrowing, ceiling, base) or _deny_all(record.id, layers)
         if excluded is None:
             filters[record.id] = ServerFilter(record.id, layers)
         else:
             log.append(excluded)
-    log += _unknown(registry, scope, wish)
-    return Subset(scope.name, tuple(filters), filters, tuple(log), _revision(registry, scope, wish))
+    log += _unknown(registry, scope, narrowing)
+    return Subset(scope.name, tuple(filters), filters, tuple(log), _revision(registry, scope, narrowing))
 
 
-def _refuse_beyond(scope: ScopePolicy, ceiling: frozenset[str], wish: SessionRequest) -> None:
+def _refuse_beyond(scope: ScopePolicy, ceiling: frozenset[str], narrowing: SessionRequest) -> None:
     named = frozenset(scope.named_servers()) if scope.enabled else frozenset()
     # A server that the scope names but the registry lacks is not the caller's fault: it is excluded, with its reason.
-    beyond = [server for server in wish.named_servers() if server not in ceiling and server not in named]
+    beyond = [server for server in narrowing.named_servers() if server not in ceiling and server not in named]
     if beyond:
         raise NotAllowed(scope.name, beyond)
 
 
 def _exclusion(
-    record: RegistryRecord, scope: ScopePolicy, wish: SessionRequest, ceiling: frozenset[str], base: frozenset[str]
+    record: RegistryRecord, scope: ScopePolicy, narrowing: SessionRequest, ceiling: frozenset[str], base: frozenset[str]
 ) -> Exclusion | None:
     server = record.id
     if not scope.enabled:
@@ -225,7 +225,7 @@ def _exclusion(
         return Exclusion(server, Reason.NOT_ALLOWED, f"profile {scope.profile.name!r} takes this server out")
     if server not in base:
         return Exclusion(server, Reason.NOT_SELECTED, f"allowed, but not a default server of scope {scope.name!r}")
-    if not wish.asks_for(server):
+    if not narrowing.asks_for(server):
         return Exclusion(server, Reason.NOT_REQUESTED, "the session asked for other servers")
     if record.skipped is not None:
         return Exclusion(server, Reason(record.skipped.value), record.skip_detail)
@@ -241,7 +241,7 @@ def _deny_all(server: str, layers: tuple[ToolFilter, ...]) -> Exclusion | None:
     )
 
 
-def _layers(record: RegistryRecord, scope: ScopePolicy, wish: SessionRequest) -> tuple[ToolFilter, ...]:
+def _layers(record: RegistryRecord, scope: ScopePolicy, narrowing: SessionRequest) -> tuple[ToolFilter, ...]:
     profile = scope.profile
     lists = [
         ("the server's allowed_tools", record.allowed_tools, True),
@@ -253,8 +253,8 @@ def _layers(record: RegistryRecord, scope: ScopePolicy, wish: SessionRequest) ->
         ("the profile's tool_denylist", profile.tool_denylist if profile else PatternSet(), False),
         ("the scope's tool_allowlist", scope.tool_allowlist, True),
         ("the scope's tool_denylist", scope.tool_denylist, False),
-        *(("the session's list of tools", patterns, True) for patterns in wish.tool_allowlists),
-        ("the session's denials", wish.tool_denylist, False),
+        *(("the session's list of tools", patterns, True) for patterns in narrowing.tool_allowlists),
+        ("the session's denials", narrowing.tool_denylist, False),
     ]
     return tuple(
         ToolFilter(origin, patterns, allow)
@@ -263,13 +263,13 @@ def _layers(record: RegistryRecord, scope: ScopePolicy, wish: SessionRequest) ->
     )
 
 
-def _unknown(registry: Registry, scope: ScopePolicy, wish: SessionRequest) -> list[Exclusion]:
-    named = dict.fromkeys((*scope.named_servers(), *wish.named_servers()))
+def _unknown(registry: Registry, scope: ScopePolicy, narrowing: SessionRequest) -> list[Exclusion]:
+    named = dict.fromkeys((*scope.named_servers(), *narrowing.named_servers()))
     missing = (server for server in named if server not in registry.records)
     return [Exclusion(server, Reason.UNKNOWN_SERVER, "no such server in the registry") for server in missing]
 
 
-def _revision(registry: Registry, scope: ScopePolicy, wish: SessionRequest) -> str:
+def _revision(registry: Registry, scope: ScopePolicy, narrowing: SessionRequest) -> str:
     # Equal inputs have equal texts; the digest only distinguishes decisions in an audit log.
-    text = repr((scope, wish))
+    text = repr((scope, narrowing))
     return f"{registry.revision}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"

@@ -15,10 +15,10 @@ _HEIGHT: Final = 20
 
 def sparkline(values: Sequence[float], label: str, *, tone: str = "t-run") -> Markup:
     """The area below the values. `label` is its accessible name and is shown on hover, such as `12 calls in the last hour`."""
-    most = max((*values, 0)) or 1
+    maximum = max((*values, 0)) or 1
     step = _WIDTH / max(1, len(values) - 1)
     points = [
-        f"{number(place * step)} {number(_HEIGHT - 1 - max(0.0, value) / most * (_HEIGHT - 2))}"
+        f"{number(place * step)} {number(_HEIGHT - 1 - max(0.0, value) / maximum * (_HEIGHT - 2))}"
         for place, value in enumerate(values)
     ]
     if len(points) == 1:

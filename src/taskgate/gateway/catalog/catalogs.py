@@ -320,7 +320,7 @@ class Catalogs:
             await self._inspect(server, offer)
         if self._states.get(server) is not state:
             return
-        before, owed, now = state.offer, state.owed, clock.monotonic()
+        before, must_announce, now = state.offer, state.must_announce, clock.monotonic()
         announced = state.arrived(offer, now + self._age_s(server, offer), now)
         different = difference(before, offer) | announced
         if different or not same(before, offer):
@@ -329,7 +329,7 @@ class Catalogs:
             log.info("server listed", server=server, generation=generation, **offer.counts())
         for kind, why in offer.failed.items():
             log.warning("list not fetched", server=server, method=LISTS[kind].method, why=why.message)
-        if different and (before is not None or owed):
+        if different and (before is not None or must_announce):
             self._events.publish(ListsChanged(server, different))
         if offer.complete:
             self._events.publish(ListsFetched(server, bool(different)))
@@ -340,10 +340,10 @@ class Catalogs:
 
     def _age_s(self, server: str, offer: Offer) -> float:
         """Return the maximum age of these lists, with jitter to spread the fetches."""
-        most = self._limits.list_max_age_s * (1 - 0.1 * (zlib.crc32(server.encode()) % 100) / 100)
+        maximum = self._limits.list_max_age_s * (1 - 0.1 * (zlib.crc32(server.encode()) % 100) / 100)
         if offer.announces_changes:
-            return most * ANNOUNCED_FACTOR
-        return most if offer.ttl_s is None else min(most, max(MIN_AGE_S, offer.ttl_s))
+            return maximum * ANNOUNCED_FACTOR
+        return maximum if offer.ttl_s is None else min(maximum, max(MIN_AGE_S, offer.ttl_s))
 
 
 def _how_lists_are_read(limits: Limits) -> tuple[int, int, float]:

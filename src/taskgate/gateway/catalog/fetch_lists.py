@@ -159,8 +159,10 @@ class _Fetch:
         else:
             omitted.rest(f"has more than {limits.tools_max_pages} pages (limits.tools_max_pages); the rest")
         if len(found) > limits.tools_per_upstream:
-            most, first = limits.tools_per_upstream, found[limits.tools_per_upstream].name[:80]
-            omitted.rest(f"has more than {most} entries (limits.tools_per_upstream); what follows, from {first!r} on,")
+            maximum, first = limits.tools_per_upstream, found[limits.tools_per_upstream].name[:80]
+            omitted.rest(
+                f"has more than {maximum} entries (limits.tools_per_upstream); what follows, from {first!r} on,"
+            )
         self._notes[kind] = omitted.notes()
         if kind is EntryKind.TOOL:
             self._omitted = omitted.tools

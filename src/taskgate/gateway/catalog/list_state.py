@@ -38,7 +38,7 @@ class ListState:
     stale: bool = False
     connecting: bool = False
     """Whether a fetch waits for its connection: that connection being opened must not cause another fetch."""
-    owed: bool = False
+    must_announce: bool = False
     """A list request was answered without these lists: when they arrive, callers must be notified."""
     announced: set[EntryKind] = field(default_factory=set)
     unpublished: set[EntryKind] = field(default_factory=set)
@@ -78,7 +78,7 @@ class ListState:
         self.stale = True
 
     def add_due_notification(self) -> None:
-        self.owed = True
+        self.must_announce = True
 
     def changes_announced(self, kinds: Collection[EntryKind], *, elsewhere: bool) -> bool:
         """Record that lists changed, announced here or `elsewhere`, or that the server may have been replaced. Return whether to
@@ -122,7 +122,7 @@ class ListState:
 
     def arrived(self, offer: Offer, expires: float, now: float) -> frozenset[EntryKind]:
         """Note received lists. Return those that the server had announced as changed."""
-        self.offer, self.expires, self.owed = offer, expires, False
+        self.offer, self.expires, self.must_announce = offer, expires, False
         if offer.complete and offer.failed:
             self.failed(next(iter(offer.failed.values())), now)
         elif offer.complete:

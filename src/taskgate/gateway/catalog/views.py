@@ -79,8 +79,8 @@ class Views:
             self._whole.pop(scope, None)
         for key in [key for key in self._views if key[0] in scopes]:
             del self._views[key]
-        for wish in [wish for wish in self._subsets if wish[0] in scopes]:
-            del self._subsets[wish]
+        for stored in [stored for stored in self._subsets if stored[0] in scopes]:
+            del self._subsets[stored]
 
     def current(self, plan: Plan, caller: Caller, narrowing: SessionRequest) -> View | None:
         """Return the view if it is current: the only lookup on the hot path."""

@@ -212,13 +212,13 @@ class CallLog:
             self._pending.append((0, partial(_others_entry, self._without_room), None))
             self._without_room = 0
 
-    def _hand_over(self, most: int, *, last: bool = False) -> None:
+    def _hand_over(self, maximum: int, *, last: bool = False) -> None:
         if self._next_piece is not None:
             self._next_piece.cancel()
             self._next_piece = None
         rows = read = 0
         try:
-            while self._pending and rows < most and (read < READ_A_PIECE or last):
+            while self._pending and rows < maximum and (read < READ_A_PIECE or last):
                 size, row, seen = self._pending[0]
                 entry = row()
                 self._log.record(entry)
@@ -231,7 +231,7 @@ class CallLog:
             log.warning("calls are not in the audit log yet", calls=len(self._pending), why=fault.message)
             return
         if self._pending:
-            self._next_piece = asyncio.get_running_loop().call_later(PIECE_PAUSE_S, self._hand_over, most)
+            self._next_piece = asyncio.get_running_loop().call_later(PIECE_PAUSE_S, self._hand_over, maximum)
 
 
 def _arguments(params: bytes) -> bytes:

@@ -55,9 +55,9 @@ def _texts(patterns: PatternSet) -> list[str]:
 
 
 def narrowing_in(body: SessionBody) -> SessionRequest:
-    wish = SessionRequest(
+    narrowing = SessionRequest(
         tuple(tuple(names) for names in body.server_lists),
         tuple(PatternSet.of(texts) for texts in body.tool_allowlists),
         PatternSet.of(body.tool_denylist),
     )
-    return NO_REQUEST if wish == NO_REQUEST else wish
+    return NO_REQUEST if narrowing == NO_REQUEST else narrowing

@@ -122,7 +122,7 @@ SCRIPT_TOOLS: Final = (
             (
                 Parameter("code", ArgumentKind.TEXT, "The Python source.", required=True, longest=MAX_CODE),
                 Parameter("inputs", ArgumentKind.OBJECT, "Values that the script reads as `inputs`."),
-                Parameter("ttl", ArgumentKind.WHOLE, "How many milliseconds the result is kept.", least=1),
+                Parameter("ttl", ArgumentKind.WHOLE, "How many milliseconds the result is kept.", minimum=1),
                 Parameter(
                     "dry_run",
                     ArgumentKind.YES_NO,

@@ -151,7 +151,12 @@ SEARCH_TOOLS: Final = (
                 ),
                 Parameter("server", ArgumentKind.TEXT, "Only tools of this server."),
                 Parameter(
-                    "limit", ArgumentKind.WHOLE, "How many at most.", default=DEFAULT_RESULTS, least=1, most=MAX_RESULTS
+                    "limit",
+                    ArgumentKind.WHOLE,
+                    "How many at most.",
+                    default=DEFAULT_RESULTS,
+                    minimum=1,
+                    maximum=MAX_RESULTS,
                 ),
             ),
             Family.SEARCH,

@@ -54,9 +54,9 @@ class SessionParts:
 
 async def set_timer(parts: SessionParts, request: Request, given: dict[str, Any]) -> ToolReply:
     feed = await parts.activity.feed(request)
-    most = parts.lookup.plan.value.limits.timers_per_session
-    if len(feed.timers) >= most:
-        raise CallerError("invalid_params", f"You have {most} timers already; delete some with delete_timer.")
+    maximum = parts.lookup.plan.value.limits.timers_per_session
+    if len(feed.timers) >= maximum:
+        raise CallerError("invalid_params", f"You have {maximum} timers already; delete some with delete_timer.")
     if given["interval"] and given["duration_ms"] < MIN_INTERVAL_MS:
         raise CallerError("invalid_params", f"A timer that repeats needs at least {MIN_INTERVAL_MS} ms.")
     now = clock.wall_ms()
@@ -112,13 +112,13 @@ async def get_logs(parts: SessionParts, request: Request, given: dict[str, Any])
     feed = await parts.activity.feed(request)
     lines = [*_stderr(parts, request, view.subset.servers), *feed.logs]
     source, server, level = given.get("source"), given.get("server"), given.get("level")
-    least = LOG_LEVELS.index(level) if level is not None else 0
+    minimum = LOG_LEVELS.index(level) if level is not None else 0
     wanted = [
         line
         for line in lines
         if (source is None or line["source"] == source)
         and (server is None or line["server"] == server)
-        and (level is None or (line["level"] in LOG_LEVELS and LOG_LEVELS.index(line["level"]) >= least))
+        and (level is None or (line["level"] in LOG_LEVELS and LOG_LEVELS.index(line["level"]) >= minimum))
     ]
     return text_reply({"logs": wanted[-given["limit"] :]})
 
@@ -152,7 +152,7 @@ SESSION_TOOLS: Final = (
                 Parameter("server", ArgumentKind.TEXT, "Only lines of this server."),
                 Parameter("level", ArgumentKind.TEXT, "Only lines of at least this level.", choices=LOG_LEVELS),
                 Parameter("source", ArgumentKind.TEXT, "Only lines from here.", choices=SOURCES),
-                Parameter("limit", ArgumentKind.WHOLE, "How many lines at most.", default=100, least=1, most=1000),
+                Parameter("limit", ArgumentKind.WHOLE, "How many lines at most.", default=100, minimum=1, maximum=1000),
             ),
         ),
         get_logs,
@@ -168,8 +168,8 @@ SESSION_TOOLS: Final = (
                     ArgumentKind.WHOLE,
                     "In how many milliseconds.",
                     required=True,
-                    least=1,
-                    most=LONGEST_WAIT_MS,
+                    minimum=1,
+                    maximum=LONGEST_WAIT_MS,
                 ),
                 Parameter("message", ArgumentKind.TEXT, "What to remind you of.", required=True),
                 Parameter("interval", ArgumentKind.YES_NO, "Fire again and again.", default=False),

@@ -45,9 +45,9 @@ class NameLimits:
         self._levels: dict[str, BucketLevel] = {}
         self._open: dict[str, set[ReplyDelivery]] = {}
 
-    def adopt(self, rate: TokenBucket | None, most: int | None) -> None:
+    def adopt(self, rate: TokenBucket | None, maximum: int | None) -> None:
         """Apply changed limits after a reload or a change in the number of gateways. Counters are kept."""
-        self._rate, self._most = rate, most
+        self._rate, self._most = rate, maximum
 
     @property
     def in_force(self) -> bool:
@@ -59,16 +59,16 @@ class NameLimits:
         if self._most is not None:
             self._count_in(self._most, name, delivery)
 
-    def _count_in(self, most: int, name: str, delivery: ReplyDelivery) -> None:
+    def _count_in(self, maximum: int, name: str, delivery: ReplyDelivery) -> None:
         calls = self._open.get(name)
         if calls is None:
             if len(self._open) >= MAX_BUCKETS:
                 self._open = {known: calls for known, calls in self._open.items() if calls}
             calls = self._open[name] = set()
-        if len(calls) >= most:
+        if len(calls) >= maximum:
             raise CallerError(
                 "overloaded",
-                f"{self._subject} too much at once: {most} calls are open, which is the limit. "
+                f"{self._subject} too much at once: {maximum} calls are open, which is the limit. "
                 "The call was not executed; try again when some have ended.",
                 gate="budget",
                 retry_after_s=RETRY_AFTER_S,

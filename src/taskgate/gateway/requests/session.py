@@ -246,8 +246,8 @@ class Session:
             self.outlet.send(wire.notification(method, params))
 
 
-def passes_log_level(level: str, least: str | None) -> bool:
+def passes_log_level(level: str, minimum: str | None) -> bool:
     """Whether a log message of this level reaches the requested minimum. Without a minimum, all do."""
-    if least is None or level not in LOG_LEVELS:
+    if minimum is None or level not in LOG_LEVELS:
         return True
-    return LOG_LEVELS.index(level) >= LOG_LEVELS.index(least)
+    return LOG_LEVELS.index(level) >= LOG_LEVELS.index(minimum)

@@ -96,8 +96,8 @@ class SessionTable:
             return _LimitReached("The gateway has too many sessions", lambda _session: True)
         if self._of_caller[key] >= limits.sessions_per_caller:
             return _LimitReached("You have too many sessions", lambda session: session.caller.limit_key == key)
-        tenant, most = tenant_of(caller.principal), limits.sessions_per_tenant
-        if tenant and most is not None and self._of_tenant[tenant] >= most:
+        tenant, maximum = tenant_of(caller.principal), limits.sessions_per_tenant
+        if tenant and maximum is not None and self._of_tenant[tenant] >= maximum:
             return _LimitReached(
                 "Your tenant has too many sessions", lambda session: tenant_of(session.caller.principal) == tenant
             )

@@ -442,9 +442,9 @@ def _matters(state: TaskState) -> tuple[bool, bool, bool]:
     return state.is_terminal, state in _ACTIVE, state is TaskState.AWAITING_APPROVAL
 
 
-def _with_output(record: ScriptRecord, output: StepOutput, most: int) -> ScriptRecord:
+def _with_output(record: ScriptRecord, output: StepOutput, maximum: int) -> ScriptRecord:
     """Add what a step printed, as far as there is room."""
-    room = max(0, most - len(record.printed))
+    room = max(0, maximum - len(record.printed))
     kept, dropped = output.printed[:room], max(0, len(output.printed) - room)
     last = output.progress[-1] if output.progress else None
     return replace(

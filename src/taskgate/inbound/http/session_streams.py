@@ -13,11 +13,11 @@ from taskgate.inbound.http.event_stream import EventStream
 class StreamBuffers:
     """The resumable streams of one session, newest last, within a limit."""
 
-    def __init__(self, limits: Callable[[], Limits], era: str = "", most: int = 32) -> None:
+    def __init__(self, limits: Callable[[], Limits], era: str = "", maximum: int = 32) -> None:
         """`era` distinguishes streams of this gateway from those of gateways that held the session before."""
         self._limits = limits
         self._era = era
-        self._most = most
+        self._most = maximum
         self._streams: dict[str, EventStream] = {}
         self._count = 0
 

@@ -96,8 +96,8 @@ class OriginPool:
 
     def _has_room(self, *, long_lived: bool) -> bool:
         used = len(self._long_lived) if long_lived else len(self._all) - len(self._long_lived)
-        most = self._limits.max_long_lived if long_lived else self._limits.max_connections
-        return used + self._opening[long_lived] < most
+        maximum = self._limits.max_long_lived if long_lived else self._limits.max_connections
+        return used + self._opening[long_lived] < maximum
 
     def mark_long_lived(self, on_event: OnEvent) -> None:
         """Stop counting the connection of this exchange among those of ordinary calls."""

@@ -201,8 +201,8 @@ class Reader:
     def events_after(self, caller: str, number: int, limit: int | None, now_ms: int) -> EventPage:
         kept = self._kept_events
         last, _ = self.stream(caller)
-        floor = max(number, last - kept.most)
-        limit = kept.most if limit is None else limit
+        floor = max(number, last - kept.maximum)
+        limit = kept.maximum if limit is None else limit
         found = self._run("events_after", caller=caller, number=floor, limit=limit, since_ms=now_ms - kept.for_ms)
         events = tuple(event_from(self._sealing, row) for row in found)
         first_kept = events[0].number if events else last + 1

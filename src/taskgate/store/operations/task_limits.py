@@ -46,7 +46,7 @@ def _over_limit_of_caller(tx: Transaction, limited_as: str, caller: str, limit: 
         return None
     if not caller.startswith(NO_CONVERSATION):
         key = f"{_CONVERSATION}{limited_as} {caller}"
-        if _reached(tx, key, limit, "count_open_of_conversation", caller=caller, limited_as=limited_as, most=limit):
+        if _reached(tx, key, limit, "count_open_of_conversation", caller=caller, limited_as=limited_as, maximum=limit):
             return TooManyOpen("open tasks in this session", limit or 0, _OPEN_TASKS, LimitHolder.CONVERSATION)
     of_address = None if limit is None else limit * ADDRESS_FACTOR
     if _reached(tx, limited_as, of_address, "count_open_of_caller", limited_as=limited_as):

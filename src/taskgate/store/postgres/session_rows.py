@@ -117,12 +117,12 @@ class SessionRows(GatewayRows):
 
 def _too_many(tx: Transaction, tenant: str, limits: SessionLimits) -> TooManySessions | None:
     since_ms = tx.now_ms - _HELD_WITHIN_MS
-    values = {"limited_as": limits.limited_as, "since_ms": since_ms, "most": limits.of_caller}
+    values = {"limited_as": limits.limited_as, "since_ms": since_ms, "maximum": limits.of_caller}
     if tx.run("sessions_of_caller", **values).fetchone()[0] >= limits.of_caller:
         return TooManySessions.OF_CALLER
     if not tenant or limits.of_tenant is None:
         return None
-    found = tx.run("sessions_of_tenant", tenant=tenant, since_ms=since_ms, most=limits.of_tenant).fetchone()[0]
+    found = tx.run("sessions_of_tenant", tenant=tenant, since_ms=since_ms, maximum=limits.of_tenant).fetchone()[0]
     return TooManySessions.OF_TENANT if found >= limits.of_tenant else None
 
 

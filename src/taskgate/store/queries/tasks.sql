@@ -37,7 +37,7 @@ SELECT coalesce(sum(count), 0)::bigint FROM open_counts WHERE what = 'task' AND 
 -- For a caller without an identity, at its address only: callers elsewhere may use the same name. Counts no further than the limit.
 SELECT count(*) FROM (
     SELECT 1 FROM tasks
-    WHERE caller = :caller AND limited_as = :limited_as AND finished_ms IS NULL AND principal = 'anonymous' LIMIT :most
+    WHERE caller = :caller AND limited_as = :limited_as AND finished_ms IS NULL AND principal = 'anonymous' LIMIT :maximum
 ) AS counted;
 
 -- name: count_open_of_tenant

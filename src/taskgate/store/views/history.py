@@ -96,11 +96,11 @@ class HistoryView(StoreView):
                 break
         else:
             return True
-        most = portions * history.ROWS_PER_PORTION
-        lost = to_delete(await self.history_size(), max_rows, most)
+        maximum = portions * history.ROWS_PER_PORTION
+        lost = to_delete(await self.history_size(), max_rows, maximum)
         for part in _portions(lost):
             await self._write_or_fault(partial(history.forget_of_callers, lost=part))
-        return sum(lost.values()) == most
+        return sum(lost.values()) == maximum
 
 
 def _add_counts(tx: Transaction, rows: str) -> None:

@@ -22,8 +22,8 @@ class LogView(StoreView):
         super().__init__(engine)
         self._cursors: LatestWins[int] = LatestWins(self._defer, move_cursor, lambda caller: Locks(callers=(caller,)))
 
-    def keep_events(self, most: int, for_ms: int) -> None:
-        self._engine.kept_events.keep(most, for_ms)
+    def keep_events(self, maximum: int, for_ms: int) -> None:
+        self._engine.kept_events.keep(maximum, for_ms)
 
     async def append_event(self, caller: str, kind: str, server: str, data: Mapping[str, Any]) -> StoredEvent:
         return await self._write_or_fault(

@@ -8,10 +8,10 @@ VALUES (:id, :principal, :scope, :home, :now_ms, ''::bytea)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: sessions_of_caller
-SELECT count(*) FROM (SELECT 1 FROM sessions WHERE limited_as = :limited_as AND seen_ms >= :since_ms LIMIT :most) AS found;
+SELECT count(*) FROM (SELECT 1 FROM sessions WHERE limited_as = :limited_as AND seen_ms >= :since_ms LIMIT :maximum) AS found;
 
 -- name: sessions_of_tenant
-SELECT count(*) FROM (SELECT 1 FROM sessions WHERE tenant = :tenant AND tenant <> '' AND seen_ms >= :since_ms LIMIT :most) AS found;
+SELECT count(*) FROM (SELECT 1 FROM sessions WHERE tenant = :tenant AND tenant <> '' AND seen_ms >= :since_ms LIMIT :maximum) AS found;
 
 -- name: find_session
 SELECT s.id, s.principal, s.scope, s.home, s.moves, s.body, r.internal
