@@ -53,7 +53,7 @@ async def test_doctor_recognises_the_gateway_that_uses_the_port(gateway: Gateway
     config.write_text(json.dumps({"schema": 1, "listen": {"port": gateway.port}, "servers": {}}))
     _, out, _ = await run(gateway, "doctor", "--json", "-c", str(config))
     (port,) = [found for found in map(json.loads, out.splitlines()) if found["about"] == "port"]
-    assert (port["verdict"], port["said"]) == ("ok", f"{gateway.port} is used by the running gateway")
+    assert (port["verdict"], port["detail"]) == ("ok", f"{gateway.port} is used by the running gateway")
     _, out, _ = await run_to_end(
         [sys.executable, "-m", "taskgate", "doctor", "--json", "-c", str(config)], {"TASKGATE_STATE_DIR": str(tmp_path)}
     )

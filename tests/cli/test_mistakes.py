@@ -113,7 +113,8 @@ async def test_doctor_shows_what_a_program_wrote_to_stderr(tmp_path: Path) -> No
     assert code == 9
     findings = [json.loads(line) for line in out.splitlines()]
     (server,) = [finding for finding in findings if finding["about"] == "server a"]
-    assert "stderr: no licence" in server["said"]
+    assert "stderr: no licence" in server["detail"]
+    assert server["said"] == server["detail"], "the deprecated name"
 
 
 async def doctor_on(folder: Path, program: str, env: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
@@ -131,12 +132,12 @@ async def test_doctor_recognises_a_program_that_prints_to_stdout(tmp_path: Path)
     banner = "print('Welcome to my server', flush=True)\n"
     never = await doctor_on(tmp_path, banner + "import time; time.sleep(0.2)")
     assert (never["verdict"], never["fix"]) == ("bad", PRINTS)
-    assert "Welcome to my server" in never["said"]
+    assert "Welcome to my server" in never["detail"]
     works = await doctor_on(
         tmp_path, banner + "import runpy; runpy.run_module('taskgate.demo.files', run_name='__main__')"
     )
     assert (works["verdict"], works["fix"]) == ("note", PRINTS)
-    assert "Welcome to my server" in works["said"]
+    assert "Welcome to my server" in works["detail"]
     quiet = await doctor_on(tmp_path, "import runpy; runpy.run_module('taskgate.demo.files', run_name='__main__')")
     assert quiet["verdict"] == "ok"
 
@@ -234,8 +235,10 @@ async def test_doctor_names_the_login_that_a_server_requires(tmp_path: Path) -> 
         code, out, _ = await command("doctor", "-c", config, "--json", env=env)
     assert code == 9
     (server,) = [found for found in map(json.loads, out.splitlines()) if found["about"] == "server notes"]
-    assert f"requires OAuth tokens of {url.removesuffix('/mcp')} (scopes: notes:read)" in server["said"] + server["fix"]
-    assert "taskgate servers login NAME" in server["said"] + server["fix"]
+    assert (
+        f"requires OAuth tokens of {url.removesuffix('/mcp')} (scopes: notes:read)" in server["detail"] + server["fix"]
+    )
+    assert "taskgate servers login NAME" in server["detail"] + server["fix"]
 
 
 async def test_a_second_gateway_on_a_store_is_refused(tmp_path: Path) -> None:

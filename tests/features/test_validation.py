@@ -114,10 +114,10 @@ async def test_output_with_an_unusable_schema_passes_with_a_warning_in_the_log(s
     command = [sys.executable, "-m", "taskgate", "doctor", "-c", str(strict.config), "--json"]
     _code, out, err = await run_to_end(command, env={"TASKGATE_STATE_DIR": str(strict.state)})
     notes = {row["about"]: row for row in map(json.loads, out.splitlines())}
-    assert notes["tool unmeasured of odd"]["said"] == (
+    assert notes["tool unmeasured of odd"]["detail"] == (
         "its output is not validated. The tool's schema cannot be used: it would take too long to apply."
     ), err
-    assert notes["tool remote of odd"]["said"] == (
+    assert notes["tool remote of odd"]["detail"] == (
         "its arguments cannot be validated, so it cannot be called. "
         "The tool's schema cannot be used: it refers to something outside itself."
     )

@@ -50,7 +50,8 @@ def doctor(
     findings = list(_examine(config, connect))
     if as_json:
         for finding in findings:
-            print(json.dumps(asdict(finding), ensure_ascii=False))
+            # `said` is the deprecated name of `detail`.
+            print(json.dumps({**asdict(finding), "said": finding.detail}, ensure_ascii=False))
     else:
         for finding in findings:
             print(f"{MARKS[finding.verdict]} {finding.about}: {finding.detail}")
