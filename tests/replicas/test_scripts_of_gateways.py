@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import httpx2
 import pytest
+from tests.activity.callers import HttpSession
+from tests.harness.plain_http import NO_TLS
 from tests.replicas.in_process import TASKS, HeldGateway, Stage, gateways, until
 
 from taskgate.assembly import scripts
@@ -17,6 +22,7 @@ from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.scripts.monty_interpreter import MontyInterpreter
 
 pytest.importorskip("pydantic_monty")
+TIMEOUT_S = 120
 CODE = (
     "first = await books.read(call='before')\nlast = await books.once(call='after')\n['ended', first != '', last != '']"
 )
@@ -145,6 +151,25 @@ async def test_gateway_without_an_interpreter_leaves_a_new_script_to_another(
         async with stage.b.caller(capabilities=TASKS) as caller:
             assert (await caller.request("tasks/get", {"taskId": task})).result["status"] == "working"
         assert await approved_result(stage, stage.b, task) == ["ended", True, True]
+
+
+@pytest.mark.timeout(300)
+async def test_question_reaches_a_caller_that_waits_for_the_result_at_another_gateway(tmp_path: Path) -> None:
+    tokens = [{"id": "ann", "sha256": hashlib.sha256(b"ann").hexdigest()}]
+    async with (
+        gateways(tmp_path, number=2, tokens=tokens, **CONFIG) as stage,
+        httpx2.AsyncClient(timeout=TIMEOUT_S, verify=NO_TLS) as http,
+    ):
+        starting, waiting = (HttpSession(http, gateway.url, "ann") for gateway in stage.gateways)
+        await starting.open({})
+        await waiting.open({"elicitation": {"form": {}}})
+        code = "[await ask('Which colour?'), await ask('And the second?')]"
+        params = {"name": "run_script", "arguments": {"code": code}, "task": {"ttl": 600_000}}
+        task = (await starting.ask("tools/call", params))["task"]["taskId"]
+        waiting.answers["elicitation/create"] = {"action": "accept", "content": {"answer": "blue"}}
+        result = await asyncio.wait_for(waiting.ask("tasks/result", {"taskId": task}), TIMEOUT_S)
+        assert result["structuredContent"]["result"] == ["blue", "blue"]
+        assert [asked["params"]["message"] for asked in waiting.asked] == ["Which colour?", "And the second?"]
 
 
 @pytest.mark.timeout(300)

@@ -132,18 +132,27 @@ class Followers:
         self, task: Task, question: Question, keep: Keep
     ) -> tuple[asyncio.Task[Answer], Callable[[], bool]] | None:
         """Ask the first session of the caller that can answer, preferably on a stream that waits for this task."""
-        for request in self._waiting.get(task.id, ()):
-            outlet = request.delivery.outlet
-            reached = outlet.can_send and outlet.still_there
-            if request.session is not None and reached and _can_answer(request.session, question):
-                self._urls.given(request.session, question)
-                return _asking(request.session, question, keep, request), partial(_broken, outlet)
+        waiting = self.ask_on_waiting(task, question, keep)
+        if waiting is not None:
+            return waiting
         for session in self._sessions_of(task):
             own = session.outlet
             if _can_answer(session, question) and own is not None:
                 self._urls.given(session, question)
                 # An unread stream keeps the question; another stream may be opened before it is read.
                 return _asking(session, question, keep), partial(_unread, own)
+        return None
+
+    def ask_on_waiting(
+        self, task: Task, question: Question, keep: Keep
+    ) -> tuple[asyncio.Task[Answer], Callable[[], bool]] | None:
+        """Ask on a stream that waits for this task."""
+        for request in self._waiting.get(task.id, ()):
+            outlet = request.delivery.outlet
+            reached = outlet.can_send and outlet.still_there
+            if request.session is not None and reached and _can_answer(request.session, question):
+                self._urls.given(request.session, question)
+                return _asking(request.session, question, keep, request), partial(_broken, outlet)
         return None
 
     def _progressed(self, event: ProgressMade) -> None:

@@ -20,6 +20,7 @@ from taskgate.gateway.tasks.methods import TaskMethods
 from taskgate.gateway.tasks.presence import CallerPresence
 from taskgate.gateway.tasks.promotion import PromotionParts, Promotions
 from taskgate.gateway.tasks.questions import TaskQuestions
+from taskgate.gateway.tasks.questions_elsewhere import QuestionsElsewhere
 from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.gateway.tasks.run_queue import RunQueue
 from taskgate.gateway.tasks.runs import Runs
@@ -49,6 +50,7 @@ def wire_runs(
     questions = TaskQuestions(
         records, urls, events, push=followers.ask_on_stream, keep=task_inbox.keep, expiry_s=asking.asker.timeout_s
     )
+    QuestionsElsewhere(records, questions, followers, events)
     deadlines = TaskDeadlines(base.store, events)
     account_questions = AccountQuestions(
         accounts,
