@@ -117,48 +117,49 @@ GOOD = {"name": "city", "value": "P"}
 
 
 @pytest.mark.parametrize(
-    ("params", "kind", "received", "legacy"),
+    ("params", "kind", "named", "legacy"),
     [
-        ({}, "invalid_params", 'completion/complete needs "ref" and "argument", both objects.', None),
+        ({}, "invalid_params", ("ref", "argument"), None),
         (
             {"ref": "greet", "argument": GOOD},
             "invalid_params",
-            'completion/complete needs "ref" and "argument", both objects.',
+            ("ref", "argument"),
             None,
         ),
         (
             {"ref": {"type": "ref/magic", "name": "x"}, "argument": GOOD},
             "unknown_reference",
-            '"ref.type" must be one of ref/prompt, ref/resource, ref/tool, ref/command.',
+            ("ref.type",),
             -32021,
         ),
-        ({"ref": {"type": "ref/prompt"}, "argument": GOOD}, "invalid_params", '"ref" needs "name", a string.', None),
-        ({"ref": {"type": "ref/resource"}, "argument": GOOD}, "invalid_params", '"ref" needs "uri", a string.', None),
+        ({"ref": {"type": "ref/prompt"}, "argument": GOOD}, "invalid_params", ("ref", "name"), None),
+        ({"ref": {"type": "ref/resource"}, "argument": GOOD}, "invalid_params", ("ref", "uri"), None),
         (
             {"ref": {"type": "ref/resource", "uri": "not a uri"}, "argument": GOOD},
             "invalid_uri",
-            '"ref.uri" is not a URI or a URI template.',
+            ("ref.uri",),
             -32022,
         ),
         (
             {"ref": tool("weather"), "argument": {"name": "city"}},
             "invalid_params",
-            '"argument" needs "name" and "value", both strings.',
+            ("argument", "name", "value"),
             None,
         ),
         (
             {"ref": tool("weather"), "argument": GOOD, "context": {"arguments": []}},
             "invalid_params",
-            '"context" must be an object with "arguments", an object of strings.',
+            ("context", "arguments"),
             None,
         ),
     ],
 )
 async def test_a_bad_reference_is_refused_exactly(
-    gateway: Gateway, params: dict[str, Any], kind: str, received: str, legacy: int | None
+    gateway: Gateway, params: dict[str, Any], kind: str, named: tuple[str, ...], legacy: int | None
 ) -> None:
     async with session(gateway) as caller:
         problem = await refused(caller.ask("completion/complete", params))
-        assert (problem.code, problem.kind, problem.said) == (-32602, kind, received)
+        assert (problem.code, problem.kind) == (-32602, kind)
+        assert problem.names(named)
         assert problem.error["data"].get("legacy_code") == legacy
         assert problem.error["data"]["executed"] == "no"

@@ -85,24 +85,26 @@ BAD = [
 
 @pytest.mark.parametrize(("url", "why"), BAD)
 async def test_an_unsafe_url_is_never_shown(gateway: Gateway, url: str, why: str) -> None:
-    expected_text = f"The server sent a URL that cannot be used: {why}."
     async with session(gateway, URL) as caller:
         error = (await caller.call_json("open_url", {"url": url}))["error"]
-        assert (error["code"], error["data"]["error_type"], error["message"]) == (-32602, "unsafe_url", expected_text)
+        assert (error["code"], error["data"]["error_type"]) == (-32602, "unsafe_url")
+        assert why in error["message"]
+        assert not url or url not in error["message"]
         assert caller.asked == []
 
 
 @pytest.mark.parametrize(("url", "why"), BAD[:6])
 async def test_an_unsafe_url_in_an_error_or_result_is_never_shown(gateway: Gateway, url: str, why: str) -> None:
-    expected_text = f"The server sent a URL that cannot be used: {why}."
     async with session(gateway, URL) as caller:
         result = await caller.call("needs_url", {"url": url})
-        assert (result["isError"], result["content"][0]["text"]) == (True, expected_text)
+        assert result["isError"] is True
+        assert why in result["content"][0]["text"]
+        assert url not in result["content"][0]["text"]
     async with stateless(gateway, URL) as modern:
         for tool in ("needs_url", "open_url"):
             result = await modern.call(tool, {"url": url})
             assert "inputRequests" not in result
-            assert expected_text in json.dumps(result)
+            assert why in json.dumps(result)
 
 
 async def test_a_url_elicitation_error_passes_to_a_stateful_caller(gateway: Gateway) -> None:
@@ -177,13 +179,15 @@ async def test_a_valid_url_in_a_task_reaches_the_caller(gateway: Gateway) -> Non
 
 @pytest.mark.parametrize(("url", "why"), BAD[:8])
 async def test_an_unsafe_url_in_a_task_is_never_shown(gateway: Gateway, url: str, why: str) -> None:
-    expected_text = f"The server sent a URL that cannot be used: {why}."
     async with session(gateway, URL, listen=True) as caller:
         error = text_of(await run(caller, "open_url", {"url": url}))["error"]
-        assert (error["code"], error["data"]["error_type"], error["message"]) == (-32602, "unsafe_url", expected_text)
+        assert (error["code"], error["data"]["error_type"]) == (-32602, "unsafe_url")
+        assert why in error["message"]
+        assert not url or url not in error["message"]
         assert caller.asked == []
         problem = await refused(run(caller, "needs_url", {"url": url}))
-        assert (problem.kind, problem.said) == ("unsafe_url", expected_text)
+        assert problem.kind == "unsafe_url"
+        assert why in problem.message
         assert url not in json.dumps(problem.error)
 
 
@@ -274,7 +278,6 @@ async def test_a_flood_of_url_elicitations_is_refused_and_logged() -> None:
         for answer in answers[10:]:
             error = answer["error"]
             assert error["data"]["error_type"] == "rate_limited"
-            assert error["message"] == "This caller was given 10 addresses within a minute. Try again later."
         assert len(caller.asked) == 10
         await running.stop()
         rows = written_down(running)
@@ -317,7 +320,7 @@ async def test_an_unanswered_url_elicitation_expires() -> None:
 
         caller.answers["elicitation/create"] = never
         error = (await caller.call_json("open_url", {"url": GOOD}))["error"]
-        assert error["message"] == "The question was not answered in time."
+        assert error["code"] == -32603
         assert caller.messages_of("notifications/cancelled")
         assert not withdrawn.is_set()
 

@@ -47,46 +47,47 @@ async def test_a_task_is_made_of_a_tool_call(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "params", "code", "kind", "received"),
+    ("method", "params", "code", "kind", "named"),
     [
         (
             "tasks/create",
             {},
             -32602,
             "invalid_params",
-            'tasks/create needs "action", the name of a tool, and "arguments", an object.',
+            ("action", "arguments"),
         ),
         (
             "tasks/create",
             {"action": "echo", "id": ""},
             -32602,
             "invalid_params",
-            '"id" must be a string of 1 to 200 characters.',
+            ("id",),
         ),
-        ("tasks/get", {"taskId": "nope"}, -32081, "unknown_task", "There is no such task, or it is no longer kept."),
-        ("tasks/get", {"taskId": 7}, -32602, "invalid_params", '"taskId" must be a string.'),
+        ("tasks/get", {"taskId": "nope"}, -32081, "unknown_task", ()),
+        ("tasks/get", {"taskId": 7}, -32602, "invalid_params", ("taskId",)),
         (
             "elicitation/create",
             {"elicitations": []},
             -32602,
             "invalid_params",
-            '"elicitations" must be an array of 1 to 10 objects.',
+            ("elicitations",),
         ),
         (
             "elicitation/create",
             {"elicitations": [{"type": "form", "name": "x"}]},
             -32602,
             "invalid_params",
-            'Each elicitation needs "type": "url", "name" and "description".',
+            ("type", "name", "description"),
         ),
     ],
 )
 async def test_bad_input_is_refused_with_the_older_number_where_there_is_one(
-    gateway: Gateway, method: str, params: dict[str, Any], code: int, kind: str, received: str
+    gateway: Gateway, method: str, params: dict[str, Any], code: int, kind: str, named: tuple[str, ...]
 ) -> None:
     async with session(gateway, {"tasks": {}}) as caller:
         problem = await refused(caller.ask(method, params))
-        assert (problem.code, problem.kind, problem.said) == (code, kind, received)
+        assert (problem.code, problem.kind) == (code, kind)
+        assert problem.names(named)
 
 
 @pytest.mark.real_processes

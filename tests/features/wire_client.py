@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,18 @@ class Refused(Exception):
         return str(self.error["data"]["error_type"])
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
         return str(self.error["message"])
+
+    @property
+    def meaning(self) -> Wire:
+        """The error without the id of its request."""
+        facts = {name: value for name, value in self.error["data"].items() if name != "correlation_id"}
+        return {**self.error, "data": facts}
+
+    def names(self, members: Iterable[str]) -> bool:
+        """Whether the message names these members of the request; its wording is free."""
+        return all(f'"{member}"' in self.message for member in members)
 
 
 class WireClient:

@@ -107,9 +107,8 @@ async def test_unlisted_prompts_and_completions_go_to_the_server_that_is_named()
                 assert found["values"] == ["two"]
             assert one.count("prompts/get") == one.count("completion/complete") == 0
             assert await kind_of_refusal(caller, "prompts/get", {"name": "secret"}) == "unknown_prompt"
-            nobodys = {"ref": {"type": "ref/resource", "uri": "x://{y}"}, "argument": {"name": "y", "value": ""}}
-            refused = (await caller.request("completion/complete", nobodys)).error
-            assert refused["message"] == "The ref names no prompt, tool or resource template that is offered here."
+            unknown = {"ref": {"type": "ref/resource", "uri": "x://{y}"}, "argument": {"name": "y", "value": ""}}
+            refused = (await caller.request("completion/complete", unknown)).error
             assert (refused["data"]["error_type"], refused["data"]["legacy_code"]) == ("unknown_reference", -32021)
 
 
