@@ -240,3 +240,21 @@ async def test_the_gateway_on_standard_streams_has_the_same_console(console: Con
     finally:
         received.close()
         await program.communicate()
+
+
+async def test_a_form_remembers_the_last_arguments_of_its_tool_in_this_tab(console: Console) -> None:
+    browser = console.browser
+    page, value = "/try?scope=default&tool=files__{}", "document.querySelector(\"input[name='f.name']\").value"
+    await browser.open(console.base + page.format("read_file"))
+    await browser.type("input[name='f.name']", "readme.txt")
+    await browser.click("main form.stack button.approve")
+    await browser.until("/Welcome/.test(document.querySelector('main').textContent)")
+    await browser.open(console.base + page.format("read_file"))
+    await browser.until(f"{value} === 'readme.txt'")
+    await browser.open(console.base + page.format("delete_file"))
+    await settled(browser)
+    assert await browser.run(f"return {value}") == "", "arguments of another tool"
+    await browser.run("sessionStorage.clear()")
+    await browser.open(console.base + page.format("read_file"))
+    await settled(browser)
+    assert await browser.run(f"return {value}") == "", "kept for this tab only"

@@ -64,6 +64,7 @@ async def test_timeline_to_scale_shows_waiting_and_working() -> None:
         assert 2.5 < float(waited) / float(worked) < 3.5, "60 s of waiting beside 20 s of work"
         assert "waiting 1 min" in page
         assert "working 20 s" in page
+        assert f'<dt>Rule</dt><dd><a href="/rules">{approval["rule"]}' in page
         for link in (f"/approvals/{approval['id']}", "/servers/shop", "/scopes/default", "/audit?text="):
             assert f'href="{link}' in page
 

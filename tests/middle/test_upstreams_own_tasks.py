@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.middle.test_console_pages import operator
 from tests.seam import Call, Caller, Gateway, Upstream, seam
 
 FACADE: dict[str, Any] = {"scopes": {"default": {"default_servers": ["*"], "mode": "facade"}}}
@@ -62,6 +63,10 @@ async def test_a_tool_that_took_long_once_runs_as_the_servers_task_afterwards() 
         await gate.advance(100)
         second = await caller.call("notes__slow", {})
         task_id = second.result["structuredContent"]["taskgate_notice"]["task_id"]
+        shown = (await gate.operator("GET", f"/api/v1/tasks/{task_id}")).json()
+        assert shown["upstream_task"]
+        assert shown["upstream_task"] in [step["detail"] for step in shown["timeline"]]
+        assert shown["upstream_task"] in await (await operator(gate)).text(f"/tasks/{task_id}")
         gate.crash()
         await gate.start()
         again = await gate.caller("2025")

@@ -320,6 +320,8 @@ TASK_DETAIL: Final = extended(
         ),
         "phases of the task in order, without gaps",
     ),
+    rule=nullable(text("rule that requires approval; null for other tasks")),
+    upstream_task=nullable(text("id of the task that the server created for the call; null if it created none")),
     parent=nullable(text("task of the script that made the call; null for other calls")),
     script_line=nullable(integer("line of the call in the source of its script")),
     script_calls=nullable(SCRIPT_CALLS),

@@ -35,6 +35,9 @@ def timeline(
     if attempt is not None:
         number = f"attempt {attempt.number}, " if attempt.number > 1 else ""
         steps.append((attempt.sent_at_ms, f"Sent to {attempt.upstream}", f"{number}{_ATTEMPTS[attempt.state]}"))
+    if task.upstream_handle is not None:
+        sent_ms = attempt.sent_at_ms if attempt is not None else task.created_ms
+        steps.append((sent_ms, f"Continued as a task of {task.upstream_handle.upstream}", task.upstream_handle.task_id))
     steps += [(question.asked_ms or 0, "Question answered", question.method) for question in answered]
     steps += [(question.asked_ms or 0, "Question open", question.method) for question in unanswered]
     if task.finished_ms is not None:

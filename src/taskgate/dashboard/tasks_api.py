@@ -158,6 +158,8 @@ class TasksApi:
             "hidden": hidden,
             "questions": questions,
             "timeline": timeline(task, held, answered, unanswered),
+            "rule": held.approval.rule if held is not None else None,
+            "upstream_task": task.upstream_handle.task_id if task.upstream_handle is not None else None,
             "parent": task.parent or None,
             "script_line": task.script_line if task.parent else None,
             "script_calls": await script_tree(self._records, task, calls_after(visit.parameter("calls_after"))),
