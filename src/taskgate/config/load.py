@@ -288,9 +288,9 @@ def _read_beside(root: GatewayFile) -> dict[str, str]:
     """
     files = [Path(policy) for policy in root.cedar.policies]
     if root.registry_dir:
-        files += [
-            file for file in Path(root.registry_dir).glob("*") if file.suffix.lower() in (".yaml", ".yml", ".toml")
-        ]
+        with suppress(ValueError):  # since Python 3.14 for a name that contains a null byte
+            found = Path(root.registry_dir).glob("*")
+            files += [file for file in found if file.suffix.lower() in (".yaml", ".yml", ".toml")]
     texts = {}
     for file in files:
         with suppress(ConfigError):

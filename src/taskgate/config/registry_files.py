@@ -46,8 +46,8 @@ def read_registry(folder: Path, mark: Mark, taken: Environment[str, Mark], sourc
     try:
         paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in _ENDINGS and not p.name.startswith("."))
     except (OSError, ValueError) as error:
-        # Python raises ValueError for a name that contains a NUL byte.
-        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        # Python raises ValueError for a name that contains a null byte.
+        why = (error.strerror or error) if isinstance(error, OSError) else "its name contains a null byte"
         message = f"cannot be read ({why}); no records are loaded"
         registry.warnings.append(problem_at(mark, "registry_dir", message, "create the folder, or remove the key"))
         return registry
