@@ -264,6 +264,22 @@ async def test_question_of_a_script_waits_longer_than_one_of_a_server() -> None:
 
 
 @seam
+async def test_question_of_a_script_waits_as_long_on_a_stream() -> None:
+    async with Gateway({**ON}, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025", capabilities={"elicitation": {"form": {}}})
+        asked: list[dict[str, Any]] = []
+        caller.answers["elicitation/create"] = asked.append
+        task = await started(gate, caller, "await ask('Which colour?')")
+        waiting = caller.begin("tasks/result", {"taskId": task})
+        await gate.advance(3600)
+        assert len(asked) == 1
+        [question] = caller.asked
+        answer = {"action": "accept", "content": {"answer": "blue"}}
+        await caller.post({"jsonrpc": "2.0", "id": question["id"], "result": answer}).done()
+        assert structured((await waiting.done()).result)["result"] == "blue"
+
+
+@seam
 async def test_cancelled_script_cancels_its_calls() -> None:
     store = shop(slow_s=3600)
     async with Gateway({**ON, **APPROVE_BUY}, {"shop": store}) as gate:

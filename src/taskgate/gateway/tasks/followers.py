@@ -54,7 +54,10 @@ class Followers:
         listens: Callable[[str], Sequence[OpenListen]],
         *,
         events: EventHub,
+        expiry_s: Callable[[Question], float],
     ) -> None:
+        """`expiry_s`: how long a question waits for its answer."""
+        self._expiry_s = expiry_s
         self._records = records
         self._sessions = sessions
         self._conversations = conversations
@@ -140,7 +143,7 @@ class Followers:
             if _can_answer(session, question) and own is not None:
                 self._urls.given(session, question)
                 # An unread stream keeps the question; another stream may be opened before it is read.
-                return _asking(session, question, keep), partial(_unread, own)
+                return self._asking(session, question, keep), partial(_unread, own)
         return None
 
     def ask_on_waiting(
@@ -152,8 +155,14 @@ class Followers:
             reached = outlet.can_send and outlet.still_there
             if request.session is not None and reached and _can_answer(request.session, question):
                 self._urls.given(request.session, question)
-                return _asking(request.session, question, keep, request), partial(_broken, outlet)
+                return self._asking(request.session, question, keep, request), partial(_broken, outlet)
         return None
+
+    def _asking(
+        self, session: Session, question: Question, keep: Keep, request: Request | None = None
+    ) -> asyncio.Task[Answer]:
+        asking = ask_session(session, question, request, self._expiry_s(question), keep)
+        return asyncio.get_running_loop().create_task(asking)
 
     def _progressed(self, event: ProgressMade) -> None:
         task_id, noted = event.task_id, event.noted
@@ -224,10 +233,6 @@ class Followers:
         params = wire.encode(detailed)
         for listen in self._listens(task.id):
             listen.notify("notifications/tasks", params)
-
-
-def _asking(session: Session, question: Question, keep: Keep, request: Request | None = None) -> asyncio.Task[Answer]:
-    return asyncio.get_running_loop().create_task(ask_session(session, question, request, keep=keep))
 
 
 def _unread(outlet: SessionOutlet) -> bool:

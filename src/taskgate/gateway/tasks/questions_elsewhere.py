@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -57,7 +58,7 @@ class QuestionsElsewhere:
             assert task is not None
             if key in asked and not asked[key][1]():
                 continue
-            question = related(question_from_store(stored, task_id), task_id)
+            question = related(replace(question_from_store(stored, task_id), of_script=task.script), task_id)
             pushed = self._followers.ask_on_waiting(task, question, partial(self._keep, task_id, key))
             if pushed is not None:
                 if key in asked:

@@ -45,10 +45,19 @@ def wire_runs(
     events, urls, facts = base.events, asking.urls, ToolFacts(lists.catalogs, lists.validation, lists.returned_uris)
     records = TaskRecords(base.store, TaskChanges(events), base.plan)
     conversations = Conversations(events)
-    followers = Followers(records, base.sessions, base.conversations, urls, base.subscriptions.following, events=events)
+    expiry_s = asking.asker.timeout_s
+    followers = Followers(
+        records,
+        base.sessions,
+        base.conversations,
+        urls,
+        base.subscriptions.following,
+        events=events,
+        expiry_s=expiry_s,
+    )
     task_inbox = TaskInbox(asking.activity, asking.asker, asking.models, records, conversations)
     questions = TaskQuestions(
-        records, urls, events, push=followers.ask_on_stream, keep=task_inbox.keep, expiry_s=asking.asker.timeout_s
+        records, urls, events, push=followers.ask_on_stream, keep=task_inbox.keep, expiry_s=expiry_s
     )
     QuestionsElsewhere(records, questions, followers, events)
     deadlines = TaskDeadlines(base.store, events)
