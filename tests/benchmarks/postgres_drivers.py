@@ -61,7 +61,7 @@ def with_psycopg(url: str, *, pipelined: bool) -> None:
                     psycopg_batch(connection, batch)
             else:
                 psycopg_batch(connection, batch)
-        said("psycopg, pipeline" if pipelined else "psycopg, one at a time", began, cpu, CALLS * BATCHES)
+        print_result("psycopg, pipeline" if pipelined else "psycopg, one at a time", began, cpu, CALLS * BATCHES)
 
 
 async def with_asyncpg(url: str) -> None:
@@ -74,7 +74,7 @@ async def with_asyncpg(url: str) -> None:
             for call in range(CALLS):
                 for statement, given in zip(prepared, values(batch, call), strict=True):
                     await statement.fetch(*given)
-    said("asyncpg, one at a time", began, cpu, CALLS * BATCHES)
+    print_result("asyncpg, one at a time", began, cpu, CALLS * BATCHES)
     await connection.close()
 
 
@@ -84,10 +84,10 @@ def control(url: str) -> None:
         cpu, began = time.process_time(), time.perf_counter()
         for number in range(400):
             connection.execute("INSERT INTO b_audit VALUES (%s, %s)", [number, BODY])
-        said("control: insert and commit, one by one", began, cpu, 400)
+        print_result("control: insert and commit, one by one", began, cpu, 400)
 
 
-def said(what: str, began: float, cpu: float, count: int) -> None:
+def print_result(what: str, began: float, cpu: float, count: int) -> None:
     wall, used = time.perf_counter() - began, time.process_time() - cpu
     print(f"{what:<40} {count / wall:>8,.0f} calls/s   {used / count * 1e6:>7.0f} us CPU a call")
 

@@ -137,24 +137,24 @@ async def keep_calling(client: ScopeClient, stop: asyncio.Event, took: list[floa
             failed.append(json.dumps(reply.message)[:300])
 
 
-def said(gateway: Gateway, text: str) -> int:
+def count_logged(gateway: Gateway, text: str) -> int:
     return (gateway.folder / "gateway.log").read_text().count(text)
 
 
-async def until_said(gateway: Gateway, text: str, times: int) -> float:
+async def until_logged(gateway: Gateway, text: str, times: int) -> float:
     async with asyncio.timeout(60):
-        while said(gateway, text) < times:
+        while count_logged(gateway, text) < times:
             await asyncio.sleep(0.005)
     return time.perf_counter()
 
 
 async def reload_once(gateway: Gateway) -> float:
     """Seconds from the signal to the new plan. The change is noticed a second time by the watcher; that is waited for."""
-    before = said(gateway, "configuration reloaded")
+    before = count_logged(gateway, "configuration reloaded")
     began = time.perf_counter()
     os.kill(gateway.pid, signal.SIGHUP)
-    spent = await until_said(gateway, "configuration reloaded", before + 1) - began
-    await until_said(gateway, "configuration reloaded", before + 2)
+    spent = await until_logged(gateway, "configuration reloaded", before + 1) - began
+    await until_logged(gateway, "configuration reloaded", before + 2)
     return spent
 
 

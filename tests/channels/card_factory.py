@@ -1,4 +1,4 @@
-"""A card to put before people, and a gateway's ear that remembers what was said."""
+"""A card for approvers, and a receiver that records their votes."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Ear:
 
     def __init__(self, answer: VoteReply | None = None) -> None:
         self.answer = answer or VoteReply("Recorded.")
-        self.said: asyncio.Queue[VoteRequest] = asyncio.Queue()
+        self.votes: asyncio.Queue[VoteRequest] = asyncio.Queue()
 
     async def __call__(self, text: VoteRequest) -> VoteReply:
-        self.said.put_nowait(text)
+        self.votes.put_nowait(text)
         return self.answer
 
     async def next(self) -> VoteRequest:
-        return await asyncio.wait_for(self.said.get(), DEADLINE_S)
+        return await asyncio.wait_for(self.votes.get(), DEADLINE_S)
 
 
 class Pauses:

@@ -89,7 +89,7 @@ async def test_deny_button_opens_a_form_for_the_reason(double: SlackDouble, make
     await double.press(socket, "e1", block_actions("taskgate_deny"))
     opened = await double.wait_for("views.open")
     view = opened["view"] if isinstance(opened["view"], dict) else json.loads(opened["view"])
-    assert ear.said.empty()
+    assert ear.votes.empty()
     submission = {
         "type": "view_submission",
         "user": {"id": "U0BOB"},
@@ -115,7 +115,7 @@ async def test_an_unknown_user_gets_a_message_and_decides_nothing(double: SlackD
     }
     await double.press(socket, "e2", {"type": "view_submission", "user": {"id": "U0EVE"}, "view": view})
     assert "not an approver" in (await double.wait_for("chat.postEphemeral", 2))["text"]
-    assert ear.said.empty()
+    assert ear.votes.empty()
 
 
 async def test_any_slack_message_is_acknowledged_without_an_exception(double: SlackDouble, make: Make) -> None:
@@ -140,7 +140,7 @@ async def test_any_slack_message_is_acknowledged_without_an_exception(double: Sl
     assert (await ear.next()).approval_id == "ap_1"
     await double.press(socket, "after", block_actions("taskgate_approve", "ap_2 sha256:abc"))
     assert (await ear.next()).approval_id == "ap_2"
-    assert ear.said.empty()
+    assert ear.votes.empty()
 
 
 async def test_a_revoked_app_token_leaves_the_rest_working(double: SlackDouble, make: Make) -> None:
@@ -213,7 +213,7 @@ async def test_each_reaction_counts_once_and_denials_come_first(double: SlackDou
     assert [(await ear.next()).verdict, (await ear.next()).verdict] == [Verdict.DENY, Verdict.APPROVE]
     seen = double.count_of("reactions.get")
     await double.wait_for("reactions.get", seen + 3)
-    assert ear.said.empty()
+    assert ear.votes.empty()
 
 
 async def test_a_cut_card_cannot_be_approved_by_reaction(double: SlackDouble, make: Make) -> None:
@@ -223,7 +223,7 @@ async def test_a_cut_card_cannot_be_approved_by_reaction(double: SlackDouble, ma
     react(double, "white_check_mark", "U0ANN")
     seen = double.count_of("reactions.get")
     await double.wait_for("reactions.get", seen + 2)
-    assert ear.said.empty()
+    assert ear.votes.empty()
     react(double, "x", "U0ANN")
     assert (await ear.next()).verdict is Verdict.DENY
 
@@ -296,7 +296,7 @@ async def test_a_closed_channel_accepts_no_decisions(double: SlackDouble, make: 
     await double.connected()
     await channel.close()
     assert "not accepting decisions" in await channel._decide_as("ap_1", Verdict.APPROVE, "U0ANN", "", "x")
-    assert ear.said.empty()
+    assert ear.votes.empty()
 
 
 def test_tokens_never_show_in_a_repr() -> None:

@@ -217,7 +217,7 @@ async def test_a_forged_or_malformed_callback_is_rejected(
     listening = channel(client, "http://127.0.0.1:9/")
     await listening.start(ear)
     assert (await listening.receive(headers, body)).status == status
-    assert ear.said.empty()
+    assert ear.votes.empty()
 
 
 async def test_with_a_passphrase_a_callback_does_not_decide_as_the_operator(client: httpx2.AsyncClient) -> None:

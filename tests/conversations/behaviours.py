@@ -44,7 +44,7 @@ class Behaviour:
     steps: tuple[Step, ...]
 
 
-def said(words: str, *, error: bool = False, **also: Any) -> Expectation:
+def returned(words: str, *, error: bool = False, **also: Any) -> Expectation:
     """A tool result with this text, and these keys beside it."""
 
     def check(seen: Observation) -> str | None:
@@ -138,7 +138,7 @@ def finished(status: str, words: str) -> Expectation:
         value = seen.get("value") or {}
         if value.get("status") != status:
             return f"wanted a task that is {status}"
-        return said(words)({"value": value.get("result")})
+        return returned(words)({"value": value.get("result")})
 
     return check
 
@@ -154,14 +154,14 @@ def call(name: str, see: Expectation, progress: bool = False, **arguments: Any) 
 
 BEHAVIOURS = (
     Behaviour("tools are listed in the order of the server", (Step({"op": "tools"}, listed(*TOOLS)),)),
-    Behaviour("a plain call is answered", (call("echo", said("grüße 👋"), text="grüße 👋"),)),
-    Behaviour("structured content arrives", (call("add", said("5", structuredContent={"sum": 5}), a=2, b=3),)),
+    Behaviour("a plain call is answered", (call("echo", returned("grüße 👋"), text="grüße 👋"),)),
+    Behaviour("structured content arrives", (call("add", returned("5", structuredContent={"sum": 5}), a=2, b=3),)),
     Behaviour(
         "progress arrives in order, with its messages",
         (
             call(
                 "slow",
-                progressed([1, 3, "step 1"], [2, 3, "step 2"], [3, 3, "step 3"], then=said("done after 3 steps")),
+                progressed([1, 3, "step 1"], [2, 3, "step 2"], [3, 3, "step 3"], then=returned("done after 3 steps")),
                 progress=True,
                 seconds=0.06,
                 steps=3,
@@ -170,7 +170,7 @@ BEHAVIOURS = (
     ),
     Behaviour(
         "a form is asked and its answer used",
-        (call("ask", asked(["form", "What is your name?"], then=said("accept:Ann"))),),
+        (call("ask", asked(["form", "What is your name?"], then=returned("accept:Ann"))),),
     ),
     Behaviour(
         "two forms are asked one after the other",
@@ -180,38 +180,40 @@ BEHAVIOURS = (
                 asked(
                     ["form", "What is the first name?"],
                     ["form", "What is the second name?"],
-                    then=said("Ann and Bob"),
+                    then=returned("Ann and Bob"),
                 ),
             ),
         ),
     ),
     Behaviour(
         "a URL is shown to the caller",
-        (call("ask_url", asked(["url", "Please sign in", "https://example.test/sign"], then=said("accept"))),),
+        (call("ask_url", asked(["url", "Please sign in", "https://example.test/sign"], then=returned("accept"))),),
     ),
     Behaviour(
         "the caller's model is asked",
         (
             call(
                 "sample",
-                asked(["sampling", "Say hello"], then=said("the model said: hello from the caller's model")),
+                asked(["sampling", "Say hello"], then=returned("the model said: hello from the caller's model")),
             ),
         ),
     ),
-    Behaviour("the caller's roots are listed", (call("roots", asked(["roots"], then=said("file:///tmp/project"))),)),
+    Behaviour(
+        "the caller's roots are listed", (call("roots", asked(["roots"], then=returned("file:///tmp/project"))),)
+    ),
     Behaviour(
         "log lines at the wanted level arrive",
         (
             Step({"op": "level", "level": "info"}, anything),
-            call("log", logged(("info", "two"), ("error", "three"), then=said("logged"))),
+            call("log", logged(("info", "two"), ("error", "three"), then=returned("logged"))),
         ),
     ),
-    Behaviour("a failing tool says so in its result", (call("fail", said("it failed on purpose", error=True)),)),
+    Behaviour("a failing tool says so in its result", (call("fail", returned("it failed on purpose", error=True)),)),
     Behaviour(
         "a JSON-RPC error keeps its code, words and data",
         (call("crash", failed(-32010, message="it crashed on purpose", data={"why": "test"})),),
     ),
-    Behaviour("a large result arrives whole", (call("big", said("x" * 300_000), n=300_000),)),
+    Behaviour("a large result arrives whole", (call("big", returned("x" * 300_000), n=300_000),)),
     Behaviour("vendor metadata survives", (call("vendor", within("_meta", "example.com/mark", equal=7)),)),
     Behaviour("an unknown tool is an invalid parameter", (call("nonsense", failed(-32602)),)),
     Behaviour(
@@ -242,17 +244,17 @@ BEHAVIOURS = (
         "a watched resource announces its change",
         (
             Step({"op": "watch", "uri": "memo://watched"}, anything),
-            call("update", said("updated")),
+            call("update", returned("updated")),
             Step({"op": "notice", "method": "notifications/resources/updated"}, anything),
         ),
     ),
     Behaviour(
         "a changed tool list is announced and visible",
         (
-            call("mutate", said("mutated")),
+            call("mutate", returned("mutated")),
             Step({"op": "notice", "method": "notifications/tools/list_changed"}, anything),
             Step({"op": "tools"}, having("extra")),
-            call("extra", said("hello"), text="hello"),
+            call("extra", returned("hello"), text="hello"),
         ),
     ),
     Behaviour("a ping is answered", (Step({"op": "ping"}, anything),)),

@@ -44,20 +44,20 @@ def patient_caller(gateway: Gateway) -> RawClient:
     return RawClient(gateway.url, version="2025-06-18")
 
 
-def said(answered: Answer) -> str:
+def text_of(answered: Answer) -> str:
     text: str = answered.result["content"][0]["text"]
     return text
 
 
 async def runs_of(caller: RawClient, tool: str) -> int:
-    return int(json.loads(said(await caller.call("far__runs", {}))).get(tool, 0))
+    return int(json.loads(text_of(await caller.call("far__runs", {}))).get(tool, 0))
 
 
 @pytest.mark.parametrize("way", ["beside", "accepted", "resumed", "resumed_beside"])
 async def test_a_response_reaches_its_call_on_every_stream(gateway: Gateway, way: str) -> None:
     async with patient_caller(gateway) as caller:
         before = await runs_of(caller, way)
-        assert said(await caller.call(f"far__{way}", {})) == way
+        assert text_of(await caller.call(f"far__{way}", {})) == way
         assert await runs_of(caller, way) == before + 1
 
 
@@ -67,14 +67,14 @@ async def test_a_response_may_arrive_on_the_stream_of_another_call(gateway: Gate
         deadline = clock.monotonic() + 5
         while await runs_of(caller, "neighbour") == 0:
             assert clock.monotonic() < deadline
-        assert said(await caller.call("far__carrier", {})) == "carrier"
-        assert said(await asyncio.wait_for(lost, 5)) == "neighbour"
+        assert text_of(await caller.call("far__carrier", {})) == "carrier"
+        assert text_of(await asyncio.wait_for(lost, 5)) == "neighbour"
 
 
 async def test_a_stream_is_resumed_after_the_retry_time_of_the_server(gateway: Gateway) -> None:
     async with patient_caller(gateway) as caller:
         began = clock.monotonic()
-        assert said(await caller.call("far__resumed", {})) == "resumed"
+        assert text_of(await caller.call("far__resumed", {})) == "resumed"
         assert clock.monotonic() - began >= RETRY_S - 1e-6
 
 

@@ -40,11 +40,11 @@ def outcome(answer: Answer) -> str:
 
 
 async def reloaded(gateway: Gateway, config: dict[str, Any], times: int = 1) -> None:
-    async def said() -> bool:
+    async def logged() -> bool:
         return gateway.log.count("configuration reloaded") >= times
 
     await gateway.reload(config)
-    await eventually(said)
+    await eventually(logged)
 
 
 async def test_json_depth_applies_to_callers_and_servers(tmp_path: Path) -> None:

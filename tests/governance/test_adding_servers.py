@@ -16,7 +16,7 @@ FACADE = {"default": {"default_servers": ["*"], "mode": "both"}}
 GUEST = {"name": "guest", "url": "https://guest.example/mcp"}
 
 
-def said(reply: dict[str, Any]) -> str:
+def text_of(reply: dict[str, Any]) -> str:
     return str(reply.get("error") or reply["result"]["content"][0]["text"])
 
 
@@ -38,7 +38,7 @@ async def audited(stage: Stage, *words: bytes) -> bytes:
 
 async def test_adding_servers_is_off_by_default(tmp_path: Path) -> None:
     async with a_stage(tmp_path, scopes=FACADE) as stage:
-        assert "facade.add_server" in said(await add(await stage.stateful(), **GUEST))
+        assert "facade.add_server" in text_of(await add(await stage.stateful(), **GUEST))
 
 
 async def test_adding_a_server_can_be_denied_or_require_approval(tmp_path: Path) -> None:
@@ -53,19 +53,19 @@ async def test_adding_a_server_can_be_denied_or_require_approval(tmp_path: Path)
         (row,) = await stage.open_approvals()
         assert (row["server"], row["tool"]) == ("taskgate", "add_server")
         await stage.deny(row["id"], reason="Not this one")
-        assert "Not this one" in said(await asyncio.wait_for(waiting, DEADLINE))
+        assert "Not this one" in text_of(await asyncio.wait_for(waiting, DEADLINE))
         waiting = asyncio.create_task(add(await stage.stateful(), **GUEST))
         (row,) = await stage.open_approvals()
         assert (await stage.approve(row["id"])).status_code == 200
         # Approved, so it was tried; where this test runs the name leads nowhere.
-        assert "The server was not added" in said(await asyncio.wait_for(waiting, DEADLINE))
+        assert "The server was not added" in text_of(await asyncio.wait_for(waiting, DEADLINE))
 
 
 async def test_adding_a_server_is_denied_by_a_default_policy(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"scopes": FACADE, "facade": {"add_server": "on"}}
     governance = {"defaults": {"action": "deny"}, "rules": [{"match": "read_*", "action": "forward"}]}
     async with a_stage(tmp_path, governance=governance, **settings) as stage:
-        assert "not permitted" in said(await add(await stage.stateful(), **GUEST))
+        assert "not permitted" in text_of(await add(await stage.stateful(), **GUEST))
         assert await audited(stage, b"call_denied", b"add_server")
 
 
@@ -80,14 +80,14 @@ async def test_private_addresses_cannot_be_added(tmp_path: Path) -> None:
             f"https://[::1]:{port}/mcp",
             "https://169.254.169.254/latest",
         ):
-            refused = said(await add(caller, name="guest", url=url))
+            refused = text_of(await add(caller, name="guest", url=url))
             assert "private network" in refused, url
-        assert "only https" in said(await add(caller, name="guest", url=f"http://127.0.0.1:{port}/mcp"))
+        assert "only https" in text_of(await add(caller, name="guest", url=f"http://127.0.0.1:{port}/mcp"))
 
 
 async def test_no_program_is_started_for_a_caller_over_http(tmp_path: Path) -> None:
     async with a_stage(tmp_path, scopes=FACADE, facade={"add_server": "on"}) as stage:
-        refused = said(await add(await stage.stateful(), name="guest", command="/bin/true"))
+        refused = text_of(await add(await stage.stateful(), name="guest", command="/bin/true"))
         assert "started for local callers only" in refused
 
 
@@ -95,5 +95,5 @@ async def test_no_program_is_started_for_a_caller_over_http(tmp_path: Path) -> N
 async def test_headers_that_would_break_a_request_are_refused(tmp_path: Path, headers: dict[str, str]) -> None:
     async with a_stage(tmp_path, scopes=FACADE, facade={"add_server": "on"}) as stage:
         reply = await add(await stage.stateful(), **GUEST, headers=headers)
-        assert "The server was not added" in said(reply)
-        assert "header" in said(reply)
+        assert "The server was not added" in text_of(reply)
+        assert "header" in text_of(reply)

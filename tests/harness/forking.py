@@ -6,8 +6,8 @@ programs of `TEMPLATES`, one template for each Python environment and pytest pro
 out of it is a program in its own process, a child of this one, with its own arguments, environment, folder, session and
 descriptors.
 
-Really started are: programs of other languages and environments, interpreters with options, programs whose environment says
-something to the interpreter, tests marked `fresh_interpreter` (about the start itself, about memory), everything where forking
+Really started are: programs of other languages and environments, interpreters with options, programs whose environment
+changes the interpreter, tests marked `fresh_interpreter` (about the start itself, about memory), everything where forking
 does not work, and everything with TASKGATE_TEST_FORK=0.
 """
 
@@ -43,7 +43,7 @@ TEMPLATE: Final = Path(__file__).with_name("template.py")
 READY_S, ANSWER_S = 240.0, 60.0
 # Room for the command lines that the processes will show.
 ROOM: Final = "-" * 4000
-SAYS_SOMETHING_TO_PYTHON: Final = ("PYTHON", "LC_", "LANG", "COVERAGE_", "MALLOC_", "LD_")
+PYTHON_PREFIXES: Final = ("PYTHON", "LC_", "LANG", "COVERAGE_", "MALLOC_", "LD_")
 # A template does what these say after the fork.
 FOLLOWED: Final = frozenset({"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"})
 
@@ -136,7 +136,7 @@ class Template:
                 preexec_fn=die_with_parent,
             )
         here.settimeout(READY_S)
-        return cls(interpreter, _said_to_python(os.environ), here, process, log, place, here.makefile("rb"))
+        return cls(interpreter, _python_variables(os.environ), here, process, log, place, here.makefile("rb"))
 
     def fork(self, order: Mapping[str, Any], descriptors: list[int]) -> int:
         body = json.dumps(order).encode()
@@ -160,10 +160,10 @@ class Template:
             self.channel.settimeout(ANSWER_S)
 
     def _answer(self, name: str) -> int:
-        said = json.loads(self.answers.readline() or b'{"refused": "the template has ended"}')
-        if name not in said:
-            raise NoFork(f"{self.interpreter}: {said['refused']}\n{self._wrote()}")
-        number: int = said[name]
+        reply = json.loads(self.answers.readline() or b'{"refused": "the template has ended"}')
+        if name not in reply:
+            raise NoFork(f"{self.interpreter}: {reply['refused']}\n{self._wrote()}")
+        number: int = reply[name]
         return number
 
     def _wrote(self) -> str:
@@ -179,11 +179,9 @@ class Template:
         self.process.wait()
 
 
-def _said_to_python(environment: Mapping[str, str]) -> dict[str, str]:
+def _python_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {
-        name: value
-        for name, value in environment.items()
-        if name.startswith(SAYS_SOMETHING_TO_PYTHON) and name not in FOLLOWED
+        name: value for name, value in environment.items() if name.startswith(PYTHON_PREFIXES) and name not in FOLLOWED
     }
 
 
@@ -210,8 +208,8 @@ class Forking:
         command = _command_of(given)
         template = self._template(Path(command[0]))
         environment = dict(os.environ if given["env"] is None else given["env"])
-        if _said_to_python(environment) != template.environment:
-            raise NoFork("its environment says something to the interpreter")
+        if _python_variables(environment) != template.environment:
+            raise NoFork("its environment changes the interpreter")
         numbers = [given["p2cread"], given["c2pwrite"], given["errwrite"]]
         ends = [place if number == -1 else number for place, number in enumerate(numbers)]
         order = {

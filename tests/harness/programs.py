@@ -63,7 +63,7 @@ class Program:
     def alive(self) -> bool:
         return self.process.returncode is None
 
-    def said(self, last: int = 4000) -> str:
+    def output(self, last: int = 4000) -> str:
         return self.log.read_text(errors="replace")[-last:]
 
     async def end(self, sign: signal.Signals = signal.SIGTERM, within: float = END_DEADLINE) -> int:
@@ -128,9 +128,9 @@ async def until_ready(program: Program, ready: Callable[[], Awaitable[bool]], wi
     deadline = time.monotonic() + within
     while not await ready():
         if not program.alive:
-            raise NotReady(f"the program ended with code {program.process.returncode}:\n{program.said()}")
+            raise NotReady(f"the program ended with code {program.process.returncode}:\n{program.output()}")
         if time.monotonic() > deadline:
-            raise NotReady(f"not reachable within {within} s:\n{program.said()}")
+            raise NotReady(f"not reachable within {within} s:\n{program.output()}")
         await asyncio.sleep(0.02)
 
 

@@ -180,7 +180,7 @@ def exec_by_fork(path: str, command: list[str], environment: Mapping[str, str]) 
     """`os.execve` of a forked program: another program of this interpreter keeps the imports. As after a real one the arguments,
     environment, streams and handlers of signals are new, and descriptors that are not inheritable are closed."""
     module, file = command[1:3] == ["-m", "taskgate"], len(command) > 1 and command[1].endswith(".py")
-    if path != sys.executable or not (module or file) or said_to_python(environment) != said_to_python(os.environ):
+    if path != sys.executable or not (module or file) or python_variables(environment) != python_variables(os.environ):
         really_exec(path, command, environment)
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
@@ -292,7 +292,7 @@ def keep(connection: socket.socket) -> list[str]:
     """Watch over a program for `launch.py`; returns its command in the new process."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     asked = receive(connection)
-    if asked is None or said_to_python(asked[0]["environment"]) != said_to_python(os.environ):
+    if asked is None or python_variables(asked[0]["environment"]) != python_variables(os.environ):
         os._exit(0)
     order, descriptors = asked
     sys.path[:0] = [each for each in order["environment"].get("PYTHONPATH", "").split(os.pathsep) if each]
@@ -324,7 +324,7 @@ def watch(connection: socket.socket, pid: int) -> NoReturn:
     os._exit(0)
 
 
-def said_to_python(environment: Mapping[str, str]) -> dict[str, str]:
+def python_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """What the interpreter itself goes by, except for what is followed after the fork.
 
     Clients and gateways do not hand PYTHONPATH on, and it says nothing where nothing was found by it. Where no language is set

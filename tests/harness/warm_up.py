@@ -1,7 +1,7 @@
 """Run by the template of the gateway's environment after its imports: what a gateway builds at its first use, built once.
 
-The schema of the configuration and the methods of dataclasses are not built by imports but when they are first used, so every
-forked gateway would build them again: half of the CPU time of its start. Only what depends on nothing but the source is built here.
+The methods of dataclasses and parts of the configuration's sections are not built by imports but when they are first used, so every
+forked gateway would build them again. Only what depends on nothing but the source is built here.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from taskgate.config.load import load_text
 DATACLASS = "__dataclass_fields__"
 
 
-def build_configuration_schema() -> None:
-    """The validators and serializers of every section."""
+def load_configuration() -> None:
+    """What the sections of a configuration need to be validated and written as JSON."""
     loaded = load_text("{}", environment={"HOME": os.sep})
     loaded.root.model_dump(mode="json")
     loaded.root.governance.model_dump(mode="json")
@@ -29,5 +29,5 @@ def compile_constructors() -> None:
 
 
 if __name__ == "__template__":
-    build_configuration_schema()
+    load_configuration()
     compile_constructors()

@@ -39,13 +39,13 @@ class Authority:
         path = head.split(b" ", 2)[1].decode()
         length = [int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
         body = await reader.readexactly(length[0]) if length else b""
-        status, reply, more = self.said(path, body)
+        status, reply, more = self.response(path, body)
         writer.write(f"HTTP/1.1 {status} X\r\n{more}content-length: {len(reply)}\r\nconnection: close\r\n\r\n".encode())
         writer.write(reply)
         await writer.drain()
         writer.close()
 
-    def said(self, path: str, body: bytes) -> tuple[int, bytes, str]:
+    def response(self, path: str, body: bytes) -> tuple[int, bytes, str]:
         parts = urlsplit(path)
         if parts.path == "/authorize":
             asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
@@ -53,8 +53,8 @@ class Authority:
             return 302, b"", f"location: {asked['redirect_uri']}?code=c-1&state={asked['state']}\r\n"
         if parts.path == "/token":
             self.exchanged = parse_qs(body.decode())
-            said = {"access_token": "a-1", "refresh_token": "r-1", "expires_in": 600, "token_type": "Bearer"}
-            return 200, json.dumps(said).encode(), ""
+            response = {"access_token": "a-1", "refresh_token": "r-1", "expires_in": 600, "token_type": "Bearer"}
+            return 200, json.dumps(response).encode(), ""
         documents = {
             "/.well-known/oauth-protected-resource/mcp": {
                 "resource": f"{self.url}/mcp",

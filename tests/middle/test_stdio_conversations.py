@@ -21,10 +21,10 @@ class Lines(asyncio.WriteTransport):
 
     def __init__(self) -> None:
         super().__init__()
-        self.said: list[dict[str, Any]] = []
+        self.written: list[dict[str, Any]] = []
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.said.append(json.loads(bytes(data)))
+        self.written.append(json.loads(bytes(data)))
 
     def is_closing(self) -> bool:
         return False
@@ -33,7 +33,7 @@ class Lines(asyncio.WriteTransport):
         return 0
 
     def answers(self, request_id: object) -> list[dict[str, Any]]:
-        return [message for message in self.said if message.get("id") == request_id]
+        return [message for message in self.written if message.get("id") == request_id]
 
 
 class Conversation:

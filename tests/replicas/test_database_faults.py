@@ -267,18 +267,18 @@ async def test_a_database_without_free_connections_fails_calls_and_recovers(
                     if "too many connections" in refused:
                         break
 
-            async def said() -> str:
+            async def reported() -> str:
                 return str((await stage.a.operator("GET", "/ready")).json()["store"])
 
             async def trouble() -> bool:
-                return "too many connections" in await said()
+                return "too many connections" in await reported()
 
             await until(trouble)
             await asyncio.to_thread(limited, -1)
             made["after"] = await in_the_end(stage, stage.a, "after")
 
             async def well() -> bool:
-                return await said() == "None"
+                return await reported() == "None"
 
             await until(well)
             await all_ended_once(stage, stage.a, made)

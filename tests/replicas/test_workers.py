@@ -85,7 +85,7 @@ class Workers:
         return list(found.values())
 
     def lost_leases(self) -> int:
-        return self.parent.said(1_000_000).count(LEASE_LOST)
+        return self.parent.output(1_000_000).count(LEASE_LOST)
 
     async def reads(self, asking: RawClient, name: str) -> str:
         """A call in a session, and how it is called in the books. A busy machine may cost the home of the session its lease

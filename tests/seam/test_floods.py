@@ -347,7 +347,7 @@ async def test_flood_of_lines_from_a_caller(flood: bytes) -> None:
         await until(lambda: talk.lines.answers("a"), "it is open")
 
         async def send() -> None:
-            talk.lines.said.clear()
+            talk.lines.written.clear()
             talk.write(*[flood] * (40_000 // (len(flood) + 1)), line("z", "ping", {}))
             await until(lambda: talk.lines.answers("z"), "the last one is answered")
 

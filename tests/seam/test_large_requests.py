@@ -164,7 +164,7 @@ async def test_large_refused_line_does_not_block_the_loop(kind: str) -> None:
         await until(lambda: talk.lines.answers("a"), "it is open")
 
         async def send() -> None:
-            talk.lines.said.clear()
+            talk.lines.written.clear()
             talk.write(body, line("z", "ping", {}))
             await until(lambda: talk.lines.answers("z"), "the next line is answered")
             assert talk.lines.answers(None)[0]["error"]["data"]["error_type"] == "parse_error"

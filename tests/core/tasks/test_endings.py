@@ -25,7 +25,7 @@ def approval(state: State, reason: str = "", valid_until_ms: int | None = None) 
     return Approval("ap_1", "ops", "rules[0]", binding, NOW, state, reason=reason, valid_until_ms=valid_until_ms)
 
 
-def said(error: bytes) -> dict[str, Any]:
+def decoded(error: bytes) -> dict[str, Any]:
     value: dict[str, Any] = msgspec.json.decode(error)
     return value
 
@@ -35,7 +35,7 @@ def test_an_unknown_outcome_has_executed_maybe_in_every_projection() -> None:
     after = apply(RUNNING, ending, NOW)
     assert isinstance(after, Task)
     assert (after.state, after.executed) == (TaskState.OUTCOME_UNKNOWN, Executed.MAYBE)
-    error = said(ending.error)
+    error = decoded(ending.error)
     assert error["message"] == ending.message
     assert error["data"]["executed"] == "maybe"
     assert error["data"]["error_type"] == "outcome_unknown"
@@ -69,14 +69,14 @@ def test_a_lost_connection_ends_a_call_by_its_evidence(
     ending = endings.lost(task, UpstreamError(kind, "gone"))
     after = apply(task, ending, NOW)
     assert isinstance(after, Task)
-    assert (after.state, said(ending.error)["data"]["error_type"]) == (state, error_type)
-    assert said(ending.error)["data"]["executed"] == ("maybe" if sent else "no")
-    assert said(ending.error)["data"]["correlation_id"] == task.id
+    assert (after.state, decoded(ending.error)["data"]["error_type"]) == (state, error_type)
+    assert decoded(ending.error)["data"]["executed"] == ("maybe" if sent else "no")
+    assert decoded(ending.error)["data"]["correlation_id"] == task.id
 
 
 def test_giving_up_is_a_failure_that_may_be_tried_again() -> None:
     ending = endings.gave_up(RUNNING)
-    assert said(ending.error)["data"]["error_type"] == "upstream_unreachable"
+    assert decoded(ending.error)["data"]["error_type"] == "upstream_unreachable"
     assert ending.executed is Executed.MAYBE
 
 
@@ -84,7 +84,7 @@ def test_an_own_error_has_the_codes_of_each_generation() -> None:
     error = CallerError("policy_drift", "The policy changed.")
     stateful = endings.refused(a_task(generation=Generation.STATEFUL), error)
     stateless = endings.refused(a_task(generation=Generation.STATELESS), error)
-    assert (said(stateful.error)["code"], said(stateless.error)["code"]) == (-32011, -32602)
+    assert (decoded(stateful.error)["code"], decoded(stateless.error)["code"]) == (-32011, -32602)
     failed = endings.by_error(a_task(), UpstreamError("upstream_unreachable", "Nobody there."))
     assert (failed.message, failed.executed) == ("Nobody there.", Executed.NO)
 
@@ -121,7 +121,7 @@ def test_a_refusal_ends_a_task_in_every_state(given: dict[str, Any], state: Task
     after = apply(task, ending, NOW)
     assert isinstance(after, Task)
     assert after.state is state
-    data = said(ending.error)["data"]
+    data = decoded(ending.error)["data"]
     assert (data["error_type"], data["executed"]) == ("policy_drift", executed)
     assert after.executed == executed
 
@@ -160,7 +160,7 @@ def test_a_denied_or_expired_approval_ends_the_task_without_execution(
     assert text is None or after.status_message == text
     assert after.outcome is not None
     assert after.outcome.body is not None
-    assert said(after.outcome.body)["data"]["error_type"] == error_type
+    assert decoded(after.outcome.body)["data"]["error_type"] == error_type
 
 
 def test_a_withdrawn_approval_cancels_and_an_open_or_used_one_changes_nothing() -> None:
@@ -184,5 +184,5 @@ def test_task_waits_for_approval_again_after_a_recall() -> None:
 def test_a_call_found_in_a_restored_store_is_outcome_unknown() -> None:
     ended = endings.after_restore(a_task())
     assert ended.executed is Executed.MAYBE
-    assert said(ended.error)["data"]["error_type"] == "outcome_unknown"
-    assert "restored backup" in said(ended.error)["message"]
+    assert decoded(ended.error)["data"]["error_type"] == "outcome_unknown"
+    assert "restored backup" in decoded(ended.error)["message"]
