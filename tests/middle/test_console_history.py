@@ -493,3 +493,21 @@ async def test_overview_has_percentiles_of_every_server_in_every_range() -> None
                 assert row["calls"] == calls * (90 - number)
                 for percentile in (row["p50_ms"], row["p99_ms"]):
                     assert percentile == pytest.approx(1_000 * (number + 1), rel=0.6), (name, number)
+
+
+@seam
+async def test_audit_rows_of_a_task_lead_to_its_page_while_there_is_one() -> None:
+    async with Gateway({**CONFIG, "history": {"keep": "30m"}}, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
+        made = (await caller.call("shop__look", {}, task={"ttl": 60_000})).result["task"]["taskId"]
+        boss = await operator(gate)
+        link = f'<p>Rows of <a href="/tasks/{made}">'
+        assert f'href="/audit?text={made}"' in await boss.text("/audit")
+        assert link in await boss.text(f"/audit?text={made}"), "stored"
+        await gate.advance(1_000)
+        assert link in await boss.text(f"/audit?text={made}"), "in history"
+        assert "no longer stored" in await boss.text(f"/tasks/{made}")
+        await gate.advance(2_400)
+        page = await boss.text(f"/audit?text={made}")
+        assert link not in page
+        assert "task_created" in page, "rows of the audit log outlive the task and its row of history"

@@ -7,9 +7,11 @@ from urllib.parse import urlencode
 
 from taskgate.core.governance.card import show_json
 from taskgate.core.identity.access import Access
+from taskgate.core.ids import is_task_id
 from taskgate.dashboard.audit_api import FILTER_NAMES, Audit
 from taskgate.dashboard.history_api import HistoryApi
 from taskgate.dashboard.navigation import Page
+from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, page_route
 from taskgate.dashboard.web import Answer, with_query
 from taskgate.lazy_dataclass import dataclass
@@ -25,6 +27,7 @@ _EXPORTS: Final = (("JSON lines", "jsonl"), ("CEF", "cef"))
 class AuditPages:
     _audit: Audit
     _history: HistoryApi
+    _records: Records
     _frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
@@ -45,6 +48,7 @@ class AuditPages:
             command=f"taskgate audit search {options}".rstrip(),
             rows=[_short(row) for row in found["rows"]],
             chain=await self._audit.chain(),
+            task=await self._task(visit),
             suggestions=await self._suggestions(visit, found["rows"]),
             export=[
                 (label, with_query("/api/v1/audit/export", {**filters, "format": form})) for label, form in _EXPORTS
@@ -54,6 +58,14 @@ class AuditPages:
             if found["next"] is not None
             else None,
         )
+
+    async def _task(self, visit: Visit) -> str | None:
+        """The task or ended call that the filter names, if it still has a page: rows outlive it."""
+        named = visit.parameter("text") or ""
+        if not is_task_id(named):
+            return None
+        known = await self._records.task(visit.who, named) is not None or await self._history.has_row(visit, named)
+        return named if known else None
 
     async def _suggestions(self, visit: Visit, rows: list[dict[str, Any]]) -> dict[str, list[str]]:
         """Names for the filters: of history, and of the rows that are shown."""

@@ -62,6 +62,7 @@ class Steering:
         )
         self.history = HistoryApi(services.calls.history, store.now_ms, plan)
         self._audit = Audit(store, records)
+        self._records = records
         self._system = System(
             plan=plan,
             store=store,
@@ -90,7 +91,7 @@ class Steering:
             *UsagePages(self._usage, frame).routes(),
             *ServersPages(self._servers, numbers, frame).routes(),
             *ScopePages(self._scopes, frame).routes(),
-            *AuditPages(self._audit, self.history, frame).routes(),
+            *AuditPages(self._audit, self.history, self._records, frame).routes(),
             *SystemPages(self._system, frame).routes(),
             *WaterfallPages(self._requests, frame).routes(),
         )
