@@ -7,7 +7,6 @@ scripts are embedded as they are and not decoded in the gateway.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Final
 
 import msgspec
@@ -73,7 +72,7 @@ def resume_request(
 
 
 def _common(number: int, limits: ScriptLimits, facts: StepFacts) -> dict[str, object]:
-    return {"number": number, "limits": asdict(limits), "now": facts.now, "seed": facts.seed.hex()}
+    return {"number": number, "limits": limits, "now": facts.now, "seed": facts.seed.hex()}
 
 
 def _settled(outcome: CallOutcome) -> dict[str, object]:
