@@ -244,6 +244,8 @@ async def test_the_gateway_on_standard_streams_has_the_same_console(console: Con
 
 async def test_a_form_remembers_the_last_arguments_of_its_tool_in_this_tab(console: Console) -> None:
     browser = console.browser
+    # The browser may have a session of another gateway on this host: cookies are shared by all ports.
+    await console.log_in()
     page, value = "/try?scope=default&tool=files__{}", "document.querySelector(\"input[name='f.name']\").value"
     await browser.open(console.base + page.format("read_file"))
     await browser.type("input[name='f.name']", "readme.txt")
