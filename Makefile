@@ -39,6 +39,7 @@ Check
   make scripts-hostile       what becomes of each hostile script, the pause that others see, and what steps cost
   make history               CPU time of every filter and chart with 200,000 rows of history, on both databases
   make links                 links of every kind on every page of the console with 10,000 tasks, as four people
+  make pages-with-much-data  every page of the console in Chromium with 200,000 rows of history: size, barriers
   make plans                 the rows that every statement reads, with 100,000 tasks and a million audit rows
 
 Measure
@@ -295,6 +296,11 @@ history: $(STAMP)
 .PHONY: links
 links: $(STAMP)
 	$(BIN)/python -m pytest -n 0 -s -m long tests/middle/test_console_links.py
+
+# Every page of the console in Chromium with 200,000 rows of history, 10,000 open tasks and a million audit rows.
+.PHONY: pages-with-much-data
+pages-with-much-data: $(STAMP) peers
+	$(BIN)/python -m pytest -n 0 -s -m long tests/console/test_pages_with_much_data.py
 
 .PHONY: plans
 plans: $(STAMP)

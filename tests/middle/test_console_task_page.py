@@ -6,9 +6,14 @@ from __future__ import annotations
 import html
 import re
 import shlex
+from datetime import datetime
 from typing import Any
 
+import pytest
 from markupsafe import escape
+from tests.middle.test_answers_survive_promotion import CONFIG as ASKING
+from tests.middle.test_answers_survive_promotion import TOKEN, answer_in_round, painted
+from tests.middle.test_answers_survive_promotion import server as asking_server
 from tests.middle.test_console_inbox import AGENT, HELD, held
 from tests.middle.test_console_pages import HOSTILE, form_token, known, operator
 from tests.middle.test_console_routes_and_streams import TASKS, TOKENS
@@ -67,6 +72,35 @@ async def test_timeline_to_scale_shows_waiting_and_working() -> None:
         assert f'<dt>Rule</dt><dd><a href="/rules">{approval["rule"]}' in page
         for link in (f"/approvals/{approval['id']}", "/servers/shop", "/scopes/default", "/audit?text="):
             assert f'href="{link}' in page
+
+
+@seam
+async def test_timeline_shows_how_long_answered_questions_waited() -> None:
+    async with Gateway(ASKING, {"notes": asking_server(seconds=30)}) as gate:
+        caller = await gate.caller("2025", token=TOKEN)
+        call = caller.begin_call("notes__paint")
+        task_id = (await call.done()).result["structuredContent"]["taskgate_notice"]["task_id"]
+        await gate.advance(10)
+        await answer_in_round(caller, "Which colour?", "blue")
+        await gate.advance(10)
+        await answer_in_round(caller, "Which size?", "large")
+        assert await painted(gate, caller, task_id) == "blue large"
+        shown = (await gate.operator("GET", f"/api/v1/tasks/{task_id}")).json()
+        phases = [(phase["label"], _seconds(phase["from"], phase["to"])) for phase in shown["phases"]]
+        assert phases[-2:] == [
+            ("waiting for an answer", pytest.approx(20, abs=2)),
+            ("running on notes", pytest.approx(30, abs=2)),
+        ]
+        asked, answered = (
+            [step["at"] for step in shown["timeline"] if step["event"] == event]
+            for event in ("Question asked", "Question answered")
+        )
+        assert len(asked) == len(answered) == 2
+        assert _seconds(answered[0], answered[1]) == pytest.approx(10, abs=1)
+
+
+def _seconds(begin: str, end: str) -> float:
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
 
 
 def test_marks_and_phases_stay_inside_the_bar() -> None:

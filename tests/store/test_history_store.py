@@ -57,6 +57,7 @@ async def test_finished_tasks_are_imported_on_postgres() -> None:
         connection.execute("DROP TABLE history, history_content, history_counts")
         connection.execute("ALTER TABLE replicas DROP COLUMN interpreter")
         connection.execute("DROP INDEX approvals_with_task, approvals_without_task")
+        connection.execute("ALTER TABLE questions DROP COLUMN answered_ms")
         connection.execute("DELETE FROM taskgate_schema WHERE number >= 17")
     again = open_postgres(url)
     try:

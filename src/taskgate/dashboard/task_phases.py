@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from taskgate.core.governance.approval import State
 from taskgate.core.tasks.state import TaskState
@@ -11,6 +12,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.timestamps import iso
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_store import HeldCall
+from taskgate.ports.store_answers import TaskQuestion
 
 
 class PhaseKind(StrEnum):
@@ -18,6 +20,11 @@ class PhaseKind(StrEnum):
     """For a person, for its caller, or in a queue."""
     WORKING = "working"
     """Sent to the server."""
+
+
+_Mark = tuple[int, PhaseKind, str]
+"""When a phase begins; it ends where the next one begins."""
+_FOR_AN_ANSWER: Final = "waiting for an answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +38,35 @@ class Phase:
         return {"kind": self.kind.value, "label": self.label, "from": iso(self.from_ms), "to": iso(self.to_ms)}
 
 
-def phases(task: Task, held: HeldCall | None, now_ms: int) -> list[Phase]:
+def phases(task: Task, held: HeldCall | None, answered: Sequence[TaskQuestion], now_ms: int) -> list[Phase]:
     """From acceptance to end, or until now, without gaps. Phases without a length are left out, and none begins before the
     one before it, also where a clock was set."""
     end = task.finished_ms if task.finished_ms is not None else now_ms
-    marks: list[tuple[int, PhaseKind, str]] = [(task.created_ms, PhaseKind.WAITING, "queued")]
+    marks = _before_the_run(task, held) + _run(task, held, answered, end)
+    if task.state is TaskState.INPUT_REQUIRED:
+        marks.append((task.updated_ms, PhaseKind.WAITING, _FOR_AN_ANSWER))
+    found: list[Phase] = []
+    for place, (start, kind, label) in enumerate(marks):
+        begin = max(start, task.created_ms)
+        until = marks[place + 1][0] if place + 1 < len(marks) else end
+        if until > begin:
+            found.append(Phase(kind, label, begin, until))
+    return found
+
+
+def _before_the_run(task: Task, held: HeldCall | None) -> list[_Mark]:
+    marks: list[_Mark] = [(task.created_ms, PhaseKind.WAITING, "queued")]
     if held is not None:
         marks.append((held.approval.asked_at_ms, PhaseKind.WAITING, "waiting for approval"))
         decided = held.approval.decided_at_ms
         if decided is not None and held.approval.state is not State.OPEN:
             marks.append((decided, PhaseKind.WAITING, "approved, waiting for the caller"))
+    return marks
+
+
+def _run(task: Task, held: HeldCall | None, answered: Sequence[TaskQuestion], end_ms: int) -> list[_Mark]:
+    """The work, interrupted by the times at which a question was open."""
+    marks: list[_Mark] = []
     if task.script and task.state not in (TaskState.QUEUED, TaskState.AWAITING_APPROVAL, TaskState.APPROVED):
         begin = held.approval.decided_at_ms if held is not None else task.created_ms
         if begin is not None and (held is None or held.approval.state in (State.APPROVED, State.USED)):
@@ -48,12 +74,23 @@ def phases(task: Task, held: HeldCall | None, now_ms: int) -> list[Phase]:
     attempt = task.last_attempt
     if attempt is not None and task.may_have_been_sent:
         marks.append((attempt.sent_at_ms, PhaseKind.WORKING, f"running on {attempt.upstream}"))
-    if task.state is TaskState.INPUT_REQUIRED:
-        marks.append((task.updated_ms, PhaseKind.WAITING, "waiting for an answer"))
-    found: list[Phase] = []
-    for place, (start, kind, label) in enumerate(marks):
-        begin = max(start, task.created_ms)
-        until = marks[place + 1][0] if place + 1 < len(marks) else end
-        if until > begin:
-            found.append(Phase(kind, label, begin, until))
+    if not marks:
+        return marks
+    _, kind, label = marks[-1]
+    for asked, until in _waits(answered, task.created_ms, end_ms):
+        # A server of MCP 2026-07-28 gets the call again with each answer; only the last time is recorded.
+        marks = [mark for mark in marks if not asked <= mark[0] < until]
+        marks += [(asked, PhaseKind.WAITING, _FOR_AN_ANSWER), (until, kind, label)]
+    return sorted(marks, key=lambda mark: mark[0])
+
+
+def _waits(answered: Sequence[TaskQuestion], begin_ms: int, end_ms: int) -> list[tuple[int, int]]:
+    """When at least one of these questions was open, between two times, in order."""
+    found: list[tuple[int, int]] = []
+    for asked, until in sorted((one.asked_ms, one.answered_ms) for one in answered if one.answered_ms is not None):
+        asked, until = max(asked, begin_ms), min(until, end_ms)
+        if found and asked <= found[-1][1]:
+            found[-1] = (found[-1][0], max(until, found[-1][1]))
+        elif asked < until:
+            found.append((asked, until))
     return found

@@ -38,8 +38,13 @@ def timeline(
     if task.upstream_handle is not None:
         sent_ms = attempt.sent_at_ms if attempt is not None else task.created_ms
         steps.append((sent_ms, f"Continued as a task of {task.upstream_handle.upstream}", task.upstream_handle.task_id))
-    steps += [(question.asked_ms or 0, "Question answered", question.method) for question in answered]
-    steps += [(question.asked_ms or 0, "Question open", question.method) for question in unanswered]
+    for question in answered:
+        if question.answered_ms is None:
+            steps.append((question.asked_ms, "Question answered", question.method))
+        else:
+            steps.append((question.asked_ms, "Question asked", question.method))
+            steps.append((question.answered_ms, "Question answered", question.method))
+    steps += [(question.asked_ms, "Question open", question.method) for question in unanswered]
     if task.finished_ms is not None:
         is_tool_error = outcome_of_task(task) is CallOutcome.TOOL_ERROR
         ended = "tool error" if is_tool_error else task.state.value

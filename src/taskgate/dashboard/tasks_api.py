@@ -163,7 +163,7 @@ class TasksApi:
             "parent": task.parent or None,
             "script_line": task.script_line if task.parent else None,
             "script_calls": await script_tree(self._records, task, calls_after(visit.parameter("calls_after"))),
-            "phases": [phase.as_json() for phase in phases(task, held, self._records.now_ms())],
+            "phases": [phase.as_json() for phase in phases(task, held, answered, self._records.now_ms())],
             "may_cancel": not task.state.is_terminal and _may_cancel(visit.who, task),
         }
 

@@ -141,6 +141,8 @@ class TaskQuestion(msgspec.Struct, frozen=True):
     answer: bytes | None = None
     shown_as: str | None = None
     """The id that the caller got before there was a task."""
+    answered_ms: int | None = None
+    """None if it is open, or was answered before the store recorded this."""
 
 
 class TaskPage(msgspec.Struct, frozen=True):

@@ -217,7 +217,8 @@ def mark_received(tx: Transaction, script_id: str, received: ReceivedOutcomes) -
 def _settle(tx: Transaction, task_id: str, keys: Sequence[str], answers: Mapping[str, bytes]) -> None:
     for key in keys:
         if key in answers:
-            tx.run("answer_question", task_id=task_id, key=key, answer=tx.sealing.seal(answers[key], task_id))
+            sealed = tx.sealing.seal(answers[key], task_id)
+            tx.run("answer_question", task_id=task_id, key=key, answer=sealed, now_ms=tx.now_ms)
         else:
             tx.run("withdraw_question", task_id=task_id, key=key)
 

@@ -57,11 +57,11 @@ SELECT :task_id, :key, count(*), :server, :method, :request, :asked_ms, :expires
 FROM questions WHERE task_id = :task_id
 ON CONFLICT (task_id, key) DO UPDATE SET
     place = excluded.place, method = excluded.method, request = excluded.request, asked_ms = excluded.asked_ms,
-    expires_ms = excluded.expires_ms, shown_as = excluded.shown_as, state = 'open', answer = NULL
+    expires_ms = excluded.expires_ms, shown_as = excluded.shown_as, state = 'open', answer = NULL, answered_ms = NULL
 WHERE questions.state <> 'open';
 
 -- name: answer_question
-UPDATE questions SET state = 'answered', answer = :answer WHERE task_id = :task_id AND key = :key AND state = 'open';
+UPDATE questions SET state = 'answered', answer = :answer, answered_ms = :now_ms WHERE task_id = :task_id AND key = :key AND state = 'open';
 
 -- name: withdraw_question
 UPDATE questions SET state = 'withdrawn' WHERE task_id = :task_id AND key = :key AND state = 'open';
@@ -73,7 +73,7 @@ UPDATE questions SET state = 'withdrawn' WHERE task_id = :task_id AND state = 'o
 UPDATE questions SET state = 'withdrawn' WHERE task_id IN (SELECT value FROM json_each(:ids)) AND state = 'open';
 
 -- name: questions_of_task
-SELECT key, server, method, request, expires_ms, asked_ms, answer, shown_as
+SELECT key, server, method, request, expires_ms, asked_ms, answer, shown_as, answered_ms
 FROM questions WHERE task_id = :task_id AND state = :state
 ORDER BY place;
 

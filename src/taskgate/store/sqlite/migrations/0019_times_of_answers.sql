@@ -1,0 +1,2 @@
+-- When a question was answered, for the timeline of its task.
+ALTER TABLE questions ADD COLUMN answered_ms BIGINT;
