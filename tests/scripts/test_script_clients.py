@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import time
 from typing import Any
 
 import pytest
 from tests.middle.test_console_pages import operator
 from tests.scripts.test_running_scripts import ON, ended, shop, started, structured
 from tests.seam import TASKS_EXTENSION, Caller, Gateway, Reply, seam
+from tests.seam.waiting import until
+
+from taskgate.core.questions.question import Answer
+from taskgate.gateway.tasks.questions import TaskQuestions
 
 
 def scope(**more: Any) -> dict[str, Any]:
@@ -208,19 +211,6 @@ async def test_parallel_questions_are_in_one_reply() -> None:
         assert sorted(structured(reply.result)["result"]) == ["1", "2"]
 
 
-async def result_of(caller: Caller, reply: Reply) -> dict[str, Any]:
-    """What the script returned. After a restart its worker is a new process; virtual time does not wait for its start, so the
-    call may have become a task meanwhile."""
-    found: dict[str, Any] = structured(reply.result)
-    if "taskgate_notice" not in found:
-        return found
-    task, deadline = found["taskgate_notice"]["task_id"], time.monotonic() + 60
-    while "result" not in found and time.monotonic() < deadline:
-        time.sleep(0.05)
-        found = (await caller.call("get_task_result", {"task_id": task})).result.get("structuredContent", {})
-    return found
-
-
 @seam
 async def test_question_in_a_reply_survives_a_restart() -> None:
     store = shop()
@@ -235,8 +225,42 @@ async def test_question_in_a_reply_survives_a_restart() -> None:
         answer = {key: {"action": "accept", "content": {"answer": "blue"}}}
         state = {"requestState": asked["requestState"], "inputResponses": answer}
         reply = await caller.request("tools/call", {**params, **state})
-        assert (await result_of(caller, reply))["result"] == "blue"
+        assert structured(reply.result)["result"] == "blue"
         assert store.count("buy") == 1
+
+
+def answers_arrive_while_tasks_continue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer finds nobody waiting, and is stored only after the task has read its stored answers and waits."""
+    keep, resolve, early = TaskQuestions._store_answer, TaskQuestions.resolve, iter([False])
+
+    async def later(questions: TaskQuestions, task_id: str, key: str, answer: Answer) -> Answer:
+        await until(lambda: task_id in questions._open_questions)
+        return await keep(questions, task_id, key, answer)
+
+    def nobody_waits_at_first(questions: TaskQuestions, task_id: str, key: str, answer: Answer) -> bool:
+        return next(early, True) and resolve(questions, task_id, key, answer)
+
+    monkeypatch.setattr(TaskQuestions, "_store_answer", later)
+    monkeypatch.setattr(TaskQuestions, "resolve", nobody_waits_at_first)
+
+
+@seam
+async def test_answer_that_arrives_while_a_script_continues_after_a_restart_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Gateway(scope(), {"shop": shop()}) as gate:
+        caller = await gate.caller("2026", token="ann", capabilities=ANSWERS_FORM)
+        params = {"name": "run_script", "arguments": {"code": "await ask('Which?')"}}
+        asked = (await caller.request("tools/call", params)).result
+        gate.crash()
+        await gate.start()
+        answers_arrive_while_tasks_continue(monkeypatch)
+        caller = await gate.caller("2026", token="ann", capabilities=ANSWERS_FORM)
+        [key] = asked["inputRequests"]
+        answer = {key: {"action": "accept", "content": {"answer": "blue"}}}
+        state = {"requestState": asked["requestState"], "inputResponses": answer}
+        reply = await caller.request("tools/call", {**params, **state})
+        assert structured(reply.result)["result"] == "blue"
 
 
 @seam

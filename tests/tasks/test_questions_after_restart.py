@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from tests.activity.callers import http_session, http_stateless
 from tests.chaos.stage import Stage, set_stage
 from tests.tasks.test_task_methods import EXTENSION, begun
+
+from taskgate.gateway.tasks.questions import TaskQuestions
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.virtual_time]
 ELICITS: dict[str, Any] = {"tasks": {}, "elicitation": {"form": {}}}
@@ -34,6 +37,16 @@ async def answer(stage: Stage, task_id: str, **answers: str) -> None:
         await caller.ask("tasks/update", {"taskId": task_id, "inputResponses": responses})
 
 
+def after(event: asyncio.Event, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """The method, which begins only after the event."""
+
+    async def waits(*args: Any) -> Any:
+        await event.wait()
+        return await method(*args)
+
+    return waits
+
+
 @pytest.mark.parametrize("tool", ["once_ask", "once_ask_task"])
 async def test_answers_given_before_and_after_a_crash_both_count(tmp_path: Path, tool: str) -> None:
     async with set_stage(tmp_path, generation="2026") as stage:
@@ -51,6 +64,30 @@ async def test_answers_given_before_and_after_a_crash_both_count(tmp_path: Path,
         again = await asked(stage, task_id)
         assert again["inputRequests"] == left["inputRequests"]
         await answer(stage, task_id, colour="blue", name="Bob")
+        ended = await asked(stage, task_id)
+        assert ended["status"] == "completed", ended
+        if tool == "once_ask":
+            assert ended["result"]["content"][1]["text"] == "colour blue, name Ann"
+        assert stage.ledger.count("asks") == 1
+
+
+@pytest.mark.parametrize("tool", ["once_ask", "once_ask_task"])
+async def test_answers_given_before_a_task_continues_after_a_crash_count(
+    tmp_path: Path, tool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with set_stage(tmp_path, generation="2026") as stage:
+        async with http_session(stage.gateway, capabilities=ELICITS) as caller:
+            task_id = await begun(caller, tool, "asks")
+        async with asyncio.timeout(20):
+            while set((await asked(stage, task_id))["inputRequests"]) != {"name", "colour"}:
+                await asyncio.sleep(0.05)
+        await stage.gateway.kill()
+        may_continue = asyncio.Event()
+        for method in ("resume", "ask_once"):
+            monkeypatch.setattr(TaskQuestions, method, after(may_continue, getattr(TaskQuestions, method)))
+        await stage.gateway.reborn()
+        await answer(stage, task_id, colour="blue", name="Ann")
+        may_continue.set()
         ended = await asked(stage, task_id)
         assert ended["status"] == "completed", ended
         if tool == "once_ask":

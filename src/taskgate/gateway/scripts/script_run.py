@@ -100,7 +100,7 @@ class ScriptRun:
         """The calls that wait for approval, as last reported."""
         self._changed: dict[str, Task] = {}
         """Tasks of calls as they were last announced. Others are read from the store."""
-        self._asks: dict[int, asyncio.Task[Answer]] = {}
+        self._asks: dict[int, asyncio.Task[Answer | None]] = {}
         self._earlier = EarlierCalls(self._records, (), ())
         self._digest = ""
         """Of the source."""
@@ -467,9 +467,9 @@ def _form(schema: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return {"type": "object", "properties": {"answer": schema or _ANSWER}, "required": ["answer"]}
 
 
-def _answered(call: OpenCall, answer: Answer) -> CallOutcome:
+def _answered(call: OpenCall, answer: Answer | None) -> CallOutcome:
     """What `ask` returns: the content of the form, or its only field if the schema is not one of an object. All else raises."""
-    result = wire.parse_strictly(answer.result) if answer.result is not None else {}
+    result = wire.parse_strictly(answer.result) if answer is not None and answer.result is not None else {}
     action, content = result.get("action"), result.get("content")
     if action == "accept" and type(content) is dict:
         whole = _is_object(msgspec.json.decode(call.arguments)["schema"])

@@ -1,7 +1,7 @@
 """Questions of servers that belong to a task. They are stored with the task, and the first answer wins.
 
 A stateless caller sees them in `tasks/get` and answers with `tasks/update`. A stateful caller gets them as requests that name the
-task, on any stream that it has open. The server's call waits meanwhile for a future that is withdraw_from_inbox here.
+task, on any stream that it has open. The server's call waits for a future that is kept here.
 """
 
 from __future__ import annotations
@@ -100,8 +100,9 @@ class TaskQuestions:
                 del self._open[task_id]
         return next(iter(answers.values()), not_supported(question.method))
 
-    async def ask_once(self, task: Task, key: str, question: Question) -> Answer:
-        """Ask a question under a key of its own. After a restart, wait for the one that was asked, or return its answer."""
+    async def ask_once(self, task: Task, key: str, question: Question) -> Answer | None:
+        """Ask a question under a key of its own. After a restart, wait for the one that was asked, or return its answer. None if
+        the task has ended."""
         future = self._waiting[task.id, key] = asyncio.get_running_loop().create_future()
         try:
             # In this order, so that an answer that is stored between the reads is found by the second one.
@@ -114,8 +115,7 @@ class TaskQuestions:
                 return (await self._collect(task, {key: restored}, {key: future}))[key]
         finally:
             self._waiting.pop((task.id, key), None)
-        answers = await self.ask_all(task.id, {key: question})
-        return answers.get(key) or unanswered(question.method)
+        return (await self.ask_all(task.id, {key: question})).get(key)
 
     async def ask_all(
         self, task_id: str, questions: Mapping[str, Question], request_state: bytes | None = None
@@ -157,17 +157,17 @@ class TaskQuestions:
 
     async def resume(self, task: Task) -> dict[str, Answer]:
         """After a restart: wait for the questions that are still open, and add the answers that are stored already."""
-        still = await self._records.questions(task.id)
-        given = {asked.key: asked.answer for asked in await self._records.questions(task.id, answered=True)}
-        answers = {key: Answer(result=answer) for key, answer in given.items() if answer is not None}
-        questions = {stored.key: question_from_store(stored, task.id) for stored in still if stored.key not in answers}
-        futures: dict[str, asyncio.Future[Answer]] = {}
-        for key in questions:
-            futures[key] = self._waiting[task.id, key] = asyncio.get_running_loop().create_future()
+        futures = {key: asyncio.get_running_loop().create_future() for key in task.question_keys}
+        self._waiting.update({(task.id, key): future for key, future in futures.items()})
         try:
-            return {**answers, **await self._collect(task, questions, futures)}
+            still = await self._records.questions(task.id)
+            given = {asked.key: asked.answer for asked in await self._records.questions(task.id, answered=True)}
+            answers = {key: Answer(result=answer) for key, answer in given.items() if answer is not None}
+            left = {stored.key: question_from_store(stored, task.id) for stored in still if stored.key not in answers}
+            waiting = {key: future for key, future in futures.items() if key in left}
+            return {**answers, **await self._collect(task, left, waiting)}
         finally:
-            for key in questions:
+            for key in futures:
                 self._waiting.pop((task.id, key), None)
 
     async def _collect(
@@ -229,7 +229,7 @@ class TaskQuestions:
         entry.watch = asyncio.get_running_loop().call_later(CHECK_DELIVERY_S, self._check_delivery, entry)
 
     def ask_undelivered(self, task_id: str) -> None:
-        """The caller entry a stream: send the questions on it that did not reach the caller yet."""
+        """The caller has opened a stream: send the questions on it that did not reach the caller yet."""
         for entry in self._open_questions.get(task_id, ()):
             if entry.push is None or (entry.is_undelivered is not None and entry.is_undelivered()):
                 self._push(entry)
@@ -266,12 +266,14 @@ class TaskQuestions:
         """Take an answer from outside. When this returns, the task no longer asks the question."""
         if self.resolve(task_id, key, answer):
             return await self._store_answer(task_id, key, answer) == answer
+        # Nobody waits for it here: another gateway does, or the task has not continued after a restart. Both find it in the store.
         task = await self._records.store.get(task_id)
-        ours = task is not None and task.owner == self._records.store.ownership.owner
-        if task is None or key not in task.question_keys or (ours and not task.script):
+        if task is None or key not in task.question_keys:
             return False
-        # Another gateway waits for the answer and finds it in the store, as does a script that has not continued after a restart.
-        return await self._store_answer(task_id, key, answer) == answer
+        first = await self._store_answer(task_id, key, answer)
+        # Unless the task continued meanwhile and read the store before the answer was there.
+        self.resolve(task_id, key, first)
+        return first == answer
 
     async def check_stored_answers(self, task_id: str) -> None:
         """Take answers that another gateway has stored."""

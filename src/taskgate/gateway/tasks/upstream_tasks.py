@@ -233,10 +233,10 @@ class UpstreamTasks:
 
     async def _answer(self, task: Task, link: Link, handle: UpstreamHandle, key: str, question: Question) -> None:
         """The server's keys are used unchanged: they are unique for the task, also after a restart."""
-        answers = await self._questions.ask_all(task.id, {key: question})
-        if key not in answers:
+        answer = await self._questions.ask_once(task, key, question)
+        if answer is None:
             return
-        responses = wire.raw({key: stateless_answer(question, answers[key])})
+        responses = wire.raw({key: stateless_answer(question, answer)})
         await link.request(self._task_request(task, "tasks/update", handle, {"inputResponses": responses}))
 
     def _task_request(
