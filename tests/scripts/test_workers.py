@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from tests.scripts.driving import FACTS, LIMITS, interpreter, returned, start
+from tests.scripts.driving import FACTS, LIMITS, interpreter, program, returned, start
 
 from taskgate.ports.script_interpreter import Failed, FailureReason, Finished, Suspended
+from taskgate.scripts.frames import start_request
 from taskgate.scripts.monty_interpreter import MontyInterpreter
 from taskgate.scripts.worker_pool import Exchange, StepLost, WorkerPool
 from taskgate.scripts.worker_process import WorkerCommand
@@ -46,6 +47,21 @@ def children(pid: int) -> list[int]:
     return [
         int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
     ]
+
+
+def test_first_step_imports_nothing_slow(tmp_path: Path) -> None:
+    """These modules would double the CPU time until the first step."""
+    request = tmp_path / "request"
+    request.write_bytes(start_request(1, program("await files.read_file(name='a')"), LIMITS, FACTS))
+    arguments = interpreter().pool._command().arguments()
+    (python, *options, boot), facts = arguments[:5], arguments[5:]
+    listing = boot + "; print(*sys.modules, file=sys.stderr)"
+    with request.open("rb") as requests:
+        ran = subprocess.run(
+            [python, *options, listing, *facts], stdin=requests, capture_output=True, timeout=TIMEOUT_S, check=True
+        )
+    assert b'"suspended"' in ran.stdout, ran.stdout
+    assert not {"asyncio", "dataclasses", "inspect", "shutil", "typing"} & set(ran.stderr.decode().split())
 
 
 async def test_no_process_until_first_use_and_none_when_idle() -> None:
@@ -254,6 +270,7 @@ def test_gateway_never_imports_the_interpreter() -> None:
     program = """
 import asyncio, sys
 from taskgate.ports.script_interpreter import *
+from taskgate.scripts.frames import start_request
 from taskgate.scripts.monty_interpreter import MontyInterpreter
 async def main():
     run = MontyInterpreter()
@@ -270,6 +287,7 @@ assert not any(name.startswith("pydantic_monty") for name in sys.modules)
 GATEWAY_WITH_ENDLESS_SCRIPT = """
 import asyncio, sys
 from taskgate.ports.script_interpreter import *
+from taskgate.scripts.frames import start_request
 from taskgate.scripts.monty_interpreter import MontyInterpreter
 async def main():
     run = MontyInterpreter(max_workers=1)

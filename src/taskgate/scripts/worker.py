@@ -729,17 +729,27 @@ def limit_this_process(memory: int, cpu_seconds: int) -> None:
 
 
 def import_interpreter(packages: str) -> ModuleType:
-    """Import the compiled module without the package around it, which imports asyncio and takes four times as long."""
+    """Import the compiled module without the Python modules of its package: their imports take longer than all else until the first
+    step. What it uses of them is replaced."""
     sys.path.append(packages)
     package = ModuleType("pydantic_monty")
     package.__path__ = [os.path.join(packages, "pydantic_monty")]
-    sys.modules["pydantic_monty"] = package
+    # It compares values with these classes. The worker passes no instance of them.
+    wrappers = ModuleType("pydantic_monty.class_instance")
+    for name in ("BaseWrapper", "ClassInstance", "ClassType"):
+        setattr(wrappers, name, type(name, (), {}))
+    # The search for the interpreter's program, whose path the worker has.
+    search = ModuleType("pydantic_monty._binary")
+    search.find_monty_binary = str  # type: ignore[attr-defined]
+    replaced = {module.__name__: module for module in (package, wrappers, search)}
+    sys.modules.update(replaced)
     # It looks for tracing and works without; the worker has none.
     sys.modules["opentelemetry"] = None  # type: ignore[assignment]
     try:
         return importlib.import_module("pydantic_monty._monty")
     except ImportError:
-        del sys.modules["pydantic_monty"]
+        for name in replaced:
+            del sys.modules[name]
         return importlib.import_module("pydantic_monty")
 
 
