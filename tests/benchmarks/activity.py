@@ -152,7 +152,7 @@ async def throughput() -> tuple[float, int]:
         nonlocal received
         while True:
             if not feed.log.has_new:
-                await feed.wait_for_event(60)
+                await feed.wait_for_event(feed.log.count, 60)
             batch, events = feed.take()
             feed.handed_over(batch, True)
             received += len(events)

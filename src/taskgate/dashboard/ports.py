@@ -124,8 +124,8 @@ class ServerQueues(Protocol):
 
 
 class TaskChanges(Protocol):
-    async def next_change(self, task_id: str, timeout_s: float | None) -> bool:
-        """Wait for the next change of this task. Return False on timeout."""
+    async def next_change(self, seen: Task, timeout_s: float | None) -> bool:
+        """Wait until the task differs from what the caller has seen of it. Return False on timeout."""
         ...
 
 

@@ -234,7 +234,7 @@ class TasksApi:
             left = end - clock.monotonic()
             if left <= 0:
                 break
-            await changes.next_change(task.id, left)
+            await changes.next_change(current, left)
             current = await self._records.task(visit.who, task.id)
             self._start_if_own(visit, current)
         return current
@@ -281,7 +281,7 @@ class TasksApi:
                 yield b"event: task_status\ndata: " + msgspec.json.encode(shown) + b"\n\n"
             if task.state.is_terminal or self._tasks.draining:
                 return
-            if not await changes.next_change(task.id, PING_S):
+            if not await changes.next_change(task, PING_S):
                 yield b":ping\n\n"
             current = await self._store.get(task.id)
             if current is None:

@@ -728,6 +728,19 @@ def limit_this_process(memory: int, cpu_seconds: int) -> None:
         resource.setrlimit(which, (value, value))
 
 
+class Replacement(ModuleType):
+    """A module with the members that the interpreter uses of the one it replaces."""
+
+    def __init__(self, name: str, members: dict[str, type]) -> None:
+        super().__init__(name)
+        self._members = members
+
+    def __getattr__(self, name: str) -> type:
+        if name not in self._members:
+            raise AttributeError(name)
+        return self._members[name]
+
+
 def import_interpreter(packages: str) -> ModuleType:
     """Import the compiled module without the Python modules of its package: their imports take longer than all else until the first
     step. What it uses of them is replaced."""
@@ -735,13 +748,14 @@ def import_interpreter(packages: str) -> ModuleType:
     package = ModuleType("pydantic_monty")
     package.__path__ = [os.path.join(packages, "pydantic_monty")]
     # It compares values with these classes. The worker passes no instance of them.
-    wrappers = ModuleType("pydantic_monty.class_instance")
-    for name in ("BaseWrapper", "ClassInstance", "ClassType"):
-        setattr(wrappers, name, type(name, (), {}))
-    # The search for the interpreter's program, whose path the worker has.
-    search = ModuleType("pydantic_monty._binary")
-    search.find_monty_binary = str  # type: ignore[attr-defined]
-    replaced = {module.__name__: module for module in (package, wrappers, search)}
+    wrappers = {name: type(name, (), {}) for name in ("BaseWrapper", "ClassInstance", "ClassType")}
+    # The search for the interpreter's program returns the path that it is given.
+    search: dict[str, type] = {"find_monty_binary": str}
+    replaced: dict[str, ModuleType] = {
+        "pydantic_monty": package,
+        "pydantic_monty.class_instance": Replacement("pydantic_monty.class_instance", wrappers),
+        "pydantic_monty._binary": Replacement("pydantic_monty._binary", search),
+    }
     sys.modules.update(replaced)
     # It looks for tracing and works without; the worker has none.
     sys.modules["opentelemetry"] = None  # type: ignore[assignment]

@@ -143,7 +143,7 @@ async def _wait(parts: TaskParts, request: Request, followed: Followed, timeout_
     positions = [(feed, feed.log.count) for feed in followed.feeds]
     max_wait = max_wait_s(parts.tasks.promotions, request, timeout_ms)
     loop = asyncio.get_running_loop()
-    waiting = [loop.create_task(feed.wait_for_event(max_wait)) for feed in followed.feeds]
+    waiting = [loop.create_task(feed.wait_for_event(position, max_wait)) for feed, position in positions]
     waiting += [
         loop.create_task(_changed(parts, request, task, max_wait))
         for task in followed.elsewhere
@@ -164,9 +164,9 @@ async def _wait(parts: TaskParts, request: Request, followed: Followed, timeout_
 
 async def _changed(parts: TaskParts, request: Request, task: Task, max_wait: float) -> bool:
     """Wait until the status of a task changes. Return False on timeout."""
-    until = clock.monotonic() + max_wait
+    until, found = clock.monotonic() + max_wait, task
     while (left := until - clock.monotonic()) > 0:
-        if not await parts.tasks.records.changes.next_change(task.id, left):
+        if not await parts.tasks.records.changes.next_change(found, left):
             return False
         now, found = parts.tasks.store.now_ms(), await find(parts, request, task.id)
         if shown_status(found, now) != shown_status(task, now):

@@ -182,8 +182,11 @@ class Feed:
         if self._syncing is not None and not self._syncing.done():
             await asyncio.shield(self._syncing)
 
-    async def wait_for_event(self, timeout_s: float) -> bool:
-        """Wait for a new event. Return False on timeout. Adding an event wakes the waiter; there is no polling."""
+    async def wait_for_event(self, seen: int, timeout_s: float) -> bool:
+        """Wait until the log has more events than the caller has seen. Return False on timeout. Adding an event wakes the waiter;
+        there is no polling."""
+        if self.log.count > seen:
+            return True
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         try:

@@ -92,7 +92,7 @@ class TaskMethods:
         interval = self._records.poll_ms(task) / 1000
         last = self._note_poll(task, interval)
         wait = interval * EARLY - (clock.monotonic() - last)
-        if last and wait > 0 and await self._records.changes.next_change(task.id, min(wait, interval)):
+        if last and wait > 0 and await self._records.changes.next_change(task, min(wait, interval)):
             return await self._records.find(request, task.id)
         return task
 
@@ -158,7 +158,7 @@ class TaskMethods:
             left = end - clock.monotonic()
             if left <= 0 or self.draining:
                 return task
-            if not await self._records.changes.next_change(task.id, min(left, KEEP_ALIVE_S)) and left > KEEP_ALIVE_S:
+            if not await self._records.changes.next_change(task, min(left, KEEP_ALIVE_S)) and left > KEEP_ALIVE_S:
                 request.delivery.outlet.hold_open()
             task = await self._records.find(request, task.id)
             if when_changed is not None:

@@ -1,22 +1,33 @@
 """Announce changes of tasks within the process: wake waiting requests and publish events.
 
-Nothing is kept here. The store has the state; this only saves waiting requests from polling it.
+The store has the state; this only saves waiting requests from polling it. A task may change while a request reads it, so the newest
+revision of tasks that changed lately is kept: a request that has read an older one does not wait.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.events import EventHub, ProgressMade, TaskChanged, TaskExpired
+
+_MAX_NEWEST: Final = 2_000
+"""More tasks than change while one of them is read."""
 
 
 class TaskChanges:
     def __init__(self, events: EventHub) -> None:
         self._events = events
+        self._newest: dict[str, int] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
 
     def changed(self, task: Task) -> None:
+        # Inserted again, so that the first entry is the oldest one.
+        newest = self._newest
+        newest[task.id] = max(task.revision, newest.pop(task.id, 0))
+        if len(newest) > _MAX_NEWEST:
+            del newest[next(iter(newest))]
         for future in self._waiting.pop(task.id, ()):
             if not future.done():
                 future.set_result(None)
@@ -40,8 +51,11 @@ class TaskChanges:
                 if not future.done():
                     future.set_result(None)
 
-    async def next_change(self, task_id: str, timeout_s: float | None) -> bool:
-        """Wait for the next change of this task. Return False on timeout."""
+    async def next_change(self, seen: Task, timeout_s: float | None) -> bool:
+        """Wait until the task differs from what the caller has seen of it. Return False on timeout."""
+        task_id = seen.id
+        if self._newest.get(task_id, 0) > seen.revision:
+            return True
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(task_id, [])
         waiting.append(future)
