@@ -1,4 +1,4 @@
-"""Import a module of a library without the first module of its package, which often imports what a gateway never uses.
+"""Import a module of a library without running the `__init__` module of its package, which often imports what a gateway never uses.
 
 uvicorn's imports its command line, that of watchfiles an asynchronous framework: together 4 MB of every gateway and a
 twentieth of its start.
@@ -12,8 +12,8 @@ from typing import Any
 
 
 def bare_package(name: str, **names: str) -> None:
-    """Let modules of a package be imported without its first module. That runs when a name of the package itself is read, except
-    for these names, which are found in the given modules.
+    """Let modules of a package be imported without running its `__init__` module. That module runs when an attribute of the
+    package itself is read, except for the given names, which are read from the given modules.
     """
     if name in sys.modules or (spec := importlib.util.find_spec(name)) is None:
         return

@@ -18,7 +18,7 @@ SOCKET_PATH_BYTES = 100
 
 
 def home(environment: Mapping[str, str]) -> str:
-    """The home directory as the given environment sees it."""
+    """The home directory according to the given environment."""
     return environment.get("HOME") or os.path.expanduser("~")
 
 

@@ -33,7 +33,7 @@ def lost(path: StrPath, ours: Identity) -> str | None:
 
 
 class HeldFolder:
-    """Held open from construction until `close`."""
+    """A folder that is held open until `close`, so that its inode number cannot be reused meanwhile."""
 
     def __init__(self, path: StrPath) -> None:
         self._path = path

@@ -41,14 +41,14 @@ def meeting_of(loaded: LoadedConfig) -> Meeting:
     return Meeting(str(loaded.state_dir), str(loaded.path) if loaded.path is not None else None)
 
 
-class Side(Protocol):
-    """An endpoint besides HTTP, as `Lifecycle` uses it."""
+class ExtraEndpoint(Protocol):
+    """An endpoint for clients of the same user, besides HTTP, as `Lifecycle` uses it."""
 
     def open(self, url: str) -> None:
         """Accept callers. `url` is the address of the console."""
         ...
 
-    async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
+    async def drain(self, within_s: float, skip_waiting: asyncio.Event) -> None:
         """Let open requests finish; accept no new callers."""
         ...
 
@@ -63,12 +63,12 @@ class Side(Protocol):
         ...
 
 
-OpenSide = Callable[[App, Callable[[], None]], Side]
+OpenExtraEndpoint = Callable[[App, Callable[[], None]], ExtraEndpoint]
 """Creates the endpoint of a gateway; it may call the second argument to stop the gateway."""
 
 
-class NoSide:
-    """HTTP only."""
+class NoExtraEndpoint:
+    """No endpoint for local clients: HTTP only."""
 
     def __init__(self, app: App, stop: Callable[[], None]) -> None:
         del app, stop
@@ -76,8 +76,8 @@ class NoSide:
     def open(self, url: str) -> None:
         del url
 
-    async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
-        del within_s, hurry
+    async def drain(self, within_s: float, skip_waiting: asyncio.Event) -> None:
+        del within_s, skip_waiting
 
     def lost(self) -> None:
         return None
@@ -103,8 +103,8 @@ class OwnStreams:
         self._serving = asyncio.get_running_loop().create_task(self._endpoint.serve())
         self._serving.add_done_callback(lambda _: self._stop())
 
-    async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
-        await self._endpoint.drain(within_s, hurry)
+    async def drain(self, within_s: float, skip_waiting: asyncio.Event) -> None:
+        await self._endpoint.drain(within_s, skip_waiting)
         await self.close()
 
     def lost(self) -> None:
@@ -119,16 +119,16 @@ class OwnStreams:
         return
 
 
-def local_caller(app: App, proof: LocalProof, asked: str | None) -> Caller:
+def local_caller(app: App, proof: LocalProof, requested: str | None) -> Caller:
     """Return this user as a caller in the requested scope, or in the default one. Raises CallerError."""
     try:
-        return app.authorizer.admit(proof, Access.CALL, asked or "").caller
+        return app.authorizer.admit(proof, Access.CALL, requested or "").caller
     except AccessRefused as refused:
         text = refused.text
         if refused.reason is AccessRefusal.NO_SUCH_SCOPE:
             path = app.loaded.path
             file = str(path) if path is not None else "none, the bundled demo"
-            hint = app.gateway.transports.scope_hint(asked or app.gateway.transports.default_scope)
+            hint = app.gateway.transports.scope_hint(requested or app.gateway.transports.default_scope)
             text = f"{hint} (configuration: {file})"
         raise CallerError("scope_refused", text) from None
 
@@ -148,7 +148,7 @@ class LocalGateway:
             address.key,
             self._caller,
             authorizer=app.authorizer,
-            make_room=stop,
+            stop_for_replacement=stop,
             busy=self._has_work,
         )
         self._watching: asyncio.Task[None] | None = None
@@ -158,9 +158,9 @@ class LocalGateway:
         self._address.publish(url)
         self._watching = asyncio.get_running_loop().create_task(self._watch())
 
-    async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
+    async def drain(self, within_s: float, skip_waiting: asyncio.Event) -> None:
         self._address.withdraw()
-        await self.endpoint.drain(within_s, hurry)
+        await self.endpoint.drain(within_s, skip_waiting)
 
     def lost(self) -> str | None:
         return self._address.lost()
@@ -179,12 +179,12 @@ class LocalGateway:
         """Return the caller of a bridge, in the scope that it requested."""
         gained = self._app.places.gained(client.variables)
         if gained:
-            await self._gain(gained)
+            await self._serve_skipped(gained)
         caller = local_caller(self._app, client.proof, client.scope)
         place = await self._app.places.enter(client.folder, client.variables)
         return replace(caller, place=place)
 
-    async def _gain(self, variables: Mapping[str, str]) -> None:
+    async def _serve_skipped(self, variables: Mapping[str, str]) -> None:
         """Serve servers that were skipped because environment variables were missing, once a client provides them."""
         path = self._app.loaded.path
         if path is None:
@@ -217,7 +217,7 @@ class LocalGateway:
                 quiet_since = now
             if now - left_since >= SHUTDOWN_S and not await self._has_work():
                 left_since = math.inf
-                await self._let_go(here)
+                await self._end_absent(here)
             if self._address.kind == ON_DEMAND and now - quiet_since >= self._end_after_s():
                 log.info("gateway is idle and stops; the next bridge starts it again")
                 self._stop()
@@ -229,7 +229,7 @@ class LocalGateway:
     async def _is_needed(self) -> bool:
         return bool(len(self.endpoint) or len(self._app.gateway.lifecycle.sessions)) or await self._has_work()
 
-    async def _let_go(self, present: frozenset[str]) -> None:
+    async def _end_absent(self, present: frozenset[str]) -> None:
         await asyncio.gather(*(server.keep_places(present) for server in self._app.servers.values()))
 
 

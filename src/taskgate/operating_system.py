@@ -1,6 +1,6 @@
 """What differs between Linux, macOS and Windows: file locks, sockets, users, signals, and what is missing where.
 
-No other module asks for the platform for these. Standard library only and cheap to import, because the bridge of every client on
+No other module checks the platform for these. Standard library only and cheap to import, because the bridge of every client on
 stdio uses it.
 """
 

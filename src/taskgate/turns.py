@@ -21,7 +21,7 @@ PORTION: Final = 32
 """This many tools of a server are processed in one step; each takes up to a few tenths of a millisecond."""
 
 
-class _Line:
+class _WorkQueue:
     """The queue of large work on one event loop. One step runs in each turn, in order of arrival."""
 
     __slots__ = ("_context", "_is_moving", "_loop", "_waiting")
@@ -53,7 +53,7 @@ class _Line:
             self._is_moving = False
 
 
-_lines: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Line]] = weakref.WeakKeyDictionary()
+_lines: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _WorkQueue]] = weakref.WeakKeyDictionary()
 
 
 async def let_others_run() -> None:
@@ -61,7 +61,7 @@ async def let_others_run() -> None:
     loop = asyncio.get_running_loop()
     line = _lines.get(loop)
     if line is None:
-        line = _lines[loop] = _Line(loop)
+        line = _lines[loop] = _WorkQueue(loop)
     await line.join(loop)
 
 

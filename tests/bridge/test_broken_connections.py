@@ -19,7 +19,7 @@ import pytest
 from taskgate.bridge import relay as relays
 from taskgate.bridge.pending import encode
 from taskgate.bridge.relay import ClientGone, Relay
-from taskgate.bridge.starter import Line, NoGateway, Wait
+from taskgate.bridge.starter import GatewayConnection, NoGateway, Wait
 
 WAIT_S = 60.0
 REPEATABLE = "tools/list"
@@ -51,7 +51,7 @@ class Gateway:
         near, self.far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         near.setblocking(False)
         self.far.setblocking(False)
-        self.line = Line(near, b"")
+        self.line = GatewayConnection(near, b"")
         self.answers = answers
         self.executed: list[Any] = []
         self.rest = b""
@@ -82,7 +82,7 @@ class Gateway:
 class Stage:
     """A relay between two pipes of a client and the gateways of a test."""
 
-    def __init__(self, gateways: list[Gateway], reach: Callable[[Wait], Line] | None = None) -> None:
+    def __init__(self, gateways: list[Gateway], reach: Callable[[Wait], GatewayConnection] | None = None) -> None:
         self.source, self.types = os.pipe()
         self.reads, self.sink = os.pipe()
         for descriptor in (self.reads, self.sink):
@@ -93,7 +93,7 @@ class Stage:
         self._rest = b""
         self.relay = Relay(gateways[0].line, reach or self._reach, "the.log", self.source, self.sink)
 
-    def _reach(self, _wait: Wait) -> Line:
+    def _reach(self, _wait: Wait) -> GatewayConnection:
         if self.reached >= len(self.gateways):
             raise NoGateway("There is no gateway.")
         self.reached += 1
@@ -231,7 +231,7 @@ def test_lost_call_is_answered_before_reconnecting(stages: list[Stage]) -> None:
     first = Gateway(answers=False)
     seen: list[Any] = []
 
-    def reach(_wait: Wait) -> Line:
+    def reach(_wait: Wait) -> GatewayConnection:
         stage.read()
         seen.extend(message["id"] for message in stage.received)
         raise NoGateway("There is no gateway.")
@@ -253,7 +253,7 @@ def test_lost_calls_reach_slow_client_while_new_gateway_starts(stages: list[Stag
     calls = 4000
     answered_meanwhile = 0
 
-    def reach(wait: Wait) -> Line:
+    def reach(wait: Wait) -> GatewayConnection:
         nonlocal answered_meanwhile
         begins, ready = os.pipe()
         for _ in range(10_000):

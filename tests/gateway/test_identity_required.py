@@ -21,7 +21,7 @@ from taskgate.assembly.open_app import open_app
 from taskgate.config.load import load, load_text
 from taskgate.config.problems import ConfigError
 from taskgate.lifecycle.lifecycle import Lifecycle
-from taskgate.local_gateway import NoSide
+from taskgate.local_gateway import NoExtraEndpoint
 
 pytestmark = pytest.mark.virtual_time
 
@@ -112,7 +112,7 @@ async def test_a_reload_does_not_remove_authentication_of_an_exposed_gateway(tmp
     file = tmp_path / "taskgate.yaml"
     file.write_text(json.dumps({**CONFIG, "tokens": [AGENT], "store": {"url": "sqlite:///./t.db"}}))
     life = Lifecycle(
-        open_app(load(file, {"TASKGATE_STATE_DIR": str(tmp_path)})), "0.0.0.0", NoSide, when_lost=lambda: None
+        open_app(load(file, {"TASKGATE_STATE_DIR": str(tmp_path)})), "0.0.0.0", NoExtraEndpoint, when_lost=lambda: None
     )
     try:
         file.write_text(json.dumps({**CONFIG, "store": {"url": "sqlite:///./t.db"}}))

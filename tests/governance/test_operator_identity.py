@@ -21,7 +21,7 @@ from taskgate.gateway.events import EventHub
 from taskgate.inbound.gateway_secrets import (
     gateway_secret,
     operator_token,
-    passphrase_fits,
+    passphrase_matches,
     set_passphrase,
     stored_passphrase,
 )
@@ -173,10 +173,10 @@ async def test_a_form_belongs_to_one_session(store: SqliteStore) -> None:
         value_in(await login.begin(ANN, None, NO_FACTS)),
         value_in(await login.begin(OPERATOR, None, NO_FACTS)),
     )
-    assert login.good_form(mine, login.form_token(mine))
-    assert not login.good_form(mine, login.form_token(other))
-    assert not login.good_form(mine, None)
-    assert not login.good_form(mine, "")
+    assert login.is_valid_form(mine, login.form_token(mine))
+    assert not login.is_valid_form(mine, login.form_token(other))
+    assert not login.is_valid_form(mine, None)
+    assert not login.is_valid_form(mine, "")
 
 
 async def test_a_login_code_works_once_and_expires(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,8 +206,8 @@ async def test_a_passphrase_is_kept_as_a_hash_and_guessing_is_slowed_down(tmp_pa
     stored = stored_passphrase(tmp_path)
     assert stored is not None
     assert "sesame" not in stored
-    assert passphrase_fits(stored, "open sesame")
-    assert not passphrase_fits(stored, "Open sesame")
+    assert passphrase_matches(stored, "open sesame")
+    assert not passphrase_matches(stored, "Open sesame")
     lock = Passphrase(lambda given: given == "right")
     assert lock.needed_by(OPERATOR)
     assert not lock.needed_by(ANN)

@@ -226,7 +226,7 @@ async def test_stored_page_for_the_shared_account_opens_for_no_person() -> None:
         issuer = LoginIssuer(served)
         async with Gateway(with_staff(issuer), {"notes": Notes(issuer).upstream()}) as gate:
             page = path_of(await gate.life.app.gateway.console.servers.accounts.page("notes", "", None))
-            asked = await gate.life.app.gateway.console.servers.accounts.asked(page.rpartition("/")[2])
+            asked = await gate.life.app.gateway.console.servers.accounts.request_of(page.rpartition("/")[2])
             assert isinstance(asked, ConnectRequest)
             for who in ("a-operator", OPERATOR):
                 assert (await (await Browser(gate).log_in_as(who)).get(page)).status == 404

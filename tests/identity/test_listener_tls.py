@@ -21,7 +21,7 @@ from taskgate.assembly.open_app import open_app
 from taskgate.config.load import load
 from taskgate.config.problems import ConfigError
 from taskgate.lifecycle.lifecycle import Lifecycle
-from taskgate.local_gateway import NoSide
+from taskgate.local_gateway import NoExtraEndpoint
 
 Made = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
@@ -63,7 +63,7 @@ class Served:
         file = folder / "taskgate.yaml"
         file.write_text(json.dumps(config))
         environment = {"TASKGATE_STATE_DIR": str(folder / "state")}
-        self.life = Lifecycle(open_app(load(file, environment)), "127.0.0.1", NoSide, when_lost=lambda: None)
+        self.life = Lifecycle(open_app(load(file, environment)), "127.0.0.1", NoExtraEndpoint, when_lost=lambda: None)
 
     async def __aenter__(self) -> Served:
         opened = asyncio.Event()

@@ -30,7 +30,7 @@ from taskgate.identity.documents import Documents
 from taskgate.identity.login_store import Login, LoginStore
 from taskgate.identity.server_tokens import ServerTokens, TokenDeps
 from taskgate.identity.token_settings import StoredLogin
-from taskgate.inbound.gateway_secrets import PASSPHRASE_FILE, passphrase_fits, set_passphrase
+from taskgate.inbound.gateway_secrets import PASSPHRASE_FILE, passphrase_matches, set_passphrase
 from taskgate.ports.upstream_credentials import LoginNeeded
 from taskgate.store.postgres.account_rows import PostgresAccountRows
 from taskgate.store.postgres.inspection import migrate_url
@@ -259,7 +259,7 @@ def test_the_latest_passphrase_applies_at_every_gateway(tmp_path: Path) -> None:
 
     def needs(name: str, passphrase: str) -> bool:
         found = started(name)
-        return found is not None and passphrase_fits(found, passphrase)
+        return found is not None and passphrase_matches(found, passphrase)
 
     assert (started("a"), started("b")) == (None, None)
     set_passphrase(tmp_path / "b", "first")

@@ -223,7 +223,7 @@ async def test_shared_pages_read_nothing_of_a_visit_but_its_view() -> None:
             view = View(route.path, "", (), False, who, "1")
             nothing = cast(HttpProof, None)
             request = view.request(WebRequest("GET", route.path, {}, {}, nothing), "placeholder")
-            visit = Visit(replace(request, came=nothing), who, {}, cast(Authorized, None), "1")
+            visit = Visit(replace(request, proof=nothing), who, {}, cast(Authorized, None), "1")
             answer = await route.handler(visit)
             assert b"placeholder" in cast(Any, answer).body
 

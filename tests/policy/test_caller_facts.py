@@ -58,10 +58,15 @@ def test_the_documented_policy_with_caller_facts_works(
     [
         ('context.caller.principal == "agent" && context.caller.groups.contains("finance")', None, FORWARD, ""),
         ("context.caller.token_scopes.isEmpty()", None, FORWARD, ""),
-        ('context.caller.client_id != "bad"', None, REJECT, "cannot be judged"),
+        ('context.caller.client_id != "bad"', None, REJECT, "cannot be evaluated"),
         ('context.caller.client_id != "bad"', FACTS, FORWARD, ""),
-        ("context.caller.authentication_age < 60", replace(FACTS, authenticated_at=None), REJECT, "cannot be judged"),
-        ('context.caller.tenant != "bad"', FACTS, REJECT, "cannot be judged"),
+        (
+            "context.caller.authentication_age < 60",
+            replace(FACTS, authenticated_at=None),
+            REJECT,
+            "cannot be evaluated",
+        ),
+        ('context.caller.tenant != "bad"', FACTS, REJECT, "cannot be evaluated"),
     ],
 )
 def test_unknown_facts_reject_the_call(

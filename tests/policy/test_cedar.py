@@ -176,7 +176,7 @@ def test_floats_are_decimals_exactly() -> None:
     assert made.evaluate(request({"rate": 1})).verdict is REJECT
     assert (
         made.evaluate(request({"rate": 1.49999})).reason
-        == "cannot be judged: arguments.rate does not fit a decimal with 4 places"
+        == "cannot be evaluated: arguments.rate does not fit a decimal with 4 places"
     )
 
 

@@ -29,7 +29,7 @@ from tests.harness.raw_client import RawClient
 from taskgate.assembly.open_app import open_app
 from taskgate.config.load import load
 from taskgate.lifecycle import lifecycle
-from taskgate.local_gateway import NoSide
+from taskgate.local_gateway import NoExtraEndpoint
 from taskgate.store.postgres.store import PostgresStore
 
 DEADLINE_S = 90
@@ -69,7 +69,7 @@ class HeldGateway:
         env = {"TASKGATE_STATE_DIR": str(self.folder / "state"), "HOME": str(self.folder)}
         loaded = load(self.folder / "taskgate.yaml", env)
         opened = asyncio.Event()
-        self.life = lifecycle.Lifecycle(open_app(loaded), "127.0.0.1", NoSide, when_lost=lambda: None)
+        self.life = lifecycle.Lifecycle(open_app(loaded), "127.0.0.1", NoExtraEndpoint, when_lost=lambda: None)
         self.serving = asyncio.create_task(self.life.serve(self.port, lambda _host, _port: opened.set()))
         waiting = asyncio.create_task(opened.wait())
         async with asyncio.timeout(DEADLINE_S):

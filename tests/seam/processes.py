@@ -31,7 +31,7 @@ from tests.seam.loop import PROCESS, Process, VirtualLoop
 from taskgate.assembly.open_app import open_app
 from taskgate.config.load import LoadedConfig, load
 from taskgate.lifecycle import lifecycle
-from taskgate.local_gateway import NoSide
+from taskgate.local_gateway import NoExtraEndpoint
 from taskgate.store.sqlite.store import SqliteStore
 
 FIRST_PID: Final = 5_000_000
@@ -199,7 +199,7 @@ class RunningProgram(Process):
 
 def new_life(loaded: LoadedConfig, host: str) -> lifecycle.Lifecycle:
     """A gateway as `taskgate serve` builds it; its side door for `taskgate stdio` is a real socket and stays shut."""
-    return lifecycle.Lifecycle(open_app(loaded), host, NoSide, when_lost=lambda: None)
+    return lifecycle.Lifecycle(open_app(loaded), host, NoExtraEndpoint, when_lost=lambda: None)
 
 
 def abandon_store(loop: VirtualLoop, life: lifecycle.Lifecycle) -> None:

@@ -63,7 +63,7 @@ class _Window:
 
 class FailedAttempts:
     def __init__(self, maximum: int, within_s: float) -> None:
-        """Allow `most` failures per key within `within_s` seconds of the first one."""
+        """Allow `maximum` failures per key within `within_s` seconds of the first one."""
         self._most = maximum
         self._within_s = within_s
         self._windows: OrderedDict[str, _Window] = OrderedDict()

@@ -259,8 +259,8 @@ class Authorizer:
             cached[question] = caller
         return caller, refusal
 
-    def _target(self, asked: str, identity: Identity, proof: Proof) -> TargetScope:
-        name = asked or identity.scope or self._gateway.default_scope
+    def _target(self, requested: str, identity: Identity, proof: Proof) -> TargetScope:
+        name = requested or identity.scope or self._gateway.default_scope
         handed_over = self._gateway.temporary_scopes.find(name)
         # The forwarding gateway has checked the requirement against claims, which are not forwarded.
         vouched = isinstance(proof, HopProof)

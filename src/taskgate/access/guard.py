@@ -28,9 +28,9 @@ class Guard:
         host, origin = headers.get(b"host"), headers.get(b"origin")
         if host is None or not hosts.allow(host):
             return 421
-        return 403 if origin is not None and not self._good_origin(hosts, origin) else None
+        return 403 if origin is not None and not self._is_allowed_origin(hosts, origin) else None
 
-    def _good_origin(self, hosts: _Hosts, origin: bytes) -> bool:
+    def _is_allowed_origin(self, hosts: _Hosts, origin: bytes) -> bool:
         text = origin.decode("latin-1").lower().rstrip("/")
         if text in self._origins or "*" in self._origins:
             return True

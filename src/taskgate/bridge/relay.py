@@ -18,7 +18,7 @@ from taskgate.bridge.handshake import CLOSING, STOPPED
 from taskgate.bridge.lines import AT_ONCE_BYTES, Buffer, Splitter
 from taskgate.bridge.meeting import monotonic
 from taskgate.bridge.pending import Pending, Sent, unsent
-from taskgate.bridge.starter import Line, NoGateway, Wait
+from taskgate.bridge.starter import GatewayConnection, NoGateway, Wait
 
 FULL_BYTES = 1 << 20
 LONGEST_LINE = 64 << 20
@@ -33,7 +33,9 @@ class ClientGone(Exception):
 
 
 class Relay:
-    def __init__(self, line: Line, reach: Callable[[Wait], Line], log_path: str, source: int, sink: int) -> None:
+    def __init__(
+        self, line: GatewayConnection, reach: Callable[[Wait], GatewayConnection], log_path: str, source: int, sink: int
+    ) -> None:
         """`reach` finds or starts the next gateway and raises NoGateway or OSError; `source` and `sink` belong to the client."""
         self._reach, self._log_path = reach, log_path
         self._source, self._sink = source, sink
@@ -45,7 +47,7 @@ class Relay:
         self._connections = 1
         self._client_done = False
         self._closing = ""
-        self._line: Line | None = line
+        self._gateway: GatewayConnection | None = line
         self._take_replies(line.rest)
 
     def run(self) -> None:
@@ -60,25 +62,25 @@ class Relay:
             poll.register(self._source, select.POLLIN)
         if self._to_client.lines:
             poll.register(self._sink, select.POLLOUT)
-        if self._line is not None:
+        if self._gateway is not None:
             reads = select.POLLIN if self._to_client.size < FULL_BYTES else 0
             writes = select.POLLOUT if self._replays.lines or self._to_gateway.lines else 0
-            poll.register(self._line.socket, reads | writes)
+            poll.register(self._gateway.socket, reads | writes)
         for descriptor, event in poll.poll(timeout_s * 1000 if timeout_s is not None else None):
             if descriptor == self._source:
                 self._read_client()
             elif descriptor == self._sink:
                 self._write_client()
-            elif self._line is not None and descriptor == self._line.socket.fileno():
+            elif self._gateway is not None and descriptor == self._gateway.socket.fileno():
                 self._gateway_event(event)
-        if self._line is None and self._to_gateway.lines and not self._client_done:
+        if self._gateway is None and self._to_gateway.lines and not self._client_done:
             self._reconnect()
 
     def _gateway_event(self, event: int) -> None:
         """Read first: a gateway that closed the connection may have sent the reason."""
         if event & ~select.POLLOUT:
             self._read_gateway()
-        if event & select.POLLOUT and self._line is not None:
+        if event & select.POLLOUT and self._gateway is not None:
             self._write_gateway()
 
     def _read_client(self) -> None:
@@ -107,8 +109,8 @@ class Relay:
             raise ClientGone from None
 
     def _write_gateway(self) -> None:
-        assert self._line is not None
-        descriptor = self._line.socket.fileno()
+        assert self._gateway is not None
+        descriptor = self._gateway.socket.fileno()
         try:
             self._replays.write(descriptor, self._pending.sent)
             if not self._replays.lines:
@@ -118,9 +120,9 @@ class Relay:
             self._lost()
 
     def _read_gateway(self) -> None:
-        assert self._line is not None
+        assert self._gateway is not None
         try:
-            chunk = self._line.socket.recv(AT_ONCE_BYTES)
+            chunk = self._gateway.socket.recv(AT_ONCE_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -131,11 +133,11 @@ class Relay:
 
     def _read_rest(self) -> None:
         """Read the remaining responses of a gateway that does not accept input any more."""
-        assert self._line is not None
+        assert self._gateway is not None
         read = 0
         while read < FULL_BYTES:
             try:
-                chunk = self._line.socket.recv(AT_ONCE_BYTES)
+                chunk = self._gateway.socket.recv(AT_ONCE_BYTES)
             except OSError:
                 return
             if not chunk:
@@ -156,9 +158,9 @@ class Relay:
 
         A gateway that was stopped on purpose is started again only when the client sends a line.
         """
-        assert self._line is not None
-        self._line.socket.close()
-        self._line = None
+        assert self._gateway is not None
+        self._gateway.socket.close()
+        self._gateway = None
         why, self._closing = self._closing, ""
         if not why:
             self._ends.append(monotonic())
@@ -182,7 +184,7 @@ class Relay:
             self._give_up(f"The local gateway ended repeatedly. Log: {self._log_path}")
             return
         try:
-            self._line = self._reach(self._wait)
+            self._gateway = self._reach(self._wait)
         except (NoGateway, OSError) as problem:
             self._ends.append(monotonic())
             self._give_up(str(problem))
@@ -191,7 +193,7 @@ class Relay:
         self._replays = Buffer(self._pending.replay(f"taskgate-bridge-{self._connections}", self._again))
         self._to_gateway.add_first([sent.line for sent in self._again if sent.line is not None])
         self._again = []
-        self._take_replies(self._line.rest)
+        self._take_replies(self._gateway.rest)
 
     def _wait(self, descriptor: int | None, seconds: float) -> bool:
         """Wait until the descriptor is readable, and write to the client meanwhile. Return False on timeout."""
@@ -227,11 +229,11 @@ class Relay:
         """Flush both directions after the client has disconnected."""
         deadline = monotonic() + FINISH_S
         reported = False
-        while (self._line is not None or self._to_client.lines) and monotonic() < deadline:
-            if self._line is not None and not self._replays.lines and not self._to_gateway.lines and not reported:
+        while (self._gateway is not None or self._to_client.lines) and monotonic() < deadline:
+            if self._gateway is not None and not self._replays.lines and not self._to_gateway.lines and not reported:
                 reported = True
                 try:
-                    self._line.socket.shutdown(1)
+                    self._gateway.socket.shutdown(1)
                 except OSError:
                     self._read_rest()
                     self._lost()

@@ -41,14 +41,14 @@ class NoGateway(Exception):
         self.code = code
 
 
-class Line:
+class GatewayConnection:
     """A connection to a gateway that serves this client, and the data after its first line."""
 
     def __init__(self, made: socket.socket, rest: bytes) -> None:
         self.socket, self.rest = made, rest
 
 
-def reach(meeting: Meeting, scope: str | None, wait: Wait = wait_readable) -> Line:
+def reach(meeting: Meeting, scope: str | None, wait: Wait = wait_readable) -> GatewayConnection:
     """Connect to the gateway, and start it if there is none. Raises NoGateway."""
     deadline = monotonic() + START_S
     while monotonic() < deadline:
@@ -70,7 +70,7 @@ def reach(meeting: Meeting, scope: str | None, wait: Wait = wait_readable) -> Li
     raise NoGateway(f"The local gateway did not respond within {START_S:g} s. Log: {meeting.log_path}")
 
 
-def _connect(meeting: Meeting, scope: str | None, wait: Wait) -> Line | None:
+def _connect(meeting: Meeting, scope: str | None, wait: Wait) -> GatewayConnection | None:
     """Connect to the running gateway. Return None if there is none or it is stopping."""
     found = meeting.connect()
     if found is None:
@@ -85,7 +85,7 @@ def _connect(meeting: Meeting, scope: str | None, wait: Wait) -> Line | None:
         return None
     if received.get("serves") and received["protocol"] in SPOKEN:
         made.setblocking(False)
-        return Line(made, rest)
+        return GatewayConnection(made, rest)
     made.close()
     if received.get("serves"):
         _request_replacement(meeting)

@@ -40,10 +40,10 @@ class ReactionWatch:
     """The polling loop over open cards."""
 
     def __init__(
-        self, api: SlackApi, hear: OnReaction, interval_s: float, *, now_s: Callable[[], float] | None = None
+        self, api: SlackApi, on_reaction: OnReaction, interval_s: float, *, now_s: Callable[[], float] | None = None
     ) -> None:
         self._api = api
-        self._on_reaction = hear
+        self._on_reaction = on_reaction
         self._interval_s = interval_s
         self._now_s = now_s or clock.wall
         self._cards: dict[str, WatchedCard] = {}

@@ -26,7 +26,7 @@ _MEETS = {
 
 
 def register(app: Commands) -> None:
-    """Put the group of commands on the application."""
+    """Add the commands to the application."""
     group = Commands("List and decide calls that wait for approval.")
     for name, command in (("list", list_), ("show", show), ("approve", approve), ("deny", deny), ("login", login)):
         group.command(name)(command)

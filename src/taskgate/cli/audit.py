@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def register(app: Commands) -> None:
-    """Put the group of commands on the application."""
+    """Add the commands to the application."""
     group = Commands("Search, verify and export the audit log.")
     group.command("verify")(verify)
     group.command("export")(export)

@@ -53,7 +53,7 @@ class CallOptions:
 
 
 def register(app: Commands) -> None:
-    """Put the command on the application."""
+    """Add the commands to the application."""
     app.command("call", kind=TakesCommand)(aimed(call))
 
 

@@ -17,7 +17,7 @@ Principal = Annotated[str, Option("--principal", help="Token id, or ISSUER#SUBJE
 
 
 def register(app: Commands) -> None:
-    """Put the group of commands on the application."""
+    """Add the commands to the application."""
     group = Commands("Export or erase the stored data of one principal.")
     group.command("export")(export)
     group.command("erase")(erase)

@@ -116,8 +116,8 @@ def _unanswered(handle: TaskHandle, update: TaskUpdate, *, as_json: bool) -> Exi
     """Print the question and how to answer it. Only a stateless server includes the question in the task."""
     question = next(iter(update.questions.values()), None)
     if as_json:
-        asked = {"method": question.method, "params": dict(question.params)} if question is not None else {}
-        printing.event("input_needed", taskId=handle.task_id, **asked)
+        question_fields = {"method": question.method, "params": dict(question.params)} if question is not None else {}
+        printing.event("input_needed", taskId=handle.task_id, **question_fields)
     else:
         text = question.message or question.method if question is not None else update.message or "input required"
         printing.note(f"The task waits for an answer: {printing.one_line(text)}")

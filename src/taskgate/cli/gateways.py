@@ -18,7 +18,7 @@ Json = Annotated[bool, Option("--json", help="JSON for scripts: one object a lin
 
 
 def register(app: Commands) -> None:
-    """Put the commands on the application."""
+    """Add the commands to the application."""
     app.command("status")(status)
     app.command("stop")(stop)
     app.command("reload")(reload)

@@ -14,7 +14,7 @@ GrantId = Annotated[str, Argument(metavar="ID", help="Grant id; its beginning or
 
 
 def register(app: Commands) -> None:
-    """Put the group of commands on the application."""
+    """Add the commands to the application."""
     group = Commands("List and revoke standing grants (approvals for a limited time).")
     group.command("list")(list_)
     group.command("revoke")(revoke)

@@ -16,7 +16,7 @@ _COLUMNS = ("Id", "Ended", "Outcome", "Server", "Tool", "Caller", "Took", "Why")
 
 
 def register(app: Commands) -> None:
-    """Put the command on the application."""
+    """Add the commands to the application."""
     app.command("history")(history)
 
 

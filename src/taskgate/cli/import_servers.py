@@ -26,7 +26,7 @@ DryRun = Annotated[bool, Option("--dry-run", help="Show the changes without appl
 
 
 def register(app: Commands) -> None:
-    """Put the command on the application."""
+    """Add the commands to the application."""
     app.command("import")(import_servers)
 
 

@@ -43,7 +43,7 @@ Yes = Annotated[
 
 
 def register(app: Commands) -> None:
-    """Put the commands on the application."""
+    """Add the commands to the application."""
     app.command("init")(init)
     app.command("schema")(schema)
 

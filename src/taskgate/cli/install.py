@@ -38,7 +38,7 @@ Undo = Annotated[bool, Option("--undo", help="Restore the client's own servers."
 
 
 def register(app: Commands) -> None:
-    """Put the command on the application."""
+    """Add the commands to the application."""
     app.command("install")(install)
 
 

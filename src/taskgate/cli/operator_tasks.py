@@ -219,7 +219,7 @@ def _full_id(api: GatewayApi, given: str) -> str:
 
 
 def _shown_state(row: dict[str, Any]) -> str:
-    """The state; of a task whose tool returned an error, that."""
+    """The state; `tool_error` for a task whose tool returned an error."""
     return "tool_error" if row.get("outcome") == "tool_error" else str(row["state"])
 
 

@@ -14,7 +14,7 @@ from taskgate.cli.target import Gateway, Json, Token
 
 
 def register(app: Commands) -> None:
-    """Put the group of commands on the application."""
+    """Add the commands to the application."""
     group = Commands("List and accept changed definitions of tools, apps and skills.")
     group.command("list")(list_pins)
     group.command("accept")(accept)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def register(app: Commands) -> None:
-    """Put the group of commands on the application."""
+    """Add the commands to the application."""
     group = Commands("Test rules and policies before applying them.")
     group.command("test")(test)
     group.command("rehearse")(rehearse)
@@ -44,7 +44,7 @@ def test(
         Option("--role", help="Role of the caller; may be repeated. Default: the roles of the token."),
     ] = None,
     scope: Annotated[str, Option("--scope", help="Scope of the call.")] = "default",
-    from_script: Annotated[bool, Option("--from-script", help="Judge it as a call that a script makes.")] = False,
+    from_script: Annotated[bool, Option("--from-script", help="Evaluate it as a call made by a script.")] = False,
     expect: Annotated[
         str | None,
         Option("--expect", help="Expected action: forward, approve or deny. Exit code 1 if it differs."),

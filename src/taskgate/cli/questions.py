@@ -17,7 +17,7 @@ Content = Annotated[str | None, Argument(metavar="[JSON]", help="The answer as J
 
 
 def register(app: Commands) -> None:
-    """Put the group of commands on the application."""
+    """Add the commands to the application."""
     group = Commands("List and answer open questions of servers.")
     group.command("list")(list_)
     group.command("answer")(answer)

@@ -30,7 +30,7 @@ Watch = Annotated[
 
 
 def register(app: Commands) -> None:
-    """Put the command on the application."""
+    """Add the commands to the application."""
     app.command("run", kind=TakesCommand)(aimed(run))
 
 

@@ -31,7 +31,7 @@ Tools = Annotated[str | None, Option("--tools", help="Tool patterns that the ses
 
 
 def register(app: Commands) -> None:
-    """Put the commands on the application."""
+    """Add the commands to the application."""
     group = Commands("List each scope's tools, and why others are excluded.")
     group.command("list")(list_all)
     group.command("explain")(explain)

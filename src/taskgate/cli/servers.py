@@ -14,7 +14,7 @@ from taskgate.cli.target import Gateway, Json, Token
 
 
 def register(app: Commands) -> None:
-    """Put the group of commands on the application."""
+    """Add the commands to the application."""
     group = Commands("Manage servers, and log in to those that require OAuth.")
     group.command("list")(list_servers)
     group.command("login")(login)
@@ -82,6 +82,6 @@ def _do(name: str, action: str, gateway: str | None, token: str | None, as_json:
 def _print_all(rows: list[Any]) -> None:
     for row in rows:
         state = "drained" if row.get("drained") else row["state"]
-        spoken = " and ".join(row["generations"]) or "not known yet"
+        generations = " and ".join(row["generations"]) or "not known yet"
         problem = f"  {row['last_error']}" if row["last_error"] else ""
-        print(printing.clean(f"{row['name']}  {state}  {row['transport']}, {spoken}{problem}"))
+        print(printing.clean(f"{row['name']}  {state}  {row['transport']}, {generations}{problem}"))

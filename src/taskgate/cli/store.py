@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def register(app: Commands) -> None:
-    """Put the group of commands on the application."""
+    """Add the commands to the application."""
     group = Commands("Check, migrate and copy the store, or declare it restored from a backup.")
     group.command("check")(check)
     group.command("migrate")(migrate)

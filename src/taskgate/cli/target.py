@@ -94,7 +94,7 @@ def aimed(command: Callable[..., None], *, generation: str | None = None) -> Cal
             for name, kind in {**options, "as_json": JsonLines}.items()
         ),
     ]
-    # Typer reads the options from the signature and the help from the docstring.
+    # `command_line` reads the options from the signature and the help from the docstring.
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__doc__ = command.__doc__

@@ -32,7 +32,7 @@ Work = Callable[["Session"], Awaitable[ExitCode]]
 
 
 def register(app: Commands) -> None:
-    """Put the group of commands on the application."""
+    """Add the commands to the application."""
     group = Commands("List, follow and cancel tasks.")
     # Only the stateful generation has tasks/list.
     group.command("list")(aimed(list_, generation="stateful"))
@@ -206,7 +206,7 @@ def _print_list(tasks: list[Task], *, as_json: bool) -> None:
 
 
 def _print_one(task: Task, calls: Mapping[str, Any] | None = None, *, as_json: bool) -> None:
-    """`calls`: those of a script."""
+    """Print one task. `calls` are the calls of a script."""
     if as_json:
         printing.event("task", **task.raw, **({"script_calls": calls} if calls is not None else {}))
         return

@@ -22,7 +22,7 @@ _RESERVED = ("operator", "anonymous")
 
 
 def register(app: Commands) -> None:
-    """Put the group of commands on the application."""
+    """Add the commands to the application."""
     group = Commands("Create, list and revoke tokens of callers and approvers.")
     group.command("new")(new)
     group.command("list")(list_all)

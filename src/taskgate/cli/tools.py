@@ -20,7 +20,7 @@ OnlyServers = Annotated[bool, Option("--only-servers", help="Omit the gateway's 
 
 
 def register(app: Commands) -> None:
-    """Put the command on the application."""
+    """Add the commands to the application."""
     app.command("tools", kind=TakesCommand)(aimed(tools))
 
 

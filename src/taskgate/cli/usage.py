@@ -15,7 +15,7 @@ _AMOUNTS = ("calls", "errors", "seconds", "bytes_in", "bytes_out", "cost")
 
 
 def register(app: Commands) -> None:
-    """Put the command on the application."""
+    """Add the commands to the application."""
     app.command("usage")(usage)
 
 

@@ -35,7 +35,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 def register(app: Commands) -> None:
-    """Put the command on the application."""
+    """Add the commands to the application."""
     app.command("wrap", settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(wrap)
 
 

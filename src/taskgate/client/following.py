@@ -91,14 +91,14 @@ class Following:
         if not task.status.is_terminal and (task.poll_interval or 0) >= LONG_INTERVAL_MS:
             self.long_lived(handle)
 
-    def hurry(self, handle: Followed) -> None:
+    def poll_now(self, handle: Followed) -> None:
         """Poll this task now."""
         if handle.task_id in self.handles:
             self._poller.watch(handle, 0.0)
 
-    def hurry_id(self, task_id: str) -> None:
+    def poll_now_by_id(self, task_id: str) -> None:
         if task_id in self.handles:
-            self.hurry(self.handles[task_id])
+            self.poll_now(self.handles[task_id])
 
     def forget(self, handle: Followed) -> None:
         """Stop following a task whose result was collected."""
@@ -178,11 +178,11 @@ class Following:
         try:
             task = self._conversation.dialect.task(params)
         except InvalidReply:
-            self.hurry(handle)
+            self.poll_now(handle)
             return
         bare = task.result is None and task.error is None
         if task.status.is_terminal and self.generation is Generation.STATELESS and bare:
-            self.hurry(handle)  # the result comes with tasks/get
+            self.poll_now(handle)  # the result comes with tasks/get
         else:
             handle.observe(task, pushed=True)
 

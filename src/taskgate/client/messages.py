@@ -28,7 +28,7 @@ def decode(data: bytes | bytearray) -> Any:
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError):
-        return _decode_patiently(data)
+        return _decode_leniently(data)
 
 
 def decode_messages(data: bytes | bytearray) -> list[Message]:
@@ -48,7 +48,7 @@ def is_reply_to(message: Message, request_id: int | str) -> bool:
     return answered == request_id or (answered is not None and str(answered) == str(request_id))
 
 
-def _decode_patiently(data: bytes | bytearray) -> Any:
+def _decode_leniently(data: bytes | bytearray) -> Any:
     try:
         return json.loads(data, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

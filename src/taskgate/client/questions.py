@@ -128,7 +128,7 @@ async def answer_all(answering: Answering, questions: Mapping[str, Question]) ->
     """Answer all questions of one round concurrently. Raises `InputNeeded` if there is no callback for one."""
     for question in questions.values():
         if not answering.can_answer(question) and not answering.by_hand:
-            raise InputNeeded(questions, f"the server asks {question.method} and no callback was given for it")
+            raise InputNeeded(questions, f"the server asks {question.method} and there is no callback for it")
     answers = await asyncio.gather(*(answering.answer(question) for question in questions.values()))
     return dict(zip(questions, answers, strict=True))
 

@@ -1,4 +1,4 @@
-"""The `subscriptions/listen` stream of a stateless server, which carries all notifications a session asked for.
+"""The `subscriptions/listen` stream of a stateless server, which carries all notifications that a session subscribed to.
 
 An open stream cannot be extended, so a change opens a new one. The inbound dispatcher distributes what arrives. If the
 server does not support it, polling continues without it.

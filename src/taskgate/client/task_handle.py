@@ -147,7 +147,7 @@ class TaskHandle:
             task = await self._following.read_task(self._task.task_id)  # it may have ended meanwhile
         self.observe(task)
         if not self._ended.is_set():
-            self._following.hurry(self)
+            self._following.poll_now(self)
         return self._task
 
     async def answer(self, answers: Mapping[str, Any]) -> None:
@@ -271,7 +271,7 @@ class TaskHandle:
 
     async def _wait_for_result(self, task_id: str) -> ToolResult:
         fetched = await self._following.fetch_result(task_id, self._following.options.task_timeout, long=True)
-        self._following.hurry(self)  # fetch the final status, which distinguishes a failure from an empty result
+        self._following.poll_now(self)  # fetch the final status, which distinguishes a failure from an empty result
         return ToolResult(fetched)
 
     async def _fetch(self, task_id: str) -> ToolResult:

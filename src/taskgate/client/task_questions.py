@@ -73,4 +73,4 @@ class TaskQuestions:
         except ClientError:
             self._answered.difference_update(answers)
             raise
-        self._following.hurry_id(self._task_id)
+        self._following.poll_now_by_id(self._task_id)

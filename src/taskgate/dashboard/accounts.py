@@ -108,16 +108,16 @@ class AccountPages:
         return json_answer(await self._accounts.signing_keys(), headers=_PUBLIC)
 
     async def _ask(self, visit: Visit) -> Answer:
-        asked = await self._own_page(visit)
-        if isinstance(asked, Answer):
-            return asked
+        request = await self._own_page(visit)
+        if isinstance(request, Answer):
+            return request
         token = self._login.form_token(visit.request.cookie(self._login.cookie_name))
-        return _consent_page(asked, visit.who.id, token, self._connect_cookies(visit.request))
+        return _consent_page(request, visit.who.id, token, self._connect_cookies(visit.request))
 
     async def _begin(self, visit: Visit) -> Answer:
-        asked = await self._own_page(visit)
-        if isinstance(asked, Answer):
-            return asked
+        request = await self._own_page(visit)
+        if isinstance(request, Answer):
+            return request
         return await self._to_login(
             visit.request, lambda browser: self._accounts.begin(visit.values["ticket"], browser)
         )
@@ -132,16 +132,16 @@ class AccountPages:
 
     async def _own_page(self, visit: Visit) -> ConnectRequest | Answer:
         """The request of the page, if it is for the logged-in person; otherwise a refusal."""
-        asked = await self._accounts.asked(visit.values["ticket"])
-        if asked is None or not asked.principal or not visit.who.reaches(asked.principal):
+        request = await self._accounts.request_of(visit.values["ticket"])
+        if request is None or not request.principal or not visit.who.reaches(request.principal):
             return _message(
                 404,
                 "Link not valid",
                 "This link has expired or was never issued. Call the tool again to get a new one.",
             )
-        if not self._records.may_connect(visit.who, asked.principal):
+        if not self._records.may_connect(visit.who, request.principal):
             return _message(403, "Not your account", _NOT_YOURS)
-        return asked
+        return request
 
     async def _to_login(self, request: WebRequest, begin: Callable[[str], Awaitable[str]]) -> Answer:
         browser = request.cookie(COOKIE) or secrets.token_urlsafe(24)
@@ -242,11 +242,13 @@ def login_needed() -> Answer:
     return _message(401, "Not connected", text)
 
 
-def _consent_page(asked: ConnectRequest, who: str, form_token: str, headers: tuple[tuple[bytes, bytes], ...]) -> Answer:
-    more = f"<p>Requested scopes: <code>{html.escape(asked.scope)}</code></p>" if asked.scope else ""
+def _consent_page(
+    request: ConnectRequest, who: str, form_token: str, headers: tuple[tuple[bytes, bytes], ...]
+) -> Answer:
+    more = f"<p>Requested scopes: <code>{html.escape(request.scope)}</code></p>" if request.scope else ""
     body = (
-        f"<p>Taskgate will use your account at <strong>{html.escape(asked.server)}</strong> "
-        f"(<code>{html.escape(asked.resource)}</code>) for calls of <strong>{html.escape(asked.principal)}</strong>.</p>{more}"
+        f"<p>Taskgate will use your account at <strong>{html.escape(request.server)}</strong> "
+        f"(<code>{html.escape(request.resource)}</code>) for calls of <strong>{html.escape(request.principal)}</strong>.</p>{more}"
         f"<p>You are logged in as <strong>{html.escape(who)}</strong>. Continue only if you made the call yourself.</p>"
         f'<form method="post"><input type="hidden" name="form_token" value="{html.escape(form_token)}">'
         "<button>Connect my account</button></form>"

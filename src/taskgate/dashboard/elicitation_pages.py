@@ -1,6 +1,6 @@
 """The page `/elicitations/{id}`: one question for its addressee or an operator.
 
-It shows either a link that a server wants opened, with its host and warnings, or a question from a caller or server. Opening the
+It shows a link that a server asks the user to open, with its host and warnings, or a question from a caller or server. Opening the
 page answers nothing; only the submitted form does.
 """
 

@@ -11,9 +11,9 @@ from taskgate.lazy_dataclass import dataclass
 
 LONGEST_SEARCH: Final = 200
 """Characters of the text that is searched for."""
-MOST_MARKS: Final = 1_000
+MAX_MARKS: Final = 1_000
 """Matches that are marked in one text; further ones are counted only."""
-WORTH_SEARCHING: Final = 600
+MIN_SEARCHED: Final = 600
 """Characters from which on a page offers the search: about what a phone shows at once."""
 
 
@@ -34,7 +34,7 @@ def found_text(text: str, limit: int, wanted: str) -> FoundText:
         return FoundText(shown.text, shown.left_out, 0)
     pieces: list[Markup] = []
     done = 0
-    for place in places[:MOST_MARKS]:
+    for place in places[:MAX_MARKS]:
         mark = Markup("<mark>{}</mark>") if pieces else Markup('<mark id="found">{}</mark>')
         pieces += [escape(shown.text[done:place]), mark.format(shown.text[place : place + len(wanted)])]
         done = place + len(wanted)

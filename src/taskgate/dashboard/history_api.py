@@ -305,35 +305,35 @@ def _audit_address(row: HistoryRow) -> Mapping[str, str]:
     return {name: value for name, value in given.items() if value}
 
 
-def _named(asked: str | None) -> Dimension:
+def _named(given: str | None) -> Dimension:
     named = {each.value: each for each in (Dimension.SERVER, Dimension.TOOL, Dimension.CALLER)}
-    if asked not in named:
+    if given not in named:
         raise ValueError(f"by must be {_BY}")
-    return named[asked]
+    return named[given]
 
 
-def _kind(asked: str | None) -> RowKind | None:
+def _kind(given: str | None) -> RowKind | None:
     try:
-        return None if asked is None else RowKind(asked)
+        return None if given is None else RowKind(given)
     except ValueError:
         raise ValueError(f"kind must be one of {', '.join(kind.value for kind in RowKind)}") from None
 
 
-def _outcomes(asked: str | None) -> frozenset[CallOutcome] | None:
-    if asked is None:
+def _outcomes(given: str | None) -> frozenset[CallOutcome] | None:
+    if given is None:
         return None
-    if asked == "bad":
+    if given == "bad":
         return BAD_OUTCOMES
     try:
-        return frozenset(CallOutcome(part.strip()) for part in asked.split(","))
+        return frozenset(CallOutcome(part.strip()) for part in given.split(","))
     except ValueError:
         known = ", ".join(outcome.value for outcome in CallOutcome)
         raise ValueError(f"outcome must be bad, or one or more of {known}") from None
 
 
-def _buckets(asked: str | None) -> int:
-    if asked is None:
+def _buckets(given: str | None) -> int:
+    if given is None:
         return DEFAULT_BUCKETS
-    if not (asked.isascii() and asked.isdigit()) or len(asked) > 4 or not 0 < int(asked) <= MAX_BUCKETS:
+    if not (given.isascii() and given.isdigit()) or len(given) > 4 or not 0 < int(given) <= MAX_BUCKETS:
         raise ValueError(f"buckets must be a whole number from 1 to {MAX_BUCKETS}")
-    return int(asked)
+    return int(given)

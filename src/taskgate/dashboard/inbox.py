@@ -119,7 +119,7 @@ class Inbox:
         return held is not None and await self.approvals.can_be_recalled(who, held)
 
     def grant_for(self, extent: str) -> GrantRequest | None:
-        """The standing grant that the form of an approval asks for: `exact`, `tool` or `scope`; None for anything else."""
+        """The standing grant that the form of an approval requests: `exact`, `tool` or `scope`; None for anything else."""
         if extent not in ("exact", "tool", "scope"):
             return None
         duration_ms = min(_GRANT_MS, self._plan.value.governing.longest_grant_ms)

@@ -97,10 +97,10 @@ class InboxPages:
 
     async def _undoable(self, visit: Visit) -> str | None:
         """The approval that the address names, as long as it can be taken back."""
-        asked = visit.parameter("undo")
-        if asked is None or not visit.who.may(Permission.DECIDE):
+        approval_id = visit.parameter("undo")
+        if approval_id is None or not visit.who.may(Permission.DECIDE):
             return None
-        return asked if await self._inbox.can_be_recalled(visit.who, asked) else None
+        return approval_id if await self._inbox.can_be_recalled(visit.who, approval_id) else None
 
     async def _card(self, visit: Visit, ids: list[str]) -> dict[str, Any]:
         row = await self._approvals.detail(visit, ids[0])

@@ -248,7 +248,7 @@ class Login:
         """The token that a form must contain; only pages of ours have it."""
         return _b64(self._sign(b"form", (cookie or "").encode("ascii", "replace")))
 
-    def good_form(self, cookie: str | None, token: str | None) -> bool:
+    def is_valid_form(self, cookie: str | None, token: str | None) -> bool:
         return token is not None and hmac.compare_digest(self.form_token(cookie).encode(), token.encode())
 
     def _payload(self, cookie: str | None, purpose: bytes) -> bytes | None:
@@ -280,7 +280,7 @@ def _credential(
 ) -> Credential:
     """A login as a credential. A token of the configuration counts as it is now: what it is bound to, may do, and when it ends.
 
-    Raises CredentialRefused where that token is not good any more.
+    Raises CredentialRefused where that token is no longer valid.
     """
     token = credentials.of_principal(person.id)
     if token is None:

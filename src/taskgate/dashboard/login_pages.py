@@ -109,7 +109,7 @@ class LoginPages:
         if pending is None:
             raise LoginRefused("the login expired or was started in another browser")
         answer, address = request.query, self._callback_url()
-        proof = ProviderProof(lambda: provider.finish(pending, answer, address), request.came)
+        proof = ProviderProof(lambda: provider.finish(pending, answer, address), request.proof)
         credential = (await self._authorizer.authorize(proof, Access.LOGIN)).credential
         identity = credential.identity
         self._note_person(identity)
@@ -146,13 +146,13 @@ class LoginPages:
 
     async def _authenticated(self, request: WebRequest, form: Mapping[str, str]) -> tuple[Approver, LoginFacts]:
         """The person who logs in with a one-time code or a token. Raises AccessRefused."""
-        came = request.came
+        proof = request.proof
         if form.get("code"):
-            authorized = await self._authorizer.authorize(CodeProof(form["code"], self._login, came), Access.LOGIN)
+            authorized = await self._authorizer.authorize(CodeProof(form["code"], self._login, proof), Access.LOGIN)
         else:
             token = b"Bearer " + form.get("token", "").strip().encode()
             authorized = await self._authorizer.authorize(
-                HttpProof(came.arrival, token, came.every_header), Access.LOGIN
+                HttpProof(proof.arrival, token, proof.every_header), Access.LOGIN
             )
         person = authorized.person
         assert person is not None

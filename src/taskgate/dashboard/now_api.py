@@ -1,6 +1,6 @@
 """Current activity as JSON: open tasks, recent failures and traffic by server.
 
-Traffic is counted from the spans of the waterfall when it is requested, so calls pay nothing for it.
+Traffic is counted from the spans of the waterfall when it is requested, so calls have no extra cost.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ class PagedRows:
     after: str | None
 
 
-def paged(rows: Sequence[Any], asked: str | None, path: str, query: Mapping[str, str | None]) -> PagedRows:
+def paged(rows: Sequence[Any], given: str | None, path: str, query: Mapping[str, str | None]) -> PagedRows:
     """The page that the address names, or the nearest one that exists."""
-    wanted = int(asked) if asked and asked.isascii() and asked.isdigit() and len(asked) < 7 else 1
+    wanted = int(given) if given and given.isascii() and given.isdigit() and len(given) < 7 else 1
     pages = max(1, -(-len(rows) // PAGE))
     number = min(max(1, wanted), pages)
     first = (number - 1) * PAGE

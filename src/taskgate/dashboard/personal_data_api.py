@@ -128,7 +128,7 @@ class DataApi:
         if task is None:
             return [], 0
         result = await self._store.result_bytes(task_id)
-        asked = [
+        questions = [
             *await self._store.questions(task_id, answered=True),
             *await self._store.questions(task_id),
         ]
@@ -138,7 +138,7 @@ class DataApi:
             "arguments": msgspec.Raw(task.arguments or b"null"),
             "params": msgspec.Raw(task.params_rest or b"null"),
             "result": msgspec.Raw(result if result is not None else b"null"),
-            "questions": [_question(question) for question in asked],
+            "questions": [_question(question) for question in questions],
         }
         return [row], len(task.arguments) + len(result or b"")
 

@@ -28,9 +28,9 @@ RANGES: Final = (
 )
 
 
-def chosen_range(asked: str | None) -> TimeRange:
+def chosen_range(given: str | None) -> TimeRange:
     """The range that the address names; the last hour for anything else."""
-    return next((one for one in RANGES if one.name == asked), RANGES[0])
+    return next((one for one in RANGES if one.name == given), RANGES[0])
 
 
 def range_links(path: str, chosen: TimeRange, **query: str | None) -> list[tuple[str, str, bool]]:

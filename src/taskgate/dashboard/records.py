@@ -50,7 +50,7 @@ class Records:
     async def tasks(
         self, who: Approver, wanted: TaskFilter, *, only: str | None, after: str | None = None, limit: int = 50
     ) -> TaskPage:
-        """`only` is the one principal whose tasks they may see, or None for all principals of their tenant."""
+        """`only` is the one principal whose tasks this person may see, or None for all principals of the person's tenant."""
         if only is not None and wanted.principal not in (None, only):
             return TaskPage((), None)
         within = msgspec.structs.replace(wanted, principal=only or wanted.principal, tenant=tenant_of(who.id) or None)

@@ -362,7 +362,7 @@ HISTORY_ROW: Final = record(
     digest=text("digest of the arguments, as in the audit log; may be empty"),
     trace=text("trace id that the caller sent; may be empty"),
     parent=text("task that this one repeats; may be empty"),
-    count=integer("number of equal calls that the row stands for"),
+    count=integer("number of equal calls that the row represents"),
 )
 HISTORY_PAGE: Final = record(
     rows=rows(HISTORY_ROW), next=nullable(text("value of `after` for the next page; null at the end"))

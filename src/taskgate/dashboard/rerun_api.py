@@ -1,4 +1,4 @@
-"""Run a finished task again: a new task of the person who asks, linked to the first one.
+"""Run a finished task again: a new task of the person who requests it, linked to the first one.
 
 The call runs with the credential of that person, in a scope that it opens, and through the same rules as any other call. The
 arguments must still be stored, and none of them may be redacted: a person must not run what they may not read.

@@ -149,17 +149,17 @@ def closed_object(required: Iterable[str] = (), **properties: Schema) -> Schema:
 
 
 def get(path: str, access: Access, handler: Handler, summary: str, **more: Any) -> Route:
-    """Something of the API that is read."""
+    """Declare a GET route of the API."""
     return _api("GET", path, access, handler, summary, **more)
 
 
 def post(path: str, access: Access, handler: Handler, summary: str, body: Schema, **more: Any) -> Route:
-    """Something of the API that is done."""
+    """Declare a POST route of the API."""
     return _api("POST", path, access, handler, summary, body=body, **more)
 
 
 def delete(path: str, access: Access, handler: Handler, summary: str, **more: Any) -> Route:
-    """Something of the API that is removed."""
+    """Declare a DELETE route of the API."""
     return _api("DELETE", path, access, handler, summary, **more)
 
 

@@ -47,7 +47,7 @@ class ScopePages:
         try:
             row = await self._scopes.tools(visit.who, name)
         except RequestProblem:
-            # Calls of the past link here, also those in scopes that were removed or have ended.
+            # Ended calls link here, also those in scopes that were removed or have ended.
             return redirect(with_query("/tasks", {"scope": name}))
         return await self._frame.page(
             visit,

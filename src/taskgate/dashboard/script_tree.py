@@ -45,13 +45,13 @@ async def script_tree(records: Records, script: Task | None, after: int = -1) ->
     }
 
 
-def calls_after(asked: str | None) -> int:
+def calls_after(given: str | None) -> int:
     """The number of the call after which a page begins. Raises ValueError."""
-    if asked is None:
+    if given is None:
         return -1
-    if not (asked.isascii() and asked.isdigit()) or len(asked) > MAX_DIGITS:
+    if not (given.isascii() and given.isdigit()) or len(given) > MAX_DIGITS:
         raise ValueError("calls_after must be the number of a call")
-    return int(asked)
+    return int(given)
 
 
 def _call_row(call: ScriptCall) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class ServersPages:
         name = visit.values["name"]
         row = await self._servers.one(visit.who, name)
         if row is None:
-            # Calls of the past link here, also those of the gateway's own tools and of servers that were removed.
+            # Ended calls link here, also those of the gateway's own tools and of servers that were removed.
             return redirect(with_query("/tasks", {"server": name}))
         address = f"/servers/{quote(name, safe='')}"
         values = await self._numbers.values(visit, Dimension.SERVER, name, address, {"server": name})

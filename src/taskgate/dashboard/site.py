@@ -160,7 +160,7 @@ class Dashboard:
             answer = problem(413, "The request body is too large.")
         except TaskgateError as error:
             answer = problem(503, error.message)
-        except Exception as fault:  # one request: it breaks for this visitor only
+        except Exception as fault:  # an error affects this request only
             log.error("page failed", path=scope["path"], exc_info=fault)
             answer = problem(500, "Internal error. The gateway's log has details.")
         if isinstance(answer, Answer):
@@ -207,13 +207,13 @@ class Dashboard:
 
     def _proof(self, request: WebRequest, kind: RouteKind, which: LoginCookie) -> Proof:
         """Scripts send a bearer token or a certificate, browsers a session cookie; pages accept only cookies."""
-        came = request.came
+        proof = request.proof
         if which is LoginCookie.CONNECT:
-            return SessionProof(request.cookie(CONNECT_COOKIE), self.login.connecting, came)
+            return SessionProof(request.cookie(CONNECT_COOKIE), self.login.connecting, proof)
         cookie = request.cookie(self.login.cookie_name)
-        if kind in (RouteKind.PAGE, RouteKind.FORM) or (cookie is not None and came.authorization is None):
-            return SessionProof(cookie, self.login, came)
-        return came
+        if kind in (RouteKind.PAGE, RouteKind.FORM) or (cookie is not None and proof.authorization is None):
+            return SessionProof(cookie, self.login, proof)
+        return proof
 
     def _forgery_refusal(self, request: WebRequest, kind: RouteKind) -> Answer | None:
         """A refusal of a request that another site may have made the browser send, or None."""
@@ -221,7 +221,7 @@ class Dashboard:
             return None
         cookie = request.cookie(self.login.cookie_name)
         if kind is not RouteKind.API:
-            if kind is RouteKind.PAGE or self.login.good_form(cookie, request.form().get("form_token")):
+            if kind is RouteKind.PAGE or self.login.is_valid_form(cookie, request.form().get("form_token")):
                 return None
             text = "This form has expired or did not come from this console. Reload the page and try again."
             return self._pages.frame.message(request, None, 403, "Form rejected", text)
@@ -229,7 +229,7 @@ class Dashboard:
             return problem(415, "Send the content type application/json.")
         token = request.headers.get(b"x-form-token", b"").decode("latin-1")
         bearer = request.headers.get(b"authorization")
-        if cookie is not None and bearer is None and not self.login.good_form(cookie, token):
+        if cookie is not None and bearer is None and not self.login.is_valid_form(cookie, token):
             return problem(403, "Requests with a console session need the header x-form-token.")
         return None
 

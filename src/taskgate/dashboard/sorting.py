@@ -39,11 +39,11 @@ class HeadCell:
 
 
 def sorted_rows(
-    rows: Iterable[Mapping[str, Any]], columns: Sequence[TableColumn], asked: str | None
+    rows: Iterable[Mapping[str, Any]], columns: Sequence[TableColumn], given: str | None
 ) -> list[Mapping[str, Any]]:
     """The rows in the order that the address names; unchanged if it names no sortable column. Rows without a value are last."""
     listed = list(rows)
-    found = _asked(columns, asked)
+    found = _chosen(columns, given)
     if found is None:
         return listed
     column, descending = found
@@ -55,10 +55,10 @@ def sorted_rows(
 
 
 def head_cells(
-    columns: Sequence[TableColumn], asked: str | None, path: str, query: Mapping[str, str | None]
+    columns: Sequence[TableColumn], given: str | None, path: str, query: Mapping[str, str | None]
 ) -> list[HeadCell]:
     """The head of the table; each link keeps the filters of the address and sorts by its column, then in the other direction."""
-    found = _asked(columns, asked)
+    found = _chosen(columns, given)
     cells = []
     for column in columns:
         direction = None
@@ -70,7 +70,7 @@ def head_cells(
     return cells
 
 
-def _asked(columns: Sequence[TableColumn], asked: str | None) -> tuple[TableColumn, bool] | None:
-    key = (asked or "").removeprefix("-")
+def _chosen(columns: Sequence[TableColumn], given: str | None) -> tuple[TableColumn, bool] | None:
+    key = (given or "").removeprefix("-")
     column = next((one for one in columns if one.key == key and one.value is not None), None)
-    return (column, (asked or "").startswith("-")) if column is not None else None
+    return (column, (given or "").startswith("-")) if column is not None else None

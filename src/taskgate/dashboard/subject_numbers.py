@@ -22,7 +22,7 @@ from taskgate.ports.history_reader import HistoryReader
 
 FAILURES_SHOWN: Final = 8
 LAST_SHOWN: Final = 12
-LOOKED_AT: Final = 200
+CALLS_COUNTED: Final = 200
 """The number of last calls from which the users of a tool are counted."""
 USERS_SHOWN: Final = 10
 
@@ -44,7 +44,7 @@ class SubjectNumbers:
         matching = HistoryFilter(
             caller=wanted.get("caller"), server=wanted.get("server"), tool=wanted.get("tool"), since_ms=since
         )
-        last = (await self._history.page(reach, matching, limit=LOOKED_AT)).rows
+        last = (await self._history.page(reach, matching, limit=CALLS_COUNTED)).rows
         bad = [row for row in last if row.outcome in BAD_OUTCOMES]
         total = series.total
         share = total.bad / total.calls if total.calls else None

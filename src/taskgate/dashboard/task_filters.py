@@ -21,13 +21,13 @@ FILTERS: Final = {
 }
 
 
-def task_states(asked: str | None) -> frozenset[TaskState] | None:
-    if asked is None or asked == "all":
+def task_states(given: str | None) -> frozenset[TaskState] | None:
+    if given is None or given == "all":
         return None
-    if asked == "open":
+    if given == "open":
         return OPEN
     try:
-        return frozenset({TaskState(asked)})
+        return frozenset({TaskState(given)})
     except ValueError:
         known = ", ".join(state.value for state in TaskState)
         raise ValueError(f"state must be open, all or one of {known}") from None
@@ -36,14 +36,14 @@ def task_states(asked: str | None) -> frozenset[TaskState] | None:
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-def point_in_time(name: str, asked: str | None, now_ms: int) -> int | None:
+def point_in_time(name: str, given: str | None, now_ms: int) -> int | None:
     """A time in milliseconds: so long ago, or a date or time of day (UTC, if it names no zone)."""
-    if asked is None:
+    if given is None:
         return None
-    if asked[-1] in _UNITS and asked[:-1].isascii() and asked[:-1].isdigit() and len(asked) < 8:
-        return now_ms - int(asked[:-1]) * _UNITS[asked[-1]] * 1000
+    if given[-1] in _UNITS and given[:-1].isascii() and given[:-1].isdigit() and len(given) < 8:
+        return now_ms - int(given[:-1]) * _UNITS[given[-1]] * 1000
     try:
-        at = datetime.fromisoformat(asked)
+        at = datetime.fromisoformat(given)
     except ValueError:
         raise ValueError(f"{name} must be like 30m, 24h, 7d, 2026-07-28 or 2026-07-28T10:00:00Z") from None
     return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -129,7 +129,7 @@ class TaskListPages:
         columns, chosen_now = _columns(visit)
         query = {name: value for name, value in filters.items() if name != "state"}
         api = "/api/v1/tasks" if filters["state"] in _OPEN else "/api/v1/history"
-        asked = {**query, "state" if filters["state"] in _OPEN else "outcome": _outcome_parameter(filters["state"])}
+        api_query = {**query, "state" if filters["state"] in _OPEN else "outcome": _outcome_parameter(filters["state"])}
         answer = await self._frame.page(
             visit,
             "tasks",
@@ -162,8 +162,8 @@ class TaskListPages:
             states=STATES,
             filtered=any(filters.values()),
             suggestions=await self._suggestions(visit),
-            export=with_query("/api/v1/history/export", {**asked, "kind": visit.parameter("kind")}, limit="5000"),
-            api=with_query(api, {**asked, "after": visit.parameter("after")}),
+            export=with_query("/api/v1/history/export", {**api_query, "kind": visit.parameter("kind")}, limit="5000"),
+            api=with_query(api, {**api_query, "after": visit.parameter("after")}),
             command=list_command(filters),
         )
         return replace(answer, headers=(*answer.headers, _cookie(columns))) if chosen_now else answer
@@ -218,8 +218,8 @@ def _outcome_parameter(state: str | None) -> str | None:
 def _columns(visit: Visit) -> tuple[tuple[str, ...], bool]:
     """The columns of the table: those of the address, else those of the cookie; and whether the address names them."""
     if visit.parameter("columns") is not None:
-        asked = parse_qs(visit.request.raw_query).get("column", [])
-        return tuple(name for name in COLUMNS if name in asked) or USUAL_COLUMNS, True
+        named = parse_qs(visit.request.raw_query).get("column", [])
+        return tuple(name for name in COLUMNS if name in named) or USUAL_COLUMNS, True
     kept = (visit.request.cookie(_COOKIE) or "").split(".")
     return tuple(name for name in COLUMNS if name in kept) or USUAL_COLUMNS, False
 

@@ -19,7 +19,7 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.timestamps import iso
 from taskgate.dashboard import units
 from taskgate.dashboard.charts.phases import phase_bar
-from taskgate.dashboard.found_text import LONGEST_SEARCH, WORTH_SEARCHING, FoundText, found_text
+from taskgate.dashboard.found_text import LONGEST_SEARCH, MIN_SEARCHED, FoundText, found_text
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.history_api import HistoryApi
 from taskgate.dashboard.history_rows import history_line
@@ -171,7 +171,7 @@ def _display(visit: Visit) -> tuple[int, str]:
 def _search(wanted: str, *texts: FoundText | None) -> dict[str, Any] | None:
     """The search form of the page; None if there is little to search in."""
     known = [text for text in texts if text is not None]
-    if not wanted and sum(len(text.text) for text in known) < WORTH_SEARCHING:
+    if not wanted and sum(len(text.text) for text in known) < MIN_SEARCHED:
         return None
     matches = sum(text.matches for text in known)
     partial = not wanted and any(text.left_out for text in known)

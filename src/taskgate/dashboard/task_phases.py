@@ -77,20 +77,20 @@ def _run(task: Task, held: HeldCall | None, answered: Sequence[TaskQuestion], en
     if not marks:
         return marks
     _, kind, label = marks[-1]
-    for asked, until in _waits(answered, task.created_ms, end_ms):
+    for begin, until in _waits(answered, task.created_ms, end_ms):
         # A server of MCP 2026-07-28 gets the call again with each answer; only the last time is recorded.
-        marks = [mark for mark in marks if not asked <= mark[0] < until]
-        marks += [(asked, PhaseKind.WAITING, _FOR_AN_ANSWER), (until, kind, label)]
+        marks = [mark for mark in marks if not begin <= mark[0] < until]
+        marks += [(begin, PhaseKind.WAITING, _FOR_AN_ANSWER), (until, kind, label)]
     return sorted(marks, key=lambda mark: mark[0])
 
 
 def _waits(answered: Sequence[TaskQuestion], begin_ms: int, end_ms: int) -> list[tuple[int, int]]:
     """When at least one of these questions was open, between two times, in order."""
     found: list[tuple[int, int]] = []
-    for asked, until in sorted((one.asked_ms, one.answered_ms) for one in answered if one.answered_ms is not None):
-        asked, until = max(asked, begin_ms), min(until, end_ms)
-        if found and asked <= found[-1][1]:
+    for begin, until in sorted((one.asked_ms, one.answered_ms) for one in answered if one.answered_ms is not None):
+        begin, until = max(begin, begin_ms), min(until, end_ms)
+        if found and begin <= found[-1][1]:
             found[-1] = (found[-1][0], max(until, found[-1][1]))
-        elif asked < until:
-            found.append((asked, until))
+        elif begin < until:
+            found.append((begin, until))
     return found

@@ -298,9 +298,9 @@ def operator_row(task: Task) -> dict[str, Any]:
     return {**task_row(task), "caller": task.caller, "attempts": task.attempts, "keep_result_ms": task.keep_result_ms}
 
 
-def _seconds(asked: str | None) -> int:
-    if asked is None:
+def _seconds(given: str | None) -> int:
+    if given is None:
         return 0
-    if not (asked.isascii() and asked.isdigit() and len(asked) < 6):
+    if not (given.isascii() and given.isdigit() and len(given) < 6):
         raise ValueError("wait must be a whole number of seconds")
-    return min(int(asked), LONGEST_WAIT_S)
+    return min(int(given), LONGEST_WAIT_S)

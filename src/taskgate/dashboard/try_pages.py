@@ -19,13 +19,13 @@ from taskgate.dashboard.text_filters import clear
 from taskgate.dashboard.web import Answer, redirect
 from taskgate.lazy_dataclass import dataclass
 
-FIRST_LOOK: Final = 20_000
+REPLY_SHOWN: Final = 20_000
 LONGEST_TEXT: Final = 300
 _LIKE: Final = {"fast": ("list_files", "read_file"), "slow": ("slow_report",), "dangerous": ("delete_file",)}
 """Tools of the demo server that the welcome text links to, by what they demonstrate."""
 
 
-def shown_reply(reply: Mapping[str, Any], limit: int = FIRST_LOOK) -> dict[str, Any]:
+def shown_reply(reply: Mapping[str, Any], limit: int = REPLY_SHOWN) -> dict[str, Any]:
     """The reply of a call for the page."""
     is_error = "error" in reply or (type(reply.get("result")) is dict and reply["result"].get("isError") is True)
     text = excerpt(show_json(reply.get("error", reply.get("result"))), limit)
@@ -53,8 +53,8 @@ class TryPages:
     async def _show(self, visit: Visit) -> Answer:
         scope = visit.authorized.scope
         tools = await self._calls.tools(visit.authorized)
-        asked = visit.parameter("tool") or _proposed(tools, visit.parameter("like"))
-        return await self._page(visit, scope, tools, next((tool for tool in tools if tool["name"] == asked), None))
+        name = visit.parameter("tool") or _proposed(tools, visit.parameter("like"))
+        return await self._page(visit, scope, tools, next((tool for tool in tools if tool["name"] == name), None))
 
     async def _page(
         self,

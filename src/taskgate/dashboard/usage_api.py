@@ -73,9 +73,9 @@ def usage_row(row: UsageRow) -> dict[str, Any]:
     return {name: getattr(row, name) for name in (*GROUPS, *AMOUNTS)}
 
 
-def _days(asked: str | None) -> int:
-    if asked is None:
+def _days(given: str | None) -> int:
+    if given is None:
         return 7
-    if not (asked.isascii() and asked.isdigit()) or len(asked) > 4 or not 0 < int(asked) <= MAX_DAYS:
+    if not (given.isascii() and given.isdigit()) or len(given) > 4 or not 0 < int(given) <= MAX_DAYS:
         raise ValueError(f"days must be a whole number from 1 to {MAX_DAYS}")
-    return int(asked)
+    return int(given)

@@ -27,7 +27,7 @@ _FAMILIES: Final = (
 
 
 def as_metrics(rows: Iterable[UsageRow], by: tuple[str, ...], maximum: int = MAX_SERIES) -> str:
-    """Prometheus text with the grouping as labels. The rows with the most calls get their own labels, up to `most`; the rest is
+    """Prometheus text with the grouping as labels. The rows with the most calls get their own labels, up to `maximum`; the rest is
     summed as `(others)`, so that many callers cannot flood the collector.
     """
     ordered = summed(rows, by)

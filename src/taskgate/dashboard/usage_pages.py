@@ -34,25 +34,25 @@ class UsagePages:
             rows, days, by = await self._usage.rows(visit)
         except ValueError as error:
             return self._frame.message(visit.request, visit.who, 400, "Invalid filter", str(error))
-        asked = {"days": str(days), "by": by}
+        parameters = {"days": str(days), "by": by}
         parts = [part for part in GROUPS if part in by.split(",")]
         return await self._frame.page(
             visit,
             "usage",
             "usage.html",
-            api=_address("/api/v1/usage", asked),
+            api=_address("/api/v1/usage", parameters),
             command=f"taskgate usage --days {days} --by {by}",
             rows=[usage_row(row) for row in rows[:SHOWN]],
             left_out=max(0, len(rows) - SHOWN),
             groups=parts,
             days=days,
             by=by,
-            choices=[(choice, _address("/usage", {**asked, "by": choice})) for choice in GROUPINGS],
-            spans=[(count, _address("/usage", {**asked, "days": str(count)})) for count in (1, 7, 30, 365)],
-            csv=_address("/api/v1/usage", {**asked, "format": "csv"}),
+            choices=[(choice, _address("/usage", {**parameters, "by": choice})) for choice in GROUPINGS],
+            spans=[(count, _address("/usage", {**parameters, "days": str(count)})) for count in (1, 7, 30, 365)],
+            csv=_address("/api/v1/usage", {**parameters, "format": "csv"}),
             all_callers=visit.who.may(Permission.SEE),
         )
 
 
-def _address(path: str, asked: dict[str, str]) -> str:
-    return f"{path}?{urlencode(asked)}"
+def _address(path: str, parameters: dict[str, str]) -> str:
+    return f"{path}?{urlencode(parameters)}"

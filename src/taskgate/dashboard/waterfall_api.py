@@ -74,10 +74,10 @@ class RecentRequests:
         return [span for span in recent if span.number in hits or parents[span.number] in hits]
 
 
-def _only_calls(asked: str) -> bool:
-    if asked not in ("calls", "all"):
+def _only_calls(given: str) -> bool:
+    if given not in ("calls", "all"):
         raise ValueError("show must be calls or all")
-    return asked == "calls"
+    return given == "calls"
 
 
 def chosen_window(visit: Visit) -> Window | None:

@@ -67,7 +67,7 @@ class WebRequest:
     path: str
     query: Mapping[str, str]
     headers: Mapping[bytes, bytes]
-    came: HttpProof
+    proof: HttpProof
     """Its `Authorization` header or certificate, and its origin."""
     body: bytes = b""
     locked: bool = False
@@ -204,7 +204,7 @@ def _first(text: str) -> dict[str, str]:
         return {}
 
 
-def with_query(path: str, asked: Mapping[str, str | None], **changed: str | None) -> str:
+def with_query(path: str, parameters: Mapping[str, str | None], **changed: str | None) -> str:
     """An address with these query parameters, some of them changed; empty ones are omitted."""
-    wanted = {key: value for key, value in {**asked, **changed}.items() if value}
+    wanted = {key: value for key, value in {**parameters, **changed}.items() if value}
     return f"{path}?{urlencode(wanted)}" if wanted else path

@@ -12,7 +12,7 @@ from taskgate.ports.upstream_credentials import HeaderPairs
 
 USUAL_LIFE_S: Final = 3600.0
 RENEW_BEFORE: Final = 0.2
-"""Which part of a token's life is left when the next one is fetched."""
+"""The remaining part of a token's lifetime at which the next one is fetched."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ from taskgate.mcp.oauth_discovery import AuthorizationServer
 from taskgate.ports.account_connector import AccountLoginRefused, ConnectRequest
 from taskgate.ports.caller_credentials import IssuerUnavailable
 
-PAGE_GOOD_FOR_S: Final = 86_400.0
-LOGIN_GOOD_FOR_S: Final = 600.0
+PAGE_VALID_S: Final = 86_400.0
+LOGIN_VALID_S: Final = 600.0
 CHECK_INTERVAL_S: Final = 2.0
 MAX_PAGES: Final = 10_000
 CALLBACK: Final = "/oauth/callback"
@@ -94,12 +94,12 @@ class AccountLogins:
         known = self._pages.get((server, principal, scope))
         if known is None or known[1] <= now:
             ticket = secrets.token_urlsafe(24)
-            asked = {"server": server, "principal": principal, "scope": scope}
-            await asyncio.to_thread(self._logins.keep_note, _digest("page", ticket), asked, PAGE_GOOD_FOR_S)
+            parameters = {"server": server, "principal": principal, "scope": scope}
+            await asyncio.to_thread(self._logins.keep_note, _digest("page", ticket), parameters, PAGE_VALID_S)
             if len(self._pages) >= MAX_PAGES:
                 self._pages = {key: page for key, page in self._pages.items() if page[1] > now}
             # A link is reused for half its lifetime, so the person has time to open it.
-            known = self._pages[server, principal, scope] = (ticket, now + PAGE_GOOD_FOR_S / 2)
+            known = self._pages[server, principal, scope] = (ticket, now + PAGE_VALID_S / 2)
         return f"{self._base()}/oauth/connect/{known[0]}"
 
     async def wait(self, server: str, principal: str, scope: str | None, within_s: float) -> bool:
@@ -123,7 +123,7 @@ class AccountLogins:
             return False
         return set((scope or "").split()) <= set((login.scope or "").split())
 
-    async def asked(self, ticket: str) -> ConnectRequest | None:
+    async def request_of(self, ticket: str) -> ConnectRequest | None:
         kept = await asyncio.to_thread(self._logins.note, _digest("page", ticket))
         settings = self._servers.get(str(kept["server"])) if kept is not None else None
         if kept is None or settings is None:
@@ -131,7 +131,7 @@ class AccountLogins:
         return ConnectRequest(settings.server, str(kept["principal"]), settings.resource, kept.get("scope"))
 
     async def begin(self, ticket: str, browser: str) -> str:
-        request = await self.asked(ticket)
+        request = await self.request_of(ticket)
         if request is None:
             raise AccountLoginRefused(
                 "This link has expired or was never issued. Call the tool again to get a new one."
@@ -183,9 +183,9 @@ class AccountLogins:
             redirect_uri,
             scope,
         )
-        await asyncio.to_thread(self._logins.keep_note, _digest("state", state), asdict(login), LOGIN_GOOD_FOR_S)
+        await asyncio.to_thread(self._logins.keep_note, _digest("state", state), asdict(login), LOGIN_VALID_S)
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
-        asked = {
+        parameters = {
             "response_type": "code",
             "client_id": client.client_id,
             "redirect_uri": redirect_uri,
@@ -195,8 +195,8 @@ class AccountLogins:
             "resource": protected.resource,
         } | ({"scope": scope} if scope else {})
         if scope is not None and "offline_access" in scope.split():
-            asked["prompt"] = "consent"  # OpenID Connect issues no refresh token without it.
-        return _with_query(authority.authorization_endpoint, asked)
+            parameters["prompt"] = "consent"  # OpenID Connect issues no refresh token without it.
+        return _with_query(authority.authorization_endpoint, parameters)
 
     async def _client(self, settings: StoredLogin, authority: AuthorizationServer, documents: Documents) -> _Client:
         """The configured client, our metadata document, or a registration at the issuer, in this order of preference."""
@@ -242,7 +242,7 @@ class AccountLogins:
         issuer = query.get("iss")
         if (login.sends_issuer or issuer is not None) and issuer != login.issuer:
             raise AccountLoginRefused(
-                "The answer came from another issuer than the one that was asked. Nothing was connected."
+                "The response came from another issuer than the one where the login was started. Nothing was connected."
             )
         if "error" in query:
             raise AccountLoginRefused(f"The login was refused by {login.issuer}: {query['error'][:60]}.")
@@ -349,10 +349,10 @@ def _offline(authority: AuthorizationServer) -> str | None:
     return "offline_access" if "offline_access" in authority.scopes else None
 
 
-def _with_query(address: str, asked: Mapping[str, str]) -> str:
+def _with_query(address: str, parameters: Mapping[str, str]) -> str:
     if urlsplit(address).scheme not in ("http", "https") or not address.isprintable() or " " in address:
         raise AccountLoginRefused("The issuer's login page is not an http address, so it was not opened.")
-    return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(asked)}"
+    return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(parameters)}"
 
 
 def _digest(kind: str, value: str) -> str:

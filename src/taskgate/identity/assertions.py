@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _ASSERTIONS_PURPOSE: Final = b"taskgate statements about callers, version 1"
-GOOD_FOR_S: Final = 60
+VALID_FOR_S: Final = 60
 RENEW_AFTER_S: Final = 30.0
 MAX_REMEMBERED: Final = 10_000
 GATEWAY_SUBJECT: Final = "taskgate"
@@ -62,7 +62,7 @@ class Assertions:
             "sub": principal or GATEWAY_SUBJECT,
             "aud": audience,
             "iat": now,
-            "exp": now + GOOD_FOR_S,
+            "exp": now + VALID_FOR_S,
             "jti": secrets.token_urlsafe(12),
         }
         head = {"alg": "EdDSA", "typ": "JWT", "kid": key_id}

@@ -112,7 +112,7 @@ class Documents:
 
 class GuardedDocuments(Documents):
     """For addresses that a server named: hosts that the operator did not name are reached only over https and only at public
-    addresses, where the numbers that were judged are the ones connected to.
+    addresses, and the connection is made to the addresses that were checked.
     """
 
     def __init__(self, client: Callable[[], httpx2.AsyncClient], named: Collection[str]) -> None:
@@ -179,11 +179,11 @@ def _host(url: str) -> str:
 def may_be_fetched(url: str, issuer: str) -> bool:
     """Whether a document of this issuer may be fetched from there."""
     try:
-        asked, trusted = urlsplit(url), urlsplit(issuer)
-        ports = asked.port, trusted.port
+        requested, trusted = urlsplit(url), urlsplit(issuer)
+        ports = requested.port, trusted.port
     except ValueError:
         return False
-    if not asked.hostname or "@" in asked.netloc or not url.isprintable() or " " in url:
+    if not requested.hostname or "@" in requested.netloc or not url.isprintable() or " " in url:
         return False
-    same_origin = (asked.scheme, asked.hostname, ports[0]) == (trusted.scheme, trusted.hostname, ports[1])
-    return asked.scheme == "https" or (asked.scheme == "http" and same_origin)
+    same_origin = (requested.scheme, requested.hostname, ports[0]) == (trusted.scheme, trusted.hostname, ports[1])
+    return requested.scheme == "https" or (requested.scheme == "http" and same_origin)

@@ -34,7 +34,7 @@ async def introspect(credential: bytes, settings: Introspection, documents: Docu
         settings.url, settings.rules.issuer, form, (settings.client_id, settings.client_secret)
     )
     if reply.get("active") is not True:
-        raise TokenRefused("it is not known, or not good any more")
+        raise TokenRefused("it is unknown, expired or revoked")
     now = clock.wall()
     # A response may omit issuer and expiry; the claims that it has are checked like those of a signed token.
     claims = {"iss": settings.rules.issuer, "exp": int(now) + 3600, **reply}

@@ -109,9 +109,9 @@ class LoginStore:
         found = {name: self._login(name, row) for name, row in self._rows.listed(prefix).items()}
         return {name.removeprefix(prefix): login for name, login in found.items() if login is not None}
 
-    def keep_note(self, name: str, value: dict[str, Any], good_for_s: float | None = None) -> None:
+    def keep_note(self, name: str, value: dict[str, Any], valid_for_s: float | None = None) -> None:
         """Store a small record of a login in progress, or of the registration at an issuer."""
-        until = None if good_for_s is None else clock.wall() + good_for_s
+        until = None if valid_for_s is None else clock.wall() + valid_for_s
         self._rows.put(f"note{_MARK}{name}", self._closed(f"note{_MARK}{name}", value), until)
 
     def note(self, name: str) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ from taskgate.identity.documents import Documents, IssuerRefused, may_be_fetched
 from taskgate.identity.signed_tokens import Issuer, check_signature, parse_token
 from taskgate.ports.caller_credentials import IssuerUnavailable, LoginRefused, PendingLogin
 
-METADATA_GOOD_S: Final = 600.0
+METADATA_VALID_S: Final = 600.0
 LONGEST_CODE: Final = 4096
 
 
@@ -123,7 +123,7 @@ class OidcLogin:
             raise LoginRefused(f"the ID token is not accepted: {refused}") from None
 
     async def _provider(self) -> dict[str, Any]:
-        if self._metadata is None or clock.monotonic() - self._metadata[0] > METADATA_GOOD_S:
+        if self._metadata is None or clock.monotonic() - self._metadata[0] > METADATA_VALID_S:
             found = await issuer_metadata(self._issuer.rules.issuer, self._documents)
             self._metadata = (clock.monotonic(), found)
         return self._metadata[1]

@@ -134,11 +134,11 @@ class ServerTokens:
         if token is not None and token.headers != refused:
             return True
         self._was_refused = True
-        asked = Challenge.from_header(challenge)
-        if asked.insufficient_scope and asked.scope is not None:
+        required = Challenge.from_header(challenge)
+        if required.insufficient_scope and required.scope is not None:
             if isinstance(self._settings, StoredLogin) and await self._has_new_login(self._settings):
                 return True
-            self._require_scope(self._settings, asked.scope)
+            self._require_scope(self._settings, required.scope)
         return (await asyncio.shield(self._begin())).headers != refused
 
     async def _has_new_login(self, settings: StoredLogin) -> bool:

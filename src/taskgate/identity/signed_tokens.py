@@ -72,7 +72,7 @@ async def check_signature(token: Unverified, issuer: Issuer) -> None:
     if algorithm not in issuer.algorithms or not isinstance(algorithm, str):
         raise TokenRefused("it is signed with an algorithm that is not accepted")
     if key_id is not None and (not isinstance(key_id, str) or len(key_id) > 256):
-        raise TokenRefused("its key id is not one")
+        raise TokenRefused("its key id is invalid")
     for key in await issuer.keys.candidates(key_id, algorithm):
         if _verifies(token.text, key, algorithm):
             return

@@ -62,7 +62,7 @@ class SigningKeys:
             self._keys, self._fetched_at = (), None
         if self._fetched_at is None:
             await self._fetch()
-        elif now - self._fetched_at > REFRESH_AFTER_S and self._may_ask(now):
+        elif now - self._fetched_at > REFRESH_AFTER_S and self._may_fetch(now):
             self._begin()
         found = self._matching(key_id, algorithm)
         if not found and (self._missed_at is None or now - self._missed_at >= REFETCH_AFTER_S):
@@ -88,7 +88,7 @@ class SigningKeys:
         # Without an id the key is unambiguous only if the issuer has one.
         return (fits[0].key,) if len(fits) == 1 else ()
 
-    def _may_ask(self, now: float) -> bool:
+    def _may_fetch(self, now: float) -> bool:
         return self._asked_at is None or now - self._asked_at >= REFETCH_AFTER_S
 
     def _begin(self) -> asyncio.Task[None]:
@@ -101,7 +101,7 @@ class SigningKeys:
         """Wait for a running or new fetch. Raises IssuerUnavailable if there is no key afterwards."""
         if self._fetching is not None and not self._fetching.done():
             await asyncio.shield(self._fetching)
-        elif self._fetched_at is None and not self._may_ask(clock.monotonic()):
+        elif self._fetched_at is None and not self._may_fetch(clock.monotonic()):
             raise IssuerUnavailable(f"the keys of {self.issuer} could not be fetched recently; retrying soon")
         else:
             await asyncio.shield(self._begin())

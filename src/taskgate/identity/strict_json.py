@@ -42,7 +42,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(_text: str) -> Any:
-    raise NotStrict("it holds a number that JSON does not have")
+    raise NotStrict("it contains a number that JSON does not allow")
 
 
 def _depth(data: bytes) -> int:

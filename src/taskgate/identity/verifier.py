@@ -32,8 +32,8 @@ class Verifier:
     @property
     def issuers(self) -> tuple[str, ...]:
         """The issuers whose tokens are accepted, for the metadata of the gateway."""
-        asked = () if self._introspection is None else (self._introspection.rules.issuer,)
-        return tuple(dict.fromkeys((*self._issuers, *asked)))
+        introspected = () if self._introspection is None else (self._introspection.rules.issuer,)
+        return tuple(dict.fromkeys((*self._issuers, *introspected)))
 
     def remembered(self, credential: bytes) -> Credential | None:
         """The cached result for a credential, while it is valid."""

@@ -23,13 +23,13 @@ TOKEN_FILE: Final = "operator-token"
 SECRET_FILE: Final = "secret"
 PASSPHRASE_FILE: Final = "passphrase"
 _PREFIX: Final = "tgop_"
-_MOST: Final = 4096
+_MAX_BYTES: Final = 4096
 Maker = Callable[[], str]
 
 
 def operator_token(state_dir: Path) -> str:
     """Return the operator token. It is created if there is none."""
-    return kept(state_dir / TOKEN_FILE, lambda: _PREFIX + secrets.token_urlsafe(32))
+    return read_or_create(state_dir / TOKEN_FILE, lambda: _PREFIX + secrets.token_urlsafe(32))
 
 
 def replace_operator_token(state_dir: Path, token: str) -> None:
@@ -38,10 +38,10 @@ def replace_operator_token(state_dir: Path, token: str) -> None:
 
 
 def gateway_secret(state_dir: Path) -> bytes:
-    return kept(state_dir / SECRET_FILE, lambda: secrets.token_hex(32)).encode("ascii")
+    return read_or_create(state_dir / SECRET_FILE, lambda: secrets.token_hex(32)).encode("ascii")
 
 
-def kept(path: Path, make: Maker) -> str:
+def read_or_create(path: Path, make: Maker) -> str:
     """Return the content of the file, or create it with a new value. Safe with several processes starting at once."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not path.exists():
@@ -51,7 +51,7 @@ def kept(path: Path, make: Maker) -> str:
     with os.fdopen(descriptor, "r", encoding="ascii") as file:
         # Restore the mode if it was changed.
         os.fchmod(file.fileno(), 0o600)
-        value = file.read(_MOST).strip()
+        value = file.read(_MAX_BYTES).strip()
     if len(value) < 32:
         raise OSError(f"{path} is damaged. Remove it; the next start creates a new one.")
     return value
@@ -71,7 +71,7 @@ def set_passphrase(state_dir: Path, passphrase: str) -> None:
 
 def stored_passphrase(state_dir: Path) -> str | None:
     path = state_dir / PASSPHRASE_FILE
-    return kept(path, str) if path.exists() else None
+    return read_or_create(path, str) if path.exists() else None
 
 
 def passphrase_with_time(state_dir: Path) -> bytes:
@@ -93,7 +93,7 @@ def adopt_passphrase(state_dir: Path, agreed: bytes) -> None:
     os.utime(path, ns=(set_at(agreed) * 1_000_000,) * 2)
 
 
-def passphrase_fits(stored: str, given: str) -> bool:
+def passphrase_matches(stored: str, given: str) -> bool:
     _, salt, digest = stored.split(":")
     return hmac.compare_digest(_stretched(given, salt), digest)
 

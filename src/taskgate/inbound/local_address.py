@@ -18,7 +18,7 @@ from taskgate.bridge.meeting import Meeting, connect, monotonic, sleep
 from taskgate.folders import socket_folder
 from taskgate.held_folder import lost
 
-ROOM_S: Final = 40.0
+REPLACEMENT_S: Final = 40.0
 """How long to wait until the previous gateway has drained and ended."""
 ON_DEMAND, SERVE = "on-demand", "serve"
 _POLL_S: Final = 0.05
@@ -104,7 +104,7 @@ def claim(meeting: Meeting, kind: str) -> LocalAddress:
     held = meeting.try_lock("lock")
     record = meeting.record()
     if held is None and kind == SERVE and record is not None and record.get("kind") == ON_DEMAND:
-        held = _lock_after_replacement(meeting, monotonic() + ROOM_S)
+        held = _lock_after_replacement(meeting, monotonic() + REPLACEMENT_S)
     if held is None:
         pid = record.get("pid", "unknown") if record is not None else "unknown"
         raise AddressTaken(f"Another gateway (process {pid}) already serves this configuration.")

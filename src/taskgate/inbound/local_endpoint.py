@@ -1,6 +1,6 @@
 """Accept bridges on a Unix socket that only its user can open, or on a loopback port with a key if there are no Unix sockets.
 
-Each connection starts with one line in each direction (`bridge.meeting`) and continues as `inbound.stdio`. The caller
+Each connection starts with one line in each direction (`bridge.handshake`) and continues as `inbound.stdio`. The caller
 is the user that the kernel reports for the peer. `make_caller` turns the client's folder and environment, as reported
 by the bridge, into a caller.
 """
@@ -64,7 +64,7 @@ class LocalEndpoint:
         make_caller: Callable[[Client], Awaitable[Caller]],
         *,
         authorizer: Authorizer,
-        make_room: Callable[[], None],
+        stop_for_replacement: Callable[[], None],
         busy: Callable[[], Awaitable[bool]],
     ) -> None:
         self._gateway = gateway
@@ -73,7 +73,7 @@ class LocalEndpoint:
         self._key = key
         self._make_caller = make_caller
         self._authorizer = authorizer
-        self._make_room = make_room
+        self._stop_for_replacement = stop_for_replacement
         self._busy = busy
         self._sessions: set[BridgeSession] = set()
         self._connections: set[asyncio.Task[None]] = set()
@@ -109,11 +109,13 @@ class LocalEndpoint:
             self._accepting = None
         self._listening.close()
 
-    async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
+    async def drain(self, within_s: float, skip_waiting: asyncio.Event) -> None:
         """Wait for requests in progress, then send every bridge the reason for closing."""
         await self.stop_accepting()
         sessions = list(self._sessions)
-        await asyncio.gather(*(session.endpoint.drain(within_s, hurry) for session in sessions), return_exceptions=True)
+        await asyncio.gather(
+            *(session.endpoint.drain(within_s, skip_waiting) for session in sessions), return_exceptions=True
+        )
         for session in sessions:
             session.writer.write(closing_frame(self.leaving))
             with contextlib.suppress(OSError, RuntimeError):
@@ -168,7 +170,7 @@ class LocalEndpoint:
             log.info("stopping for another gateway", version=hello.get("version"))
             writer.write(refusal(__version__, "This gateway is stopping to be replaced.", replaced=True))
             self.leaving = REPLACED
-            self._make_room()
+            self._stop_for_replacement()
             return
         try:
             caller = await self._make_caller(_client(peer, hello))

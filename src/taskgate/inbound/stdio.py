@@ -150,13 +150,13 @@ class StdioEndpoint:
         finally:
             await self._settle()
 
-    async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
+    async def drain(self, within_s: float, skip_waiting: asyncio.Event) -> None:
         """Wait for requests in progress before shutdown. Those that do not finish in time are answered with an error.
 
         Responses to the gateway's own requests are still read meanwhile; new requests are rejected.
         """
         self._draining = True
-        waiting = asyncio.ensure_future(hurry.wait())
+        waiting = asyncio.ensure_future(skip_waiting.wait())
         ended = asyncio.gather(*self._open.values(), return_exceptions=True)
         try:
             await asyncio.wait((waiting, ended), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)

@@ -25,7 +25,7 @@ from taskgate.core.readiness import readiness_of
 from taskgate.dashboard.site import Dashboard
 from taskgate.garbage_collection import GarbageCollector
 from taskgate.gateway.retention import Retention
-from taskgate.inbound.gateway_secrets import passphrase_fits
+from taskgate.inbound.gateway_secrets import passphrase_matches
 from taskgate.inbound.http.connection import CallerConnection, drop_slow, replies_in_progress
 from taskgate.inbound.http.handover import WorkerSockets
 from taskgate.inbound.http.hop import HopVerifier
@@ -38,7 +38,7 @@ from taskgate.lifecycle.housekeeping import HOUSEKEEPING_S, run_housekeeping
 from taskgate.lifecycle.listening import bind, local_url
 from taskgate.lifecycle.lost_files import StateLost, wait_until_lost
 from taskgate.lifecycle.reloading import Reloader, log_warnings
-from taskgate.local_gateway import OpenSide, Side
+from taskgate.local_gateway import ExtraEndpoint, OpenExtraEndpoint
 from taskgate.operating_system import limitations, on_signals
 from taskgate.telemetry.logs import log
 
@@ -51,7 +51,7 @@ class Lifecycle:
         self,
         app: App,
         host: str,
-        open_side: OpenSide,
+        open_side: OpenExtraEndpoint,
         workers: Path | None = None,
         *,
         when_lost: Callable[[], None],
@@ -87,7 +87,7 @@ class Lifecycle:
         log_warnings(app.loaded)
         self._server: UvicornServer | None = None
         self._collector: GarbageCollector | None = None
-        self._side: Side = open_side(app, self.stop)
+        self._side: ExtraEndpoint = open_side(app, self.stop)
 
     async def serve(self, port: int | socket.socket, announce: Callable[[str, int], None]) -> None:
         """Serve until `stop` is called, on this port or on a bound socket.
@@ -168,7 +168,7 @@ class Lifecycle:
             self.app.keys.secret,
             self.app.authorizer,
             self.app.responses,
-            fits=partial(passphrase_fits, self.app.keys.passphrase) if self.app.keys.passphrase else None,
+            fits=partial(passphrase_matches, self.app.keys.passphrase) if self.app.keys.passphrase else None,
             provider=lambda: self._login.by(self.app.loaded.root),
             configuration=ConsoleConfiguration(lambda: self.app, self.reload),
         )
@@ -323,11 +323,11 @@ class Lifecycle:
         return self.app.store.lost or (state.lost() if state is not None else None) or self._side.lost()
 
 
-async def _settle_tasks(app: App, left_s: float, hurry: asyncio.Event) -> None:
+async def _settle_tasks(app: App, left_s: float, skip_waiting: asyncio.Event) -> None:
     """Wait for running tasks for the rest of the drain timeout, unless the operator stops the gateway again."""
     settling = asyncio.create_task(app.gateway.lifecycle.tasks.runs.settle(max(0.0, left_s)))
-    hurried = asyncio.create_task(hurry.wait())
-    await asyncio.wait({settling, hurried}, return_when=asyncio.FIRST_COMPLETED)
-    for waited in (settling, hurried):
+    skipped_waiting = asyncio.create_task(skip_waiting.wait())
+    await asyncio.wait({settling, skipped_waiting}, return_when=asyncio.FIRST_COMPLETED)
+    for waited in (settling, skipped_waiting):
         waited.cancel()
-    await asyncio.gather(settling, hurried, return_exceptions=True)
+    await asyncio.gather(settling, skipped_waiting, return_exceptions=True)

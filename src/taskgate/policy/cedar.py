@@ -38,7 +38,7 @@ class BadPolicy(ValueError):
         self.problems = tuple(problems)
 
 
-class Unjudgeable(ValueError):
+class EvaluationFailed(ValueError):
     """The evaluation of a policy failed, so the decision of Cedar is not valid."""
 
 
@@ -64,13 +64,13 @@ class CedarEngine:
     def evaluate(self, request: PolicyRequest) -> PolicyAnswer:
         """Return forward, else approve, else reject; any error rejects."""
         try:
-            asked, entities = self._ask(request), self._entities_for(request)
-            forward = self._authorize(asked, checks.FORWARD, entities)
+            cedar_request, entities = self._cedar_request(request), self._entities_for(request)
+            forward = self._authorize(cedar_request, checks.FORWARD, entities)
             if forward.allowed:
                 return PolicyAnswer(PolicyVerdict.FORWARD, self._because(forward))
-            approve = self._authorize(asked, checks.APPROVE, entities)
+            approve = self._authorize(cedar_request, checks.APPROVE, entities)
         except ValueError as error:
-            return PolicyAnswer(PolicyVerdict.REJECT, f"cannot be judged: {self._with_places(str(error))}")
+            return PolicyAnswer(PolicyVerdict.REJECT, f"cannot be evaluated: {self._with_places(str(error))}")
         if approve.allowed:
             return PolicyAnswer(PolicyVerdict.APPROVE, self._because(approve), self._picked(approve))
         return PolicyAnswer(PolicyVerdict.REJECT, self._because(approve))
@@ -97,7 +97,7 @@ class CedarEngine:
                     found[f"{source.place}: for {server}:{tool}: the policy {problem}"] = None
         return tuple(found)
 
-    def _ask(self, request: PolicyRequest) -> dict[str, Any]:
+    def _cedar_request(self, request: PolicyRequest) -> dict[str, Any]:
         # Every argument must be expressible, but Cedar only gets those that a policy reads: it parses the context in
         # each step, which is most of the cost.
         arguments = cedar_record(request.arguments)
@@ -122,11 +122,11 @@ class CedarEngine:
             "context": json.dumps(context, ensure_ascii=False),
         }
 
-    def _authorize(self, asked: dict[str, Any], action: str, entities: cedarpy.Entities) -> cedarpy.AuthzResult:
-        request = {**asked, "action": {"type": checks.ACTION, "id": action}}
+    def _authorize(self, cedar_request: dict[str, Any], action: str, entities: cedarpy.Entities) -> cedarpy.AuthzResult:
+        request = {**cedar_request, "action": {"type": checks.ACTION, "id": action}}
         result = cedarpy.is_authorized(request, self._prepared, entities)
         if result.diagnostics.errors or result.decision is cedarpy.Decision.NoDecision:
-            raise Unjudgeable("; ".join(result.diagnostics.errors) or "no decision")
+            raise EvaluationFailed("; ".join(result.diagnostics.errors) or "no decision")
         return result
 
     def _entities_for(self, request: PolicyRequest) -> cedarpy.Entities:

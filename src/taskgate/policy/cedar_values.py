@@ -1,7 +1,7 @@
 """Convert JSON arguments to Cedar values, exactly or not at all.
 
 Cedar has 64-bit integers, decimals with four places, strings, booleans, sets and records. If a value has no exact
-counterpart, the call cannot be expressed and the engine rejects it: a policy must never judge a rounded number. A
+counterpart, the call cannot be expressed and the engine rejects it: a policy must never evaluate a rounded number. A
 member that is null is omitted, so a policy that reads it without `has` rejects the call. Keys that Cedar's JSON format
 uses for entities and extension values are refused, because a caller could otherwise forge one.
 """

@@ -35,7 +35,7 @@ class AccountConnector(Protocol):
         """
         ...
 
-    async def asked(self, ticket: str) -> ConnectRequest | None:
+    async def request_of(self, ticket: str) -> ConnectRequest | None:
         """Return the request of a page; None if the ticket is unknown or has expired."""
         ...
 

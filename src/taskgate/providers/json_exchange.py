@@ -1,8 +1,8 @@
-"""One HTTP exchange with a provider: limited in time and size, with errors in our own words.
+"""One HTTP exchange with a provider: limited in time and size, with fixed error messages.
 
 A provider's error message may quote prompts or keys, so it is never passed on; only the status and the kind of error are used.
 There are no retries: that is the caller's decision. If the connection breaks after the request was sent, the request may have cost
-money, and the error says so.
+money, and the error states that.
 """
 
 from __future__ import annotations

@@ -29,13 +29,13 @@ from taskgate.scripts.worker_process import WorkerCommand
 
 INSTALL: Final = "Install the extra: pip install 'taskgate[scripts]'"
 _SNAPSHOT_FORMAT: Final = 1
-"""Of what the worker adds to the interpreter's own state. Raise it when that changes."""
+"""Version of what the worker adds to the interpreter's own state. Increment it when that changes."""
 _IDLE_S: Final = 10.0
 _CPU_SECONDS: Final = 3_600
 _OWN_MEMORY: Final = 512 * 1024 * 1024
 """Address space of programs, libraries and threads, most of which is never used."""
 _ESCAPED: Final = 6
-"""One character of a text has at most so many bytes as JSON."""
+"""The maximum number of bytes of one character in JSON."""
 _SLACK: Final = 1024 * 1024
 _GRACE_S: Final = 15.0
 """For starting the worker, converting values, and a busy machine."""

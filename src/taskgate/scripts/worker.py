@@ -3,7 +3,8 @@
 Each step comes with its snapshot. The state of the newest step stays in the interpreter, and is used instead of loading the
 snapshot if exactly that snapshot comes next.
 
-The gateway starts it with `python -I -S` and talks to it over its standard input and output (`frames.py` describes a frame).
+The gateway starts it with `python -I -S` and communicates with it over standard input and output (`frames.py` describes a
+frame).
 It imports the standard library and the interpreter only, not Taskgate: that keeps its start short. The interpreter itself
 runs in a process of its own, a child of this one; values of a script are converted here, which a hostile script can make
 expensive.
@@ -77,7 +78,7 @@ monty: ModuleType
 
 
 class NotJson(Exception):
-    """A value of the script has no JSON."""
+    """A value of the script cannot be represented in JSON."""
 
 
 class TooLarge(NotJson):
@@ -118,16 +119,18 @@ class JsonCheck:
             self._check_members(value, depth)
         elif isinstance(value, float):
             if value != value or value in (float("inf"), float("-inf")):
-                raise NotJson(f"{value!r} has no JSON; use None or a text")
+                raise NotJson(f"{value!r} cannot be represented in JSON; use None or a text")
         elif isinstance(value, bytes) and value.startswith(_REFERENCE):
             self.has_references = True
         elif value is not None and not isinstance(value, str | bool | int):
-            raise NotJson(f"{_kind(value)} has no JSON; convert it to a text, a number, a list or a dict")
+            raise NotJson(
+                f"{_kind(value)} cannot be represented in JSON; convert it to a text, a number, a list or a dict"
+            )
 
     def _check_members(self, value: dict[Any, Any], depth: int) -> None:
         for name, item in value.items():
             if not isinstance(name, str):
-                raise NotJson(f"names in JSON are texts, not {_kind(name)}; write str(name)")
+                raise NotJson(f"keys in JSON are texts, not {_kind(name)}; write str(name)")
             self._bytes += len(name)
             self.check(item, depth + 1)
 
@@ -332,7 +335,7 @@ class StepRun:
         return line_at(self._lines, where.start) if where.filename == _CODE_FILE else mapping_line(self._lines)
 
     def _system(self, snapshot: Any, name: str, positional: list[Any]) -> Any:
-        """What the interpreter asks its host for: clocks, entropy, waiting. Everything else is refused."""
+        """Answer a request of the interpreter to its host: clocks, entropy, waiting. Everything else is refused."""
         if name == "time.time":
             return snapshot.resume({"return_value": self._now})
         if name == "datetime.now":
@@ -485,7 +488,7 @@ def pack_snapshot(lines: bytes, dumped: bytes) -> bytes:
 
 
 def unpack_snapshot(snapshot: bytes, maximum: int) -> tuple[bytes, bytes]:
-    """The opposite. Raises ValueError."""
+    """Return the lines and the state in a snapshot. Raises ValueError."""
     if not snapshot.startswith(_SNAPSHOT_MAGIC):
         raise ValueError("it is not a snapshot")
     inflating = zlib.decompressobj()
@@ -693,7 +696,7 @@ def _failure(reason: str, error_type: str, message: str, line: int = 0) -> dict[
 
 
 def _reply_to_error(error: Any) -> dict[str, Any]:
-    """An exception of the script, told apart from the interpreter's limits."""
+    """Return the reply for an exception of the script, or for a limit of the interpreter."""
     frames = error.traceback() if isinstance(error, monty.MontyRuntimeError | monty.MontySyntaxError) else []
     lines = [frame.line for frame in frames if frame.filename == _CODE_FILE]
     line = lines[-1] if lines else 0
@@ -713,7 +716,7 @@ def _reply_to_error(error: Any) -> dict[str, Any]:
 
 
 def limit_this_process(memory: int, cpu_seconds: int) -> None:
-    """Limits that the interpreter's process inherits. They hold even if everything else fails."""
+    """Set limits of this process, which the interpreter's process inherits. They apply even if all other limits fail."""
     import resource
 
     for which, maximum in (

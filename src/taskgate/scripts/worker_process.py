@@ -1,6 +1,6 @@
 """A worker as a child process: started in its own session, one request at a time, with a deadline.
 
-The methods block; the pool calls them in threads. Time is real here, since a program outside this process is waited for.
+The methods block; the pool calls them in threads. They use real time, because they wait for another process.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class WorkerCommand:
     memory_bytes: int
     """Address space of each of its two processes."""
     cpu_seconds: int
-    """Of its whole life."""
+    """CPU time of its whole lifetime."""
 
     def arguments(self) -> list[str]:
         """Isolated from the environment and from site packages."""
@@ -103,7 +103,7 @@ class WorkerProcess:
                 raise WorkerEnded(str(error)) from None
 
     def _receive(self, received: bytearray, count: int, deadline: float) -> None:
-        """Read until there are at least so many bytes. They arrive together, unless the reply is large."""
+        """Read until at least `count` bytes have arrived. They arrive together, unless the reply is large."""
         while len(received) < count:
             self._wait(self._replies, select.POLLIN, deadline)
             chunk = os.read(self._replies, _CHUNK)

@@ -76,7 +76,7 @@ class Metrics:
         self.requests = Counter("taskgate_requests", "Requests answered, by method and outcome.", ("method", "outcome"))
         self.denied = Counter("taskgate_denied", "Requests refused by a gate, by reason.", ("reason",))
         self.validation_errors = Counter(
-            "taskgate_task_validation_errors", "Calls that broke a tool's task contract.", ("error",)
+            "taskgate_task_validation_errors", "Calls that violated a tool's task contract.", ("error",)
         )
         self.schema_violations = Counter(
             "taskgate_schema_violations",
@@ -84,10 +84,10 @@ class Metrics:
             ("error_type",),
         )
         self.transitions = Counter("taskgate_task_transitions", "Task state changes, by new state.", ("state",))
-        self.approvals = Counter("taskgate_approvals", "Approvals, by what became of them.", ("outcome",))
+        self.approvals = Counter("taskgate_approvals", "Approvals, by outcome.", ("outcome",))
         self.injection = Counter(
             "taskgate_mcp_injection",
-            "Servers of each set of tools worked out, by status.",
+            "Servers of each computed set of tools, by status.",
             ("server_id", "status"),
         )
         self.denied_reason = Counter(
@@ -100,14 +100,14 @@ class Metrics:
             "taskgate_request_seconds", "Time to answer a request.", ("method",), current_trace
         )
         self.usage_calls = Counter("taskgate_usage_calls", "Calls that reached a server, by server.", ("server",))
-        self.usage_errors = Counter("taskgate_usage_errors", "Those of them that failed.", ("server",))
-        self.usage_seconds = Counter("taskgate_usage_seconds", "How long they took, added up.", ("server",))
+        self.usage_errors = Counter("taskgate_usage_errors", "Calls to a server that failed.", ("server",))
+        self.usage_seconds = Counter(
+            "taskgate_usage_seconds", "Total duration of calls to a server, in seconds.", ("server",)
+        )
         self.usage_bytes = Counter(
             "taskgate_usage_bytes", "Bytes of their arguments (in) and results (out).", ("server", "direction")
         )
-        self.usage_cost = Counter(
-            "taskgate_usage_sampling_cost", "What models cost that answered servers.", ("server",)
-        )
+        self.usage_cost = Counter("taskgate_usage_sampling_cost", "Cost of models that answered servers.", ("server",))
         self.calls_ended = Counter(
             "taskgate_calls_ended",
             "Calls that have ended, by server and outcome; a tool error is a result with isError.",

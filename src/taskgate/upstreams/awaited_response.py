@@ -43,11 +43,11 @@ class AwaitedResponse:
 
     __slots__ = ("_flight", "_news", "_wire", "in_session", "key", "last_id", "response", "retry_s", "unread")
 
-    def __init__(self, line: EventSource, flight: Flight | None) -> None:
-        self._wire = line
+    def __init__(self, wire: EventSource, flight: Flight | None) -> None:
+        self._wire = wire
         self._flight = flight
         self._news: asyncio.Event | None = None
-        self.in_session = line.session_id is not None
+        self.in_session = wire.session_id is not None
         """Whether the request was sent in a session; that session may be replaced before the response arrives."""
         self.key = b"%d" % flight.number if flight is not None else b""
         self.last_id: str | None = None

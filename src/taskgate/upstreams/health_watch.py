@@ -39,12 +39,12 @@ class HealthWatch(Generic[LinkT]):
         self._on_unresponsive = on_unresponsive
         self._missed: dict[LinkT, int] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._asking: asyncio.Task[None] | None = None
+        self._pinging: asyncio.Task[None] | None = None
         self._closed = False
 
     def start(self) -> None:
         """Start pinging, until there is no open link."""
-        if self._timer is None and self._asking is None and not self._closed:
+        if self._timer is None and self._pinging is None and not self._closed:
             self._next()
 
     def _next(self) -> None:
@@ -59,9 +59,9 @@ class HealthWatch(Generic[LinkT]):
             self.degraded = False
             self._missed.clear()
             return
-        self._asking = asyncio.get_running_loop().create_task(self._ask(links))
+        self._pinging = asyncio.get_running_loop().create_task(self._ping(links))
 
-    async def _ask(self, links: Sequence[LinkT]) -> None:
+    async def _ping(self, links: Sequence[LinkT]) -> None:
         found = await asyncio.gather(*(self._problem_of(link) for link in links))
         problems = [problem for problem in found if problem is not None]
         before = self._missed
@@ -69,7 +69,7 @@ class HealthWatch(Generic[LinkT]):
             link: before.get(link, 0) + 1 for link, problem in zip(links, found, strict=True) if problem is not None
         }
         self._found(not problems, problems[0] if problems else "")
-        self._asking = None
+        self._pinging = None
         self._next()
         for link in [link for link, rounds in self._missed.items() if rounds >= SILENT_ROUNDS]:
             self._on_unresponsive(link)
@@ -90,6 +90,6 @@ class HealthWatch(Generic[LinkT]):
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        if self._pinging is not None:
+            self._pinging.cancel()
+            await asyncio.gather(self._pinging, return_exceptions=True)

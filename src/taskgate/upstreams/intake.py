@@ -13,22 +13,22 @@ from taskgate.core.wire import MessageReader
 MIB = 1024 * 1024
 
 
-class Line(Protocol):
+class BufferedWire(Protocol):
     """A wire with a buffer of its own, which needs the limit."""
 
     def adopt(self, max_bytes: int) -> None: ...
 
 
 class Intake:
-    __slots__ = ("lines", "max_bytes", "reader")
+    __slots__ = ("max_bytes", "reader", "wires")
 
     def __init__(self, max_bytes: int = 16 * MIB, reader: MessageReader | None = None) -> None:
         self.max_bytes = max_bytes
         self.reader = reader or MessageReader()
-        self.lines: WeakSet[Line] = WeakSet()
+        self.wires: WeakSet[BufferedWire] = WeakSet()
 
     def adopt(self, max_bytes: int, max_depth: int, max_nodes: int) -> None:
         self.max_bytes = max_bytes
         self.reader.adopt(max_depth, max_nodes)
-        for line in self.lines:
-            line.adopt(max_bytes)
+        for wire in self.wires:
+            wire.adopt(max_bytes)

@@ -49,10 +49,10 @@ class Links(Listener, Protocol):
 
 
 class Opener:
-    def __init__(self, spec: ServerSpec, http: HttpClient, reaper: Reaper, intake: Intake, standing: PlaceMap) -> None:
-        self.spoken = SupportedGenerations(spec.generation)
+    def __init__(self, spec: ServerSpec, http: HttpClient, reaper: Reaper, intake: Intake, places: PlaceMap) -> None:
+        self.generations = SupportedGenerations(spec.generation)
         self._spec = spec
-        self._places_of_clients = standing
+        self._places_of_clients = places
         self._http = http
         self._reaper = reaper
         self._intake = intake
@@ -104,7 +104,7 @@ class Opener:
     async def _open_http(self, caller: LinkKey, profile: ClientProfile, links: Links) -> AnyLink:
         refusals: dict[Generation, UpstreamError] = {}
         await self._spec.credentials.of(caller.principal).ready()
-        for generation in self.spoken.order(caller.generation):
+        for generation in self.generations.order(caller.generation):
             key, link = links.link_in(caller, generation)
             try:
                 link = link or await self._handshake_http(key, profile, links)
@@ -131,16 +131,16 @@ class Opener:
         return await self._handshake(key, self._http_wire(key), profile, links)
 
     async def _handshake(
-        self, key: LinkKey, line: Wire, profile: ClientProfile, listener: Listener, *, only: bool = False
+        self, key: LinkKey, wire: Wire, profile: ClientProfile, listener: Listener, *, only: bool = False
     ) -> AnyLink:
         """Perform the handshake. `only`: there is no other generation to try, so no response means that it is still starting."""
         spec = self._spec
         by_stdio = spec.transport is Transport.STDIO
         if key.generation is Generation.STATEFUL:
-            stateful = StatefulLink(spec.id, key, line, profile, listener)
+            stateful = StatefulLink(spec.id, key, wire, profile, listener)
             await stateful.open(spec.start_timeout_s if by_stdio else spec.connect_timeout_s)
             return stateful
-        stateless = StatelessLink(spec.id, key, line, listener, spec.keeps_questions, uses_models=spec.uses_models)
+        stateless = StatelessLink(spec.id, key, wire, listener, spec.keeps_questions, uses_models=spec.uses_models)
         min_s = spec.start_timeout_s if only else spec.probe_timeout_s
         probe_s = max(min_s, _SLOW_STARTS * self._start_s) if by_stdio else spec.connect_timeout_s
         described = await discovered(stateless, probe_s)
@@ -166,66 +166,66 @@ class Opener:
         if known is not None:
             return known
         spec, headers = self._spec, dict(self._spec.headers)
-        line = OldSseWire(
+        wire = OldSseWire(
             spec.id, self._http, spec.url, headers, self._intake, secret_filter=SecretFilter(self._secrets)
         )
-        link = StatefulLink(self._spec.id, key, line, profile, links)
-        await line.start(self._spec.connect_timeout_s)
+        link = StatefulLink(self._spec.id, key, wire, profile, links)
+        await wire.start(self._spec.connect_timeout_s)
         await link.open(self._spec.connect_timeout_s)
         self._old_sse = True
-        self.spoken.learn(Generation.STATEFUL, (Generation.STATELESS,))
+        self.generations.learn(Generation.STATEFUL, (Generation.STATELESS,))
         return link
 
     async def _open_child(self, caller: LinkKey, profile: ClientProfile, links: Links) -> AnyLink:
         refusals: dict[Generation, UpstreamError] = {}
-        line: StdioWire | None = None
+        wire: StdioWire | None = None
         try:
-            order = self.spoken.order(caller.generation)
+            order = self.generations.order(caller.generation)
             for generation in order:
                 key, known = links.link_in(caller, generation)
                 if known is not None:
                     self._learn(generation, refusals)
                     return known
                 # Some programs exit at the first unknown request. They are started again, once.
-                line = line if line is not None and line.running else await self._started(key.place)
+                wire = wire if wire is not None and wire.running else await self._started(key.place)
                 began = clock.monotonic()
                 try:
-                    link = await self._handshake(key, line, profile, links, only=len(order) == 1)
+                    link = await self._handshake(key, wire, profile, links, only=len(order) == 1)
                 except UpstreamError as problem:
                     refusals[generation] = problem
                 else:
                     self._start_s = max(self._start_s, clock.monotonic() - began)
                     self._learn(generation, refusals)
-                    self._children[link], line = line, None
+                    self._children[link], wire = wire, None
                     self.printed = self._children[link].first_invalid()
                     return link
         finally:
-            if line is not None:
-                line.detach()
-                await line.close()
-                self.last_stderr = tuple(line.stderr_tail())
-                self.printed = line.first_invalid() or self.printed
+            if wire is not None:
+                wire.detach()
+                await wire.close()
+                self.last_stderr = tuple(wire.stderr_tail())
+                self.printed = wire.first_invalid() or self.printed
         raise next(iter(refusals.values()))
 
-    def _learn(self, spoken: Generation, refusals: Mapping[Generation, UpstreamError]) -> None:
+    def _learn(self, opened: Generation, refusals: Mapping[Generation, UpstreamError]) -> None:
         older = refusals.get(Generation.STATEFUL)
-        self.spoken.learn(spoken, tuple(refusals), timed_out=older is not None and _timed_out(older))
+        self.generations.learn(opened, tuple(refusals), timed_out=older is not None and _timed_out(older))
 
     async def _started(self, place: str) -> StdioWire:
         spec = self._places_of_clients.spec(place)
-        line = StdioWire(spec.id, self._intake, SecretFilter(ServerSecrets(spec.sent_secrets)), spec.hide)
-        await line.start(ChildSpec(spec.command, spec.args, spec.env, spec.cwd, spec.inherits), self._reaper)
-        return line
+        wire = StdioWire(spec.id, self._intake, SecretFilter(ServerSecrets(spec.sent_secrets)), spec.hide)
+        await wire.start(ChildSpec(spec.command, spec.args, spec.env, spec.cwd, spec.inherits), self._reaper)
+        return wire
 
-    def let_go(self, link: AnyLink) -> None:
+    def release(self, link: AnyLink) -> None:
         """Forget the process of a lost link, but keep its last stderr lines."""
-        line = self._children.pop(link, None)
-        if line is not None:
-            self.last_stderr = tuple(line.stderr_tail()) or self.last_stderr
+        wire = self._children.pop(link, None)
+        if wire is not None:
+            self.last_stderr = tuple(wire.stderr_tail()) or self.last_stderr
 
     def stderr_of(self, link: AnyLink) -> list[str]:
-        line = self._children.get(link)
-        return line.stderr_tail() if line is not None else []
+        wire = self._children.get(link)
+        return wire.stderr_tail() if wire is not None else []
 
 
 def _timed_out(problem: UpstreamError) -> bool:

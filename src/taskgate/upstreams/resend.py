@@ -1,7 +1,7 @@
 """Send a rejected message again after its cause was removed.
 
 A message whose rejection proves that it was not executed is sent again only after the cause was removed, once per
-cause: a session that the server lost, an expired token, or a server that asks for a pause. `core.errors` decides what a
+cause: a session that the server lost, an expired token, or a server that requests a pause. `core.errors` decides what a
 failure proves.
 """
 

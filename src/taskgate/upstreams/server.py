@@ -67,7 +67,7 @@ class Server:
         self.listener = listener
         self._places_of_clients = PlaceMap(spec, spec_at)
         self._opener = Opener(spec, http, reaper, intake or Intake(), self._places_of_clients)
-        self._generations = self._opener.spoken
+        self._generations = self._opener.generations
         self._links: dict[LinkKey, AnyLink] = {}
         self._common: StatelessLink | None = None
         self._opening: dict[LinkKey, asyncio.Task[AnyLink]] = {}
@@ -245,7 +245,7 @@ class Server:
     def _drop(self, key: LinkKey, link: AnyLink) -> None:
         del self._links[key]
         self._watched.gone(link)
-        self._opener.let_go(link)
+        self._opener.release(link)
         self._close_in_background(link)
 
     def _close_in_background(self, link: AnyLink) -> None:
@@ -305,7 +305,7 @@ class Server:
         for key in [key for key, known in self._links.items() if known is link]:
             known = self._links.pop(key)
             self._watched.gone(known)
-            self._opener.let_go(known)
+            self._opener.release(known)
         if self._common is link:
             self._common = None
         if not self._links:
@@ -376,15 +376,15 @@ class Server:
 
     def status(self) -> ServerStatus:
         alive = [link for link in self._links.values() if link.alive]
-        spoken = self._generations.known()
+        generations = self._generations.known()
         if self._closed:
-            return ServerStatus(ServerState.STOPPED, spoken)
+            return ServerStatus(ServerState.STOPPED, generations)
         if alive:
             state = ServerState.DEGRADED if self._health.degraded else ServerState.CONNECTED
             stderr = tuple(line for link in alive for line in self._opener.stderr_of(link))
             return ServerStatus(
                 state,
-                spoken,
+                generations,
                 last_error=self._reconnection.last_failure.shown,
                 stderr=stderr,
                 printed=self._opener.printed,
@@ -394,14 +394,14 @@ class Server:
             attempt, stderr_lines = self._reconnection.backoff.attempt, self._opener.last_stderr
             return ServerStatus(
                 ServerState.RECONNECTING,
-                spoken,
+                generations,
                 attempt,
                 wait,
                 self._reconnection.last_failure.shown,
                 stderr_lines,
                 self._opener.printed,
             )
-        return ServerStatus(ServerState.CONNECTING if self._opening else ServerState.IDLE, spoken)
+        return ServerStatus(ServerState.CONNECTING if self._opening else ServerState.IDLE, generations)
 
     def stderr(self, caller: LinkKey) -> tuple[str, ...]:
         link = self._links.get(self._key_for(caller))

@@ -54,7 +54,7 @@ OUR_INFO: Final = {"name": "taskgate", "version": __version__}
 class StatefulLink:
     generation = Generation.STATEFUL
 
-    def __init__(self, server: str, key: LinkKey, line: Wire, profile: ClientProfile, listener: Listener) -> None:
+    def __init__(self, server: str, key: LinkKey, wire: Wire, profile: ClientProfile, listener: Listener) -> None:
         self.server = server
         self.key = key
         self.profile = profile
@@ -77,7 +77,7 @@ class StatefulLink:
         self.refuses_pings = False
         self._timeouts = 0
         """Consecutive calls that timed out."""
-        self._wire = line
+        self._wire = wire
         self._listener = listener
         self._flights: dict[int, Flight] = {}
         self._progress = KeptProgress()
@@ -85,7 +85,7 @@ class StatefulLink:
         self._requests = ServerRequests(self, listener, self._send_quietly, self._spawn)
         self.renewal = SessionRenewal(server, self._open_again)
         self._level: str | None = None
-        line.attach(self)
+        wire.attach(self)
 
     @property
     def session_id(self) -> str | None:
@@ -301,7 +301,9 @@ class StatefulLink:
         if message.kind is Kind.NOTIFICATION:
             self._notified(message, flight)
         else:
-            self._requests.handle(message, lambda asked: self._call_of(asked, flight), self._open_calls)
+            self._requests.handle(
+                message, lambda server_request: self._call_of(server_request, flight), self._open_calls
+            )
 
     def _call_of(self, message: Message, flight: Flight | None) -> UpstreamCall | None:
         found = self._flight_of_task(message) or flight

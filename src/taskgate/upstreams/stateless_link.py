@@ -45,7 +45,7 @@ class StatelessLink:
         self,
         server: str,
         key: LinkKey,
-        line: Wire,
+        wire: Wire,
         listener: Listener,
         keeps_questions: bool,
         *,
@@ -65,13 +65,13 @@ class StatelessLink:
         self._closed = False
         self._timeouts = 0
         """Consecutive calls that timed out."""
-        self._wire = line
+        self._wire = wire
         self._listener = listener
         self._flights: dict[int, Flight] = {}
         self._envelopes: dict[int, tuple[ClientProfile, Raw]] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        line.attach(self)
-        line.settle(NEWEST_STATELESS)
+        wire.attach(self)
+        wire.settle(NEWEST_STATELESS)
 
     async def discover(self, timeout_s: float) -> Message:
         """Send `server/discover` and return the response."""

@@ -35,7 +35,7 @@ class StdioWire(StreamWire):
             )
         except ChildFailure as failure:
             raise unreachable(self.server, f"could not be started: {self._hide(failure.message)}") from None
-        self._intake.lines.add(self)
+        self._intake.wires.add(self)
 
     def adopt(self, max_bytes: int) -> None:
         if self._child is not None:

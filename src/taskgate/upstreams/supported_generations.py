@@ -38,16 +38,16 @@ class SupportedGenerations:
             return (first,)
         return (first, first.other)
 
-    def learn(self, spoken: Generation, refused: tuple[Generation, ...] = (), *, timed_out: bool = False) -> None:
+    def learn(self, opened: Generation, refused: tuple[Generation, ...] = (), *, timed_out: bool = False) -> None:
         """Record that a link was opened in one generation after the server had rejected others.
 
         `timed_out`: the stateful handshake timed out. The server may only be slow, so a timeout counts as a rejection only
         the second time. For the stateless probe a timeout always counts, because many older servers do not respond to it.
         """
         certain, self._timed_out_before = self._timed_out_before or not timed_out, self._timed_out_before or timed_out
-        if spoken is Generation.STATEFUL:
+        if opened is Generation.STATEFUL:
             self._timed_out_before = False
-        self._known[spoken] = True
+        self._known[opened] = True
         self._known.update({one: False for one in refused if certain or one is Generation.STATELESS})
         self._choose()
 

@@ -16,7 +16,7 @@ from taskgate.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Introduction:
+class ClientDescription:
     """What the client presents to an authorization server."""
 
     client_name: str
@@ -45,23 +45,23 @@ class Credentials:
         return {}
 
 
-async def obtain(fetcher: Fetcher, authority: Authority, introduction: Introduction) -> Credentials:
+async def obtain(fetcher: Fetcher, authority: Authority, description: ClientDescription) -> Credentials:
     """Return credentials for this authorization server, in the order of preference of MCP. Raises LoginFailed."""
-    if introduction.client_id is not None:
-        secret = introduction.client_secret
-        return Credentials(introduction.client_id, secret, _method(authority) if secret else "none")
-    if authority.takes_metadata_urls and introduction.metadata_url is not None:
-        return Credentials(introduction.metadata_url, None, "none")
+    if description.client_id is not None:
+        secret = description.client_secret
+        return Credentials(description.client_id, secret, _method(authority) if secret else "none")
+    if authority.takes_metadata_urls and description.metadata_url is not None:
+        return Credentials(description.metadata_url, None, "none")
     if authority.registration_endpoint is None:
         raise LoginFailed(f"{authority.issuer} supports no dynamic registration: set client_id or metadata_url")
-    return await _register(fetcher, authority, introduction)
+    return await _register(fetcher, authority, description)
 
 
-async def _register(fetcher: Fetcher, authority: Authority, introduction: Introduction) -> Credentials:
+async def _register(fetcher: Fetcher, authority: Authority, description: ClientDescription) -> Credentials:
     preferred = _method(authority)
     body: dict[str, Any] = {
-        "client_name": introduction.client_name,
-        "redirect_uris": [introduction.redirect_uri],
+        "client_name": description.client_name,
+        "redirect_uris": [description.redirect_uri],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
         "token_endpoint_auth_method": preferred,

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from taskgate import clock
 from taskgate.client.errors import LoginFailed
-from taskgate.client.oauth.credentials import Credentials, Introduction, obtain
+from taskgate.client.oauth.credentials import ClientDescription, Credentials, obtain
 from taskgate.client.oauth.discovery import Authority, discover_authority
 from taskgate.client.oauth.fetcher import Fetcher, may_be_opened, read_object
 from taskgate.mcp.oauth_challenge import Challenge
@@ -49,7 +49,7 @@ class OAuth:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._visit = visit
-        self._introduction = Introduction(client_name, redirect_uri, metadata_url, client_id, client_secret)
+        self._description = ClientDescription(client_name, redirect_uri, metadata_url, client_id, client_secret)
         self._storage = storage if storage is not None else {}
         self._fetcher = Fetcher(tls)
         self._lock = asyncio.Lock()
@@ -86,11 +86,11 @@ class OAuth:
     async def _credentials(self, authority: Authority, known: dict[str, Any]) -> Credentials:
         if isinstance(known.get("client"), dict):
             return Credentials(**known["client"])
-        if self._introduction.client_id is not None:
+        if self._description.client_id is not None:
             if self._given_to not in (None, authority.issuer):
                 raise LoginFailed(f"client_id belongs to {self._given_to} and is not sent to {authority.issuer}")
             self._given_to = authority.issuer
-        return await obtain(self._fetcher, authority, self._introduction)
+        return await obtain(self._fetcher, authority, self._description)
 
     async def _authorize(self, authority: Authority, credentials: Credentials, scope: str | None) -> dict[str, Any]:
         verifier, state = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
@@ -98,7 +98,7 @@ class OAuth:
         query = {
             "response_type": "code",
             "client_id": credentials.client_id,
-            "redirect_uri": self._introduction.redirect_uri,
+            "redirect_uri": self._description.redirect_uri,
             "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
             "code_challenge_method": "S256",
             "state": state,
@@ -111,7 +111,7 @@ class OAuth:
         form = {
             "grant_type": "authorization_code",
             "code": read_code(returned, state, authority),
-            "redirect_uri": self._introduction.redirect_uri,
+            "redirect_uri": self._description.redirect_uri,
             "code_verifier": verifier,
         }
         tokens = await self._ask_for_tokens(authority, credentials, form)

@@ -62,7 +62,7 @@ def figure(
     summary: str = "",
     table_head: str = "From",
 ) -> Markup:
-    """A chart with its axes: `top` and `middle` are the labels of the vertical one, `summary` stands beside the title."""
+    """A chart with its axes: `top` and `middle` are the labels of the vertical one, `summary` is shown beside the title."""
     legend = "".join(f'<li class="{text(one.tone)}">{text(one.label)}</li>' for one in series)
     legend = f'<ul class="legend">{legend}</ul>' if len(series) > 1 else ""
     beside = f' <span class="dim">{text(summary)}</span>' if summary else ""

@@ -26,7 +26,7 @@ def wants_handle(request: Request) -> bool:
 class TaskContract:
     lookup: Lookup
     count_violation: Callable[[str], None]
-    """Count a call that broke the task contract of its tool, by kind."""
+    """Count a call that violated the task contract of its tool, by kind."""
 
     def check(self, request: Request, tool: ToolRef) -> TaskCheck:
         """Return whether the call runs as a task. Raises CallerError if it breaks the contract."""

@@ -194,8 +194,8 @@ class CallerConnection(HttpToolsProtocol):
                 self._check_unfinished_head(size)
             elif self._body_since is not None:
                 self._check_framing(size, self._received - before)
-        except httptools.HttpParserUpgrade as asked:
-            self._ignore_upgrade(data[asked.args[0] :])
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data[upgrade.args[0] :])
         except HeadersRefused as refused:
             self._refuse_head(refused)
         except httptools.HttpParserError as error:
@@ -225,9 +225,9 @@ class CallerConnection(HttpToolsProtocol):
             self.raw.close()
 
     def _ignore_upgrade(self, rest: bytes) -> None:
-        """Parse a request that asks for another protocol as if it had not.
+        """Parse a request for a protocol upgrade as an ordinary request.
 
-        Java's HTTP client asks for HTTP/2 on each new connection. The parser would leave the body of such a request unread.
+        Java's HTTP client requests HTTP/2 on each new connection. The parser would leave the body of such a request unread.
         """
         method = self.parser.get_method()
         if method == b"CONNECT":
