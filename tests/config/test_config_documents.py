@@ -1,4 +1,4 @@
-"""The copies of the reference and the example in docs/ are what the sections say."""
+"""The copies of the reference and the example in docs/ match the sections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments, variables that win over the file, records in a folder, scopes as strings, and which file is found."""
+"""Environments, variables that override the file, records in a folder, scopes as strings, and which file is used."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_scope_may_be_a_map_of_strings(nested: bool) -> None:
 
 
 def from_file(settings: dict[str, str]) -> ScopePolicy:
-    """The scope that a file with this map comes to."""
+    """The scope that results from a file with this map."""
     tree = {
         "servers": {name: {"command": "c", "tags": ["t"]} for name in "abc"},
         "profiles": {"p": {"servers": ["a", "b"]}},
@@ -202,7 +202,7 @@ def from_file(settings: dict[str, str]) -> ScopePolicy:
 
 
 def handed_over(settings: dict[str, str]) -> ScopePolicy:
-    """The scope that the same map comes to when it is handed over at run time."""
+    """The scope that results from the same map when it is created at run time."""
     scope = scope_from_task_config(settings, "work", {"p": Profile("p", servers=("a", "b"))})
     return scope if scope.enabled else ScopePolicy("work", enabled=False)
 

@@ -1,4 +1,4 @@
-"""Every mistake is reported at once, with its place and its cure; the expected texts are beside the files."""
+"""Every mistake is reported at once, with its position and a fix; the expected texts are stored beside the files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENVIRONMENT = {"NUMBER_VARIABLE": "hunter2", "HOME": "/nowhere"}
 
 @pytest.mark.parametrize("path", MISTAKES, ids=lambda path: path.stem)
 def test_each_invalid_file_gives_exactly_the_expected_lines(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bad input: a configuration error names file, line, key and what would be right."""
+    """A configuration error names file, line, key and the accepted values."""
     monkeypatch.chdir(path.parent)
     with pytest.raises(ConfigError) as caught:
         load(path.name, ENVIRONMENT)

@@ -1,4 +1,4 @@
-"""Lengths of time, patterns, ids and variables: the small values that keys are made of."""
+"""Durations, patterns, ids and variables: the types of configuration values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where files are looked for and kept: as the XDG base directory specification has it, unless ours are named."""
+"""Where files are read and stored: as the XDG base directory specification defines it, unless our own variables are set."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_user_configuration_follows_the_environment(tmp_path: Path, monkeypatch:
 
 
 def test_a_socket_goes_to_the_users_runtime_folder_if_only_they_can_open_it(tmp_path: Path) -> None:
-    # The path of a socket may have a hundred bytes, which the tests' own folders can pass.
+    # The path of a socket may have about a hundred bytes; the folders of tests can exceed that.
     runtime, state = Path(tempfile.mkdtemp(prefix="tg-", dir="/tmp")), tmp_path / "s"
     state.mkdir()
     found = socket_folder({"XDG_RUNTIME_DIR": str(runtime)}, str(state))

@@ -1,4 +1,4 @@
-"""A reload does not take an empty or half-written file for a configuration without rules."""
+"""A reload rejects an empty or half-written file instead of using it as a configuration without rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ tokens: []
 
 
 def refused(tmp_path: Path, before: str, after: str) -> str:
-    """Why a file that changes so is not taken; empty if it is."""
+    """Return why a file with this change is rejected; empty if it is accepted."""
     path = tmp_path / "taskgate.yaml"
     path.write_text(before)
     in_force = load(path, {})

@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def keyring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A package of that name with the one function we call: a machine that runs tests has no keyring of its own."""
+    """A package of that name with the one function that is called: machines that run tests have no keyring."""
     package = tmp_path / "site"
     package.mkdir()
     (package / "keyring.py").write_text(KEYRING)
@@ -191,7 +191,7 @@ def test_a_failing_reference_inside_a_server_skips_that_server_only(failing: Pat
         ("a", "secret_missing", f"{why}, ${{UNSET}} is not set"),
         ("c", "secret_missing", why),
     ]
-    assert failing / "none" in loaded.watch  # so that the server comes as soon as its secret does
+    assert failing / "none" in loaded.watch  # so that the server is served as soon as its secret is available
     records = {name: record.skip_detail for name, record in build_plan(loaded).registry.records.items()}
     assert records["c"] == why
 
@@ -217,7 +217,7 @@ def test_a_secret_command_that_does_not_end_is_killed(folder: Path, monkeypatch:
 def test_a_blocked_keyring_times_out_and_is_retried_after_it_returns(
     folder: Path, keyring: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One reading waits once, however many references there are, and leaves one thread behind, however often it is read."""
+    """Loading waits once for all references, and leaves one thread behind, regardless of how often it is repeated."""
     monkeypatch.setattr(sources, "KEYRING_TIMEOUT_S", 0.1)
     before = threading.active_count()
     for _ in range(2):

@@ -22,7 +22,7 @@ def test_the_first_configuration_has_the_plain_name_and_the_next_one_its_own(tmp
     assert second != first
     assert second.parent == first.parent
     for _ in range(2):
-        # In whatever order they come back.
+        # The order does not matter.
         assert (claimed_store_path(two), claimed_store_path(one)) == (second, first)
     assert store_path(two) == second
 

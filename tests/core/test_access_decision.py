@@ -1,4 +1,4 @@
-"""The decision about a request, as a table: access class, identity, scope, and what comes out."""
+"""The decision about a request, as a table: access class, identity, scope and decision."""
 
 from __future__ import annotations
 

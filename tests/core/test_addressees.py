@@ -1,4 +1,4 @@
-"""Whom a question is for that its server did not tie to a call."""
+"""The addressee of a question that its server did not tie to a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit chain: whatever is changed, taken out, put in or swapped, the first broken row is named."""
+"""The audit chain: for every changed, removed, inserted or swapped row, the first broken row is reported."""
 
 from __future__ import annotations
 

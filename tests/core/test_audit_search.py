@@ -1,4 +1,4 @@
-"""Which rows of the audit log are meant, and a row as a CEF line."""
+"""Filters of the audit log, and rows as CEF lines."""
 
 from __future__ import annotations
 

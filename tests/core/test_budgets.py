@@ -1,4 +1,4 @@
-"""Budgets: results are cut but stay JSON, rates are arithmetic, and slots go around fairly."""
+"""Budgets: truncated results stay valid JSON, rates are exact, and slots are shared fairly."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def assert_cut_between_two_characters(value: str, ascii_only: bool, size: int) -
     assert len(cut) <= max(2, size)
     kept = json.loads(cut)
     assert value.startswith(kept)
-    # Nothing that would have fitted is left out.
+    # Nothing that fits within the limit is omitted.
     if len(kept) < len(value):
         longer = json.dumps(value[: len(kept) + 1], ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
         assert len(longer) > size

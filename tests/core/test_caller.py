@@ -1,4 +1,4 @@
-"""Who calls, and under which name limits are kept."""
+"""Callers, and the key under which their limits are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation's key: the name under which its events are stored, there and back."""
+"""A conversation's key: the name under which its events are stored, encoded and decoded."""
 
 from __future__ import annotations
 

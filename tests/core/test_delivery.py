@@ -1,4 +1,4 @@
-"""Which delivery_mode of the delivery ladder a request stands on."""
+"""The delivery mode of a request."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The table of what an answer proves, walked over every status, body, moment, round and class beside a server that keeps books.
+"""The table of what a reply proves, for every status, body, time, round and class, compared with a server that records its calls.
 
-The walks are not measured for coverage: the rows that stand here must reach every branch by themselves.
+These combinations are not measured for coverage: the rows listed here must reach every branch by themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROUNDS = (1, 2, 7)
 
 
 def can_have_run(evidence: Evidence) -> bool:
-    """A server that obeys the table: what it may have done before the exchange ended as it did."""
+    """What a server that conforms to the table may have executed before the exchange ended like this."""
     if evidence.body is Body.ANSWER:
         return True
     if evidence.moment is Moment.NOT_SENT or evidence.status in REFUSALS:

@@ -135,7 +135,7 @@ def test_a_free_slot_goes_to_the_tenant_with_the_fewest_running() -> None:
     queue = FairQueue(slots=3)
     for number, caller in enumerate(("big/a", "big/b", "small/c")):
         assert queue.enter(caller, number) is QueuePlace.RUNS
-    # A caller of the large tenant who has nothing running stands first in the line; the small tenant has fewer.
+    # A caller of the large tenant without a running call is first in the queue; the small tenant has fewer calls.
     assert queue.enter("big/d", "d") is QueuePlace.WAITS
     assert queue.enter("small/c", "c") is QueuePlace.WAITS
     assert queue.leave("big/a") == ["d"]
@@ -167,7 +167,7 @@ def test_a_call_that_runs_already_takes_a_slot_even_beyond_the_limit() -> None:
 
 
 def _naive(running: list[str], waiting: list[tuple[str, int, int]]) -> tuple[str, int, int]:
-    """What the rules say, by looking at all who wait: (caller, when it was served last or began to wait, ticket)."""
+    """The reference, by examining all waiting calls: (caller, when it was served last or began to wait, ticket)."""
 
     def rank(entry: tuple[str, int, int]) -> tuple[int, int, int, int]:
         caller, since, ticket = entry
@@ -226,7 +226,7 @@ def test_slots_are_assigned_by_the_rules(slots: int, steps: list[tuple[str, str]
 
 
 def _served(callers: list[str], calls: int) -> float:
-    """Seconds of processor time to let so many calls wait, and to serve half of them while the others give up."""
+    """CPU seconds to queue so many calls, and to serve half of them while the others are cancelled."""
     began = time.process_time()
     queue = FairQueue(slots=50)
     waiting: dict[object, str] = {}
@@ -257,7 +257,7 @@ def test_five_hundred_waiting_calls_are_served_or_give_up(callers: int) -> None:
     ids=["one caller", "one caller of a tenant", "10,000 callers", "10,000 callers of one tenant"],
 )
 def test_ten_thousand_calls_take_no_longer_than_those_of_twelve_callers(callers: list[str]) -> None:
-    """Looking at all who wait at every step takes hundreds of times as long."""
+    """Examining all waiting calls at every step takes hundreds of times as long."""
     twelve = [f"caller-{i}" for i in range(12)]
     usual = min(_served(twelve, 10_000) for _ in range(3))
     assert min(_served(callers, 10_000) for _ in range(3)) < 4 * usual

@@ -1,4 +1,4 @@
-"""What claims must say before they are believed, and what a scope requires of an identity."""
+"""Which claims are accepted, and what a scope requires of an identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which late calls are refused: those of a queue that stands, not those of a moment."""
+"""Which late calls are refused: those in a persistent queue, not those after a single stall."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Policy(Protocol):
 def simulate(
     policy: Policy, per_second: float, seconds: float, stalls: tuple[tuple[float, float], ...] = ()
 ) -> Outcome:
-    """One worker, first come first served, calls at even distances; at each of these times something else takes so long."""
+    """Simulate one worker with calls at equal intervals; at each of the given times other work takes the given duration."""
     arrivals = deque(number / per_second for number in range(int(per_second * seconds)))
     waiting_stalls, now, outcome = deque(stalls), 0.0, Outcome()
     while arrivals:
@@ -51,7 +51,7 @@ def simulate(
 
 @pytest.mark.parametrize("stall_s", [0.1, 0.51, 0.9, 5.0])
 def test_calls_that_one_stall_made_late_are_answered(stall_s: float) -> None:
-    """A tenth of what it can do: what came during the stall is answered within the interval, and nothing stands."""
+    """At a tenth of the capacity: calls that arrived during the stall are answered within the interval, and no queue remains."""
     found = simulate(Lateness(TARGET_S), 100, 20, stalls=((5.0, stall_s),))
     assert found.refused == 0
     assert max(found.waits) == pytest.approx(stall_s, abs=0.05)
@@ -75,7 +75,7 @@ def test_a_queue_that_stands_is_refused_and_the_others_wait_no_longer_than_the_t
     assert max(found.waits[found.waits_before :]) <= TARGET_S
     # Before the overload is detected, no request waits longer than target and interval either.
     assert max(found.waits) <= 2 * TARGET_S
-    # It goes on doing what it can: the rest of its time goes into refusals.
+    # It continues to serve what it can; the rest of its time is spent on refusals.
     possible = (1 - offered * REFUSAL_S) / (WORK_S - REFUSAL_S)
     assert len(found.waits) == pytest.approx(possible * seconds, rel=0.1)
 

@@ -1,4 +1,4 @@
-"""Editing `_meta` inside raw params leaves every other byte alone."""
+"""Editing `_meta` inside raw params leaves every other byte unchanged."""
 
 from __future__ import annotations
 

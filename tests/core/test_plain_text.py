@@ -1,4 +1,4 @@
-"""Text from elsewhere: what prints nothing, or turns text around, is shown as an escape."""
+"""Untrusted text: invisible and direction-changing characters are shown as escapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress: bursts pass, floods are thinned, and the last one always arrives."""
+"""Progress: bursts are forwarded, floods are rate-limited, and the last report is always delivered."""
 
 from __future__ import annotations
 

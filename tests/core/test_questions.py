@@ -1,4 +1,4 @@
-"""What may be asked of whom, and how a question looks inside a stateless result."""
+"""Which questions may be sent to which client, and the format of a question in a stateless result."""
 
 from __future__ import annotations
 

@@ -46,5 +46,5 @@ def test_table_of_sources_has_a_limit() -> None:
     for source in range(1, MAX_SOURCES + 1):
         assert lines.passes(source, "info", "fine", 0.0) == 0
     assert len(lines._levels) == repeated_lines.MAX_SOURCES
-    # The oldest was forgotten, with what it left out.
+    # The oldest entry was dropped, together with its count of omitted lines.
     assert lines.all_reports() == []

@@ -1,4 +1,4 @@
-"""After logging in, people come back to a page of ours and to nothing else."""
+"""After a login, people are redirected to a page of the console and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each role may do, and that a person is one person however they come."""
+"""The permissions of each role, and that a person has one identity regardless of the login."""
 
 from __future__ import annotations
 

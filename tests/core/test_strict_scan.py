@@ -1,4 +1,4 @@
-"""Reading in slices accepts and refuses exactly what reading in one go does."""
+"""Parsing in slices accepts and refuses exactly what parsing at once does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from taskgate.core.strict_scan import StrictScan
 
 
 def last_of(slices: Generator[None, None, Any]) -> tuple[Any, int]:
-    """What it returns in the end, and in how many slices."""
+    """The return value, and the number of slices."""
     count = 1
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Usage added up and written out."""
+"""Usage: totals and output formats."""
 
 from __future__ import annotations
 

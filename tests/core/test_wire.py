@@ -1,4 +1,4 @@
-"""Reading and writing JSON-RPC envelopes: strict for everyone, opaque for what we do not understand."""
+"""Parsing and writing JSON-RPC envelopes: strict for every peer, and unchanged for unknown content."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_members_taken_apart_and_joined_are_equal(value: dict[str, Any]) -> None
 
 
 def _reference(body: bytes) -> Any:
-    """The strict reading, written in the plainest way there is."""
+    """The reference for strict parsing, written as simply as possible."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({key for key, _ in pairs}) != len(pairs):

@@ -1,7 +1,7 @@
 """Which optional peers this machine lacks, and why: read by the tests and reported at the end of every run.
 
-`tools/peers.py` installs them and records what it could not. A test that needs an absent peer is left out of the run
-by `tests/conftest.py`, and the run ends by naming the peer, the reason and the number of tests: never a silent skip.
+`tools/peers.py` installs them and records what it could not. A test that needs an absent peer is skipped by
+`tests/conftest.py`, and the run ends with a report of the peer, the reason and the number of tests.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def find_browser() -> str | None:
 
 
 def find_driver() -> str | None:
-    """The program that drives it, under any of the names it goes by."""
+    """The driver program, under any of its names."""
     return next((path for name in DRIVERS if (path := shutil.which(name))), None)
 
 
 def find_program(name: str) -> str | None:
-    """Debian keeps servers where only the superuser's path leads."""
+    """Debian installs servers in folders that are only in the superuser's PATH."""
     return shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin:/sbin")
 
 
@@ -73,7 +73,7 @@ def _browser_reason() -> str | None:
 
 
 def reason_for(name: str) -> str | None:
-    """Why this peer is not here, or None when it is."""
+    """Why this peer is absent, or None if it is installed."""
     if name == "browser":
         return _browser_reason()
     if name in PROGRAMS:

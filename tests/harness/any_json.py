@@ -1,7 +1,7 @@
-"""Arbitrary JSON, cheaply: one number is drawn, and a tree grows from it.
+"""Arbitrary JSON at low cost: one number is drawn, and a tree is generated from it.
 
-Drawing a whole tree value by value is what makes such tests slow. Here Hypothesis draws a seed, so that an example costs next to
-nothing and a test can afford hundreds of them. A failing example is shown as its seed, and is not made smaller.
+Drawing a whole tree value by value is what makes such tests slow. Here Hypothesis draws a seed, so that an example is cheap
+and a test can run hundreds of them. A failing example is shown as its seed, and is not made smaller.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEEPEST = 5
 
 
 def any_json(words: Sequence[str], widest: int = 6) -> st.SearchStrategy[Any]:
-    """Values whose keys, and many of whose strings, are words that the reader looks for."""
+    """Values whose keys, and many of whose strings, are words that the parser looks for."""
     return _seeds.map(lambda seed: _value(random.Random(seed), words, widest, 0))
 
 

@@ -35,7 +35,7 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
     "--window-size=1100,1400",
-    # Without these a page takes half as much processor time again: a process for drawing, a spare process for the next site, pages
+    # Without these options a page takes 50% more CPU time: a process for drawing, a spare process for the next site, pages
     # that are kept for a way back, and histories and caches on disk.
     "--in-process-gpu",
     "--disable-partial-raster",
@@ -106,16 +106,16 @@ class Browser:
         return await self._do("POST", "/execute/sync", {"script": script, "args": []})
 
     async def submit(self, css: str) -> None:
-        """Click where the page may come back as itself, without a new one."""
+        """Click where the page may update itself without a navigation."""
         await self._do("POST", f"/element/{await self.one(css)}/click")
 
     async def press(self, keys: str) -> None:
-        """Keys, one after the other, at whatever has the focus."""
+        """Send keys, one after the other, to the focused element."""
         steps = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         await self._do("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": steps}]})
 
     async def drag(self, css: str, start: tuple[float, float], end: tuple[float, float]) -> None:
-        """With the left button, between two places of an element, each a share of its width and height."""
+        """Drag with the left button between two points of an element, each given as a share of its width and height."""
         box = await self.run(f"return document.querySelector({css!r}).getBoundingClientRect().toJSON()")
         (x1, y1), (x2, y2) = [(box["x"] + box["width"] * x, box["y"] + box["height"] * y) for x, y in (start, end)]
         steps = [
@@ -129,7 +129,7 @@ class Browser:
         await self._do("POST", "/actions", {"actions": [mouse]})
 
     async def refuse(self, *addresses: str) -> None:
-        """What the browser does not load from now on; patterns with `*`."""
+        """Block URLs that match these patterns (with `*`) from now on."""
         await self._command("Network.enable", {})
         await self._command("Network.setBlockedURLs", {"urls": list(addresses)})
 
@@ -144,7 +144,7 @@ class Browser:
 
     @asynccontextmanager
     async def frame(self, css: str) -> AsyncIterator[None]:
-        """What is asked for inside is asked of the document in this frame."""
+        """Inside the block, queries apply to the document in this frame."""
         await self._do("POST", "/frame", {"id": {_ELEMENT: await self.one(css)}})
         try:
             yield
@@ -152,7 +152,7 @@ class Browser:
             await self._do("POST", "/frame/parent")
 
     async def size(self, width: int, height: int) -> None:
-        """Of the page itself, as a phone or a screen of that width has it."""
+        """Set the viewport size of the page, for example that of a phone."""
         how = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         await self._command("Emulation.setDeviceMetricsOverride", how)
 
@@ -179,8 +179,8 @@ class Browser:
 
 
 class Chromium:
-    """One Chromium with its driver for many tests, each of which has a tab and no cookies of others: starting one takes as long
-    as thirty pages."""
+    """One Chromium with its driver for many tests, each with its own tab and cookies: starting a browser takes as long as
+    loading thirty pages."""
 
     def __init__(self, driver: str, profile: str, flags: tuple[str, ...]) -> None:
         self._driver, self._profile, self._flags = driver, profile, flags
@@ -205,7 +205,7 @@ class Chromium:
         return f"{self._driver}/session/{said['sessionId']}"
 
     async def _renew(self, http: httpx2.AsyncClient, session: str) -> None:
-        """Another tab instead of this one, with all that was set for it. A browser that cannot do that is not used again."""
+        """Replace this tab by a new one with the same settings. A browser that cannot do that is not used again."""
         self._session = None
         fresh = await http.post(f"{session}/window/new", json={"type": "tab"})
         await http.delete(f"{session}/window")
@@ -224,7 +224,7 @@ class Chromium:
 
 @contextmanager
 def chromium(*, pictures: bool = False) -> Iterator[Chromium]:
-    """From the first window that is wanted until the block ends; `pictures`: with screenshots."""
+    """A browser from the first requested window until the block ends; `pictures`: with screenshots."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as profile:
         driver = subprocess.Popen(

@@ -1,7 +1,7 @@
 """An MCP server over HTTP inside the test: what it offers and how it misbehaves are attributes that a test changes.
 
 It implements 2025-11-25 (optionally 2026-07-28) with JSON replies, has no stream for GET, and keeps sessions only if configured to:
-the plainest server that real deployments have, and the one that tells its clients the least.
+the simplest server that is deployed in practice, which gives its clients the least information.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ChangeableServer:
             while await self._exchange(reader, writer):
                 pass
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # The gateway hanging up and the end of the test are ordinary.
+            pass  # A disconnect of the gateway and the end of the test are expected.
         finally:
             self._open.discard(task)
             writer.close()

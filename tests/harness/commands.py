@@ -1,6 +1,6 @@
-"""Runs commands of `taskgate` inside the test's own process: same words, same exit codes, without starting Python each time.
+"""Runs commands of `taskgate` inside the test's own process: same output, same exit codes, without starting Python each time.
 
-For tests that need many commands and where the process is not the point. That the program itself starts, reads its
+For tests that need many commands and do not test the process itself. That the program itself starts, reads its
 environment and ends with these codes is shown by commands that run as processes (`programs.run_to_end`).
 """
 

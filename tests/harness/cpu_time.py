@@ -1,8 +1,8 @@
-"""How long a synchronous step keeps a processor busy: what an event loop would stand still for.
+"""The CPU time of a synchronous step, during which an event loop is blocked.
 
-A limit in milliseconds is a promise about one quiet processor. Beside other work the same step takes up to twice its processor
-time (shared caches, shared cores), so every measurement stands beside a fixed piece of work that is measured at the same moment,
-and is reported as time of an idle processor.
+A limit in milliseconds applies to an idle processor. Beside other work the same step takes up to twice its processor
+time (shared caches, shared cores), so every measurement is compared with a fixed piece of work measured at the same time,
+and is converted to the time of an idle processor.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def untraced() -> Iterator[None]:
 
 
 def slowness() -> float:
-    """How many times slower this processor is now than the quiet one; never less than one."""
+    """How many times slower this processor is now than the idle one; at least 1."""
     with untraced():
         return max(1.0, _cpu(_control) / _CONTROL_S)
 
 
 def least_cpu(step: Callable[[], object], below: float = PAUSE_S, times: int = 25) -> float:
-    """The processor time of the quickest of several runs, in the time of a quiet processor. One run below the limit is enough."""
+    """The CPU time of the fastest of several runs, converted to an idle processor. One run below the limit is enough."""
     minimum = float("inf")
     with untraced():
         for _ in range(times):

@@ -1,12 +1,13 @@
-"""Python programs that tests start are forked from a process that has their imports behind it, instead of importing them again.
+"""Python programs that tests start are forked from a process that has already done their imports.
 
 Most of what a gateway or an SDK's server costs a test is the start of Python: half a second to more than a second of imports, for
 each of several hundred. `install` makes `subprocess` (and so `asyncio`) ask a template (`tests/harness/template.py`) for the
-programs of `TEMPLATES`, one template for each Python environment and pytest process, started when it is first wanted. What comes
-out of it is a program in its own process, a child of this one, with its own arguments, environment, folder, session and
+programs of `TEMPLATES`, one template for each Python environment and pytest process, started on first use. The result is a
+program in its own process, a child of this one, with its own arguments, environment, folder, session and
 descriptors.
 
-Really started are: programs of other languages and environments, interpreters with options, programs whose environment
+These are started without forking: programs of other languages and environments, interpreters with options, programs whose
+environment
 changes the interpreter, tests marked `fresh_interpreter` (about the start itself, about memory), everything where forking
 does not work, and everything with TASKGATE_TEST_FORK=0.
 """
@@ -39,12 +40,12 @@ VARIABLE: Final = "TASKGATE_TEST_FORK"
 ROOT: Final = Path(__file__).resolve().parents[2]
 LAUNCH: Final = Path(__file__).with_name("launch.py")
 TEMPLATE: Final = Path(__file__).with_name("template.py")
-# A busy machine may take long over the imports; the answer to an order is a matter of milliseconds.
+# On a busy machine the imports may take long; the reply to a request takes milliseconds.
 READY_S, ANSWER_S = 240.0, 60.0
 # Room for the command lines that the processes will show.
 ROOM: Final = "-" * 4000
 PYTHON_PREFIXES: Final = ("PYTHON", "LC_", "LANG", "COVERAGE_", "MALLOC_", "LD_")
-# A template does what these say after the fork.
+# A template applies these after the fork.
 FOLLOWED: Final = frozenset({"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"})
 
 WARM_UP, TRUST_STORE = (str(Path(__file__).with_name(name)) for name in ("warm_up.py", "trust_store.py"))
@@ -58,7 +59,7 @@ TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
         "uvicorn.lifespan.off",
         "uvloop",
         "rich.console",
-        # What commands import when they need it, and many tests do.
+        # Modules that commands import on use, and that many tests need.
         "ctypes",
         "encodings.idna",
         "h11",
@@ -150,7 +151,7 @@ class Template:
                 raise NoFork(f"{self.interpreter}: {error}") from error
 
     def wait(self) -> None:
-        """Until it is ready."""
+        """Wait until it is ready."""
         with self.lock:
             self._become_ready()
 
@@ -233,7 +234,7 @@ class Forking:
         return pid
 
     def launched(self, interpreter: Path) -> list[str]:
-        """What stands before a command that others start, so that it is forked; nothing where it cannot be."""
+        """The prefix of a command that other programs start, so that it is forked; empty if it cannot be."""
         try:
             template = self._template(interpreter)
             template.wait()
@@ -254,7 +255,7 @@ class Forking:
 
 
 def _command_of(given: Mapping[str, Any]) -> list[str]:
-    """The words of a program that a template can become, or NoFork."""
+    """The arguments of a program that a template can run, or NoFork."""
     args = given["args"]
     if isinstance(args, str | bytes | os.PathLike) or given["shell"] or given["executable"] is not None:
         raise NoFork("not a list of words")
@@ -293,7 +294,7 @@ def _execute_child(self: Any, *args: Any, **named: Any) -> None:
 
 
 def install() -> None:
-    """From now on; only on Linux, and only where `subprocess` is as we know it."""
+    """Enable forking; only on Linux, and only if `subprocess` has the expected implementation."""
     if sys.platform == "linux" and os.environ.get(VARIABLE) != "0" and set(_SIGNATURE.parameters) >= EXPECTED:
         FORKING.installed = True
         subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
@@ -301,7 +302,7 @@ def install() -> None:
 
 @contextlib.contextmanager
 def fresh_interpreters() -> Iterator[None]:
-    """Inside, every program is really started."""
+    """Inside the block, every program is started without forking."""
     before, FORKING.active = FORKING.active, False
     try:
         yield

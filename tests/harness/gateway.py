@@ -26,7 +26,7 @@ from tests.harness.raw_client import RawClient
 
 @dataclass(slots=True)
 class Gateway:
-    """A running `taskgate serve` and what a test may do to it."""
+    """A running `taskgate serve`, with the operations that tests need."""
 
     folder: Path
     port: int
@@ -72,9 +72,8 @@ class Gateway:
 
     def stdio_command(self, *more: str) -> list[str]:
         """The gateway on standard input and output, for a client that starts its server itself: the running one, by a bridge.
-        With `--alone` it is one of its own.
-
-        Clients hand their children a bare environment, so what matters is written into the command.
+        With `--alone` it is a separate one. Clients start their children with a minimal environment, so the settings are in
+        the command.
         """
         kept = {name: value for name, value in os.environ.items() if name.startswith(("PYTHONPATH", "COVERAGE_"))}
         variables = {"TASKGATE_STATE_DIR": str(self.state), **kept, **self.env}
@@ -83,7 +82,7 @@ class Gateway:
         return ["env", *words, sys.executable, "-m", "taskgate", "stdio", "-c", str(self.config), *more]
 
     async def is_ready(self) -> bool:
-        """Whether /ready answers 200; a raw request, so that no HTTP library sits between the test and the truth."""
+        """Whether /ready answers 200; a raw request, without an HTTP library."""
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         except OSError:
@@ -97,7 +96,7 @@ class Gateway:
             writer.close()
 
     async def until_listed(self, *scopes: str) -> None:
-        """Until each of these scopes has tools: the program of a server may take longer to come than a client."""
+        """Wait until each of these scopes has tools: the program of a server may take longer to start than a client."""
         async with asyncio.timeout(START_DEADLINE):
             for scope in scopes or ("",):
                 async with RawClient(f"{self.url}/{scope}" if scope else self.url, stateless=True) as caller:

@@ -1,4 +1,4 @@
-"""Starts a program that a template can become, for those who start programs themselves: gateways and clients of other SDKs.
+"""Starts a program that a template can run, for programs that start others: gateways and clients of other SDKs.
 
     python -I -S launch.py SOCKET INTERPRETER FILE ARGUMENTS...
 
@@ -30,7 +30,7 @@ def asked(place: str, command: list[str]) -> "socket.socket | None":
 
 
 def end_like(status: int) -> None:
-    """As the program has ended: with its code, or by its signal."""
+    """End like the program: with its exit code, or by its signal."""
     if status < 0:
         signal.signal(-status, signal.SIG_DFL) if -status not in (signal.SIGKILL, signal.SIGSTOP) else None
         os.kill(os.getpid(), -status)

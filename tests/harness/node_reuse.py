@@ -1,7 +1,8 @@
-"""Node programs that tests run often are run again in a process that has their imports behind it (`node_reuse.mjs`).
+"""Node programs that tests run often are run in a process that has already done their imports (`node_reuse.mjs`).
 
 Half a second of processor time is what most of these programs take to load their modules. Each run is a fresh module with its own
-arguments and environment. Really started are: tests marked `fresh_interpreter`, and everything with TASKGATE_TEST_FORK=0.
+arguments and environment. These are started without reuse: tests marked `fresh_interpreter`, and everything with
+TASKGATE_TEST_FORK=0.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.harness.forking import FORKING
 from tests.harness.programs import START_DEADLINE, die_with_parent, run_to_end
 
 RUNNER: Final = Path(__file__).with_name("node_reuse.mjs")
-# An answer holds everything that a program wrote.
+# A reply contains everything that a program wrote.
 MAX_BYTES = 64 << 20
 
 
@@ -85,7 +86,7 @@ class Again:
 
 
 class NodeAgain:
-    """The processes of this pytest process. As many of a program as have been wanted at once."""
+    """The processes of this pytest process: for each program, as many as were needed at once."""
 
     def __init__(self) -> None:
         self._idle: dict[Path, list[Again]] = {}

@@ -1,7 +1,7 @@
-"""The real MCP peers by name: how to start each as an upstream, and how to play a script with each as a caller.
+"""The real MCP peers by name: how to start each as an upstream, and how to run a script with each as a caller.
 
-The programs are in `tests/peers/`, each run inside the environment that `tools/peers.py` made for it. Expectations
-live in the tests.
+The programs are in `tests/peers/`, each run inside the environment that `tools/peers.py` made for it. Expectations are in
+the tests.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PROGRAMS = Path(__file__).resolve().parent.parent / "peers"
 
 
 class Generation(Enum):
-    """Which revision a caller opens with, or an upstream is expected to be spoken to in."""
+    """The generation that a caller uses, or that the gateway is expected to use towards an upstream."""
 
     STATEFUL = "2025"
     STATELESS = "2026"

@@ -1,6 +1,6 @@
-"""For callers that speak plain HTTP to this machine only: one TLS context for all of them.
+"""One TLS context for all callers that use only plain HTTP on this machine.
 
-An HTTP client makes itself a context with every certificate authority there is, which takes longer than many a test.
+By default each HTTP client loads all certificate authorities, which takes longer than many tests.
 """
 
 from __future__ import annotations

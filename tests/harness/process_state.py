@@ -1,4 +1,4 @@
-"""What a process has once, put back after each test: hundreds of tests share a worker, and none may notice who ran before.
+"""Global state of a process, restored after each test: hundreds of tests share a worker and must not affect each other.
 
 A command line program may change these for the rest of its process (`taskgate scopes` logs errors only); a test that runs it in
 its own process must not silence the log of the next test's gateway.

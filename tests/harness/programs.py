@@ -1,6 +1,6 @@
 """Starts a program in its own process group, waits until it is ready, and ends the group again.
 
-Standard error is kept in a file, so that a failing test can show what the program said. Used for peer servers, for
+Standard error is kept in a file, so that a failing test can show its output. Used for peer servers, for
 the gateway and by the benchmark; one-shot clients use `run_to_end`.
 """
 
@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-# These only end a hang: on a machine with ten times as much to do as it can, everything takes ten times as long.
+# These only end a hang: on an overloaded machine everything may take ten times as long.
 START_DEADLINE = 150.0
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -67,7 +67,7 @@ class Program:
         return self.log.read_text(errors="replace")[-last:]
 
     async def end(self, sign: signal.Signals = signal.SIGTERM, within: float = END_DEADLINE) -> int:
-        """Ask the process to end, and end its whole group when it does not."""
+        """Terminate the process, and kill its whole group if it does not end."""
         if self.alive:
             self.process.send_signal(sign)
         try:

@@ -1,4 +1,5 @@
-"""A caller at the level of the wire, in both generations: what a test sends is what goes out, what it sees is what came."""
+"""A caller at the level of the wire, in both generations: requests are sent exactly as the test writes them, and replies are
+returned unchanged."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class Answer:
 
     @property
     def reply(self) -> dict[str, Any]:
-        """The response itself, after whatever came before it."""
+        """The response itself, without the messages before it."""
         return self.messages[-1]
 
     @property

@@ -1,4 +1,4 @@
-"""Which test files start programs in earnest, so that `make quick` can leave them out: those that reach a module which does."""
+"""Which test files start real programs, so that `make quick` can skip them: those that import a module which does."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def _starts_taskgate(file: Path) -> bool:
 
 @cache
 def _imported(file: Path) -> tuple[Path, ...]:
-    """By the text of its import lines: every worker asks this of every test file, and parsing them all would take seconds."""
+    """Read from the text of the import lines: every worker needs this for every test file, and parsing them all would take
+    seconds."""
     names: list[str] = []
     for module, parenthesized, listed, alone in _IMPORT.findall(file.read_text()):
         names += (

@@ -1,8 +1,8 @@
-"""Where tests keep their files: in memory where there is room for it. A store waits for the disk at every commit, and thousands of
+"""Where tests store their files: in memory if there is enough. A store waits for the disk at every commit, and thousands of
 tests make one.
 
-The folder belongs to one run and is removed with it; after a failed run it stays for an hour at least. Nothing changes where
-`TMPDIR` says where files should be, and where memory is small or does not run programs (`/dev/shm` of many containers).
+The folder belongs to one run and is removed with it; after a failed run it stays for an hour at least. Nothing changes if
+`TMPDIR` is set, or if the memory file system is small or does not allow execution (`/dev/shm` of many containers).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OURS = re.compile(r"tg-(\d+)")
 
 
 def scratch_in_memory() -> Path | None:
-    """Make the folder of this run and say so to everything that it starts; None if files stay where they are."""
+    """Create the folder of this run and set it for all started programs; None if files stay where they are."""
     if "TMPDIR" in os.environ or not _is_good(MEMORY):
         return None
     _remove_those_of_past_runs()
@@ -50,7 +50,7 @@ def _remove_those_of_past_runs() -> None:
 
 
 def _age_s(folder: Path) -> float:
-    """Another container may share this memory, and its processes are not in our /proc: what is young stays."""
+    """Another container may share this memory, and its processes are not in our /proc, so recent folders are kept."""
     try:
         return time.time() - folder.stat().st_mtime
     except OSError:

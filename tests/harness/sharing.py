@@ -1,4 +1,4 @@
-"""Which tests stay with one worker: those of a file that shares a gateway or a server, or every worker would start its own.
+"""Which tests run in one worker: those of a file that shares a gateway or a server, which every worker would otherwise start.
 
 `pytest -n` hands out whole groups through `GroupScheduling`. The controlling process collects nothing, so a group is derived from
 the test's file alone: one that has a fixture of a wider scope, in its text or in its folder's conftest. `check_groups` runs where
@@ -32,7 +32,7 @@ _WIDER = re.compile(r"""\bscope=["'](?:module|package|session)["']""")
 
 
 def group_of(test_id: str, root: Path = ROOT) -> str:
-    """What is handed to one worker together with this test; a test that shares nothing is a group of its own."""
+    """The group of tests that one worker runs together with this one; a test that shares nothing is a group by itself."""
     file = test_id.partition("::")[0]
     together = next((each for each in TOGETHER if file.startswith(each)), None)
     if together is not None:
@@ -56,7 +56,7 @@ def _shares(root: Path, file: str) -> bool:
 
 
 def check_groups(items: Iterable[pytest.Item]) -> None:
-    """Raises for a test with a shared fixture that `group_of` does not see."""
+    """Raise for a test with a shared fixture that `group_of` does not detect."""
     for item in items:
         fixtures = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009
         shared = [each.argname for defs in fixtures for each in defs if _is_shared(each)]
@@ -73,8 +73,8 @@ def _is_shared(fixture: pytest.FixtureDef[object]) -> bool:
 class GroupScheduling(LoadScopeScheduling):
     """Groups in the order of the collection, which puts slow ones first; a group with many tests need not be slow.
 
-    The collection has what starts programs first. Such tests wait a lot, so one worker of several begins at the other end, with
-    tests that only compute: they fill the processors while the others wait, and the workers meet at what is short.
+    The collection has tests that start programs first. Such tests wait a lot, so one of several workers begins at the other
+    end, with tests that only compute and use the processors while the others wait.
     """
 
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
@@ -91,7 +91,7 @@ class GroupScheduling(LoadScopeScheduling):
         super()._assign_work_unit(node)
 
     def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
-        """Forgets a group that is over: the work of a node is counted at every test, and it may have had a thousand groups."""
+        """Drop a finished group: the work of a node is counted at every test, and it may have had a thousand groups."""
         super().mark_test_complete(node, item_index, duration)
         work = self.assigned_work[node]
         group = self._split_scope(self.registered_collections[node][item_index])

@@ -1,14 +1,15 @@
-"""A Python process that has already imported what many programs need, and becomes such a program by forking itself.
+"""A Python process that has already imported what many programs need, and becomes such a program by forking.
 
-Run as `python template.py CHANNEL MODULES SOCKET`; `tests/harness/forking.py` starts it and asks. It uses nothing but the standard
+Run as `python template.py CHANNEL MODULES SOCKET`; `tests/harness/forking.py` starts it and sends it requests. It uses nothing
+but the standard
 library, because it runs in the environments of other SDKs too.
 
-The new process is a child of the template's parent, not of the template (`CLONE_PARENT`): it is waited for, signalled and
-ended with its parent like any program that was started there. It has its own arguments, environment, folder, session and
+The new process is a child of the template's parent, not of the template (`CLONE_PARENT`): it is awaited, signalled and ended
+by its parent like any other child. It has its own arguments, environment, folder, session and
 descriptors before it runs a line of the program, which is read and run from its file as `python FILE` and `python -m MODULE` do.
 
-Programs that others start (a gateway its servers) come by `tests/harness/launch.py` and the socket instead: there a process of
-their own watches over them.
+Programs that other programs start (servers of a gateway) use `tests/harness/launch.py` and the socket instead; a separate
+process supervises each of them.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from typing import Any, NoReturn
 CLONE3 = 435
 CLONE_PARENT, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID = 0x8000, 0x200000, 0x1000000
 PR_SET_PDEATHSIG = 1
-# How far into the C library's description of a thread its number may stand.
+# The maximum offset of the thread id in the C library's thread descriptor.
 THREAD_BYTES = 2048
 MAX_DESCRIPTORS = 64
-# What a module takes from its process when it is imported, and each process must have for itself.
+# State that modules read from their process at import, and that each process must have for itself.
 RENEWED = (("taskgate.gateway.requests.request", "_STARTED", ("secrets", "token_hex"), (8,)),)
 
 # `syscall` must not let another thread run in between, so the library is opened as one that keeps the interpreter's lock.
@@ -55,7 +56,7 @@ class CloneArguments(ctypes.Structure):
 
 
 def thread_number_address() -> int:
-    """Where the C library keeps the number of this thread: in a new process it must be the new one, as after its own fork()."""
+    """The address at which the C library stores the id of this thread: in a new process it must be replaced, as fork() does."""
     LIBC.pthread_self.restype = ctypes.c_void_p
     start: int = LIBC.pthread_self()
     numbers = (ctypes.c_int * (THREAD_BYTES // 4)).from_address(start)
@@ -80,7 +81,7 @@ def fork_for_parent(thread_number: int) -> int:
 
 
 def receive(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """The next order and the descriptors that belong to it; None when the channel is closed."""
+    """The next request and its descriptors; None when the channel is closed."""
     head, descriptors, _, _ = socket.recv_fds(channel, 8, MAX_DESCRIPTORS)
     if not head:
         return None
@@ -103,7 +104,7 @@ def place(descriptors: list[int], targets: list[int]) -> None:
 
 
 def open_standard_streams() -> None:
-    """As the interpreter does at its start: what is read and written depends on what the descriptors are now."""
+    """Open the standard streams as the interpreter does at its start, for the current descriptors."""
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         old = getattr(sys, f"__{name}__")
         at_once = mode == "w" and bool(os.environ.get("PYTHONUNBUFFERED"))
@@ -124,7 +125,7 @@ def show_command_line(words: list[str]) -> None:
 
 
 def take_over(order: dict[str, Any], descriptors: list[int]) -> list[str]:
-    """Everything that a started program has of its own; returns its command."""
+    """Set everything that a started program has for itself; return its command."""
     if order["session"]:
         os.setsid()
     if order["dies_with_parent"]:
@@ -149,7 +150,7 @@ def take_over(order: dict[str, Any], descriptors: list[int]) -> list[str]:
 
 
 def renew() -> None:
-    """Make what each process must have for itself."""
+    """Create what each process must have for itself."""
     for module, name, maker, arguments in RENEWED:
         if module in sys.modules:
             made = getattr(importlib.import_module(maker[0]), maker[1])
@@ -157,7 +158,7 @@ def renew() -> None:
 
 
 def run(command: list[str]) -> None:
-    """The program, in a fresh `__main__`. What it raises ends the process as it would end any other."""
+    """Run the program in a new `__main__`. Its exceptions end the process as usual."""
     main = type(sys)("__main__")
     main.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
@@ -228,7 +229,7 @@ def refuse(channel: socket.socket, why: str) -> NoReturn:
 
 
 def prepare(channel: socket.socket, modules: list[str]) -> int:
-    """Import everything, and make sure that a fork takes nothing along that it should not. `MODULE:FUNCTION` is also
+    """Import everything, and make sure that a fork inherits nothing that it should not. `MODULE:FUNCTION` is also
     called, and a file is run."""
     try:
         for name in modules:
@@ -253,7 +254,7 @@ def prepare(channel: socket.socket, modules: list[str]) -> int:
 
 
 def serve(channel: socket.socket, modules: list[str], place: str) -> list[str] | None:
-    """Fork for every order; returns the command in the new processes, and None in the template when the channel is closed."""
+    """Fork for every request; return the command in the new processes, and None in the template when the channel is closed."""
     thread_number = prepare(channel, modules)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(place)
@@ -282,14 +283,14 @@ def serve(channel: socket.socket, modules: list[str], place: str) -> list[str] |
 
 
 def reap() -> None:
-    """The watchers whose programs have ended."""
+    """Reap the supervisors whose programs have ended."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def keep(connection: socket.socket) -> list[str]:
-    """Watch over a program for `launch.py`; returns its command in the new process."""
+    """Supervise a program for `launch.py`; return its command in the new process."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     asked = receive(connection)
     if asked is None or python_variables(asked[0]["environment"]) != python_variables(os.environ):
@@ -309,7 +310,7 @@ def keep(connection: socket.socket) -> list[str]:
 
 
 def watch(connection: socket.socket, pid: int) -> NoReturn:
-    """Pass signals on until the program or its launcher has ended."""
+    """Forward signals until the program or its launcher has ended."""
     ended = os.pidfd_open(pid)
     while ended not in (waiting := select.select([ended, connection], [], [])[0]):  # type: ignore[type-var]
         if waiting:
@@ -348,7 +349,7 @@ def found_by_path() -> bool:
 
 
 def become(channel: socket.socket, order: dict[str, Any], descriptors: list[int]) -> list[str]:
-    """In the new process: reply to the order when the process leads its session, as a started program does."""
+    """In the new process: reply to the request once the process leads its session, as a started program does."""
     reply = socket.socket(fileno=fcntl.fcntl(channel.fileno(), fcntl.F_DUPFD_CLOEXEC, max(order["targets"]) + 1))
     channel.close()
     try:
@@ -361,7 +362,7 @@ def become(channel: socket.socket, order: dict[str, Any], descriptors: list[int]
 
 
 def end(code: int) -> NoReturn:
-    """What an interpreter does at its end and others can notice, without taking a thousand modules apart one by one."""
+    """Do what an interpreter does at its end and other processes can notice, without finalizing all modules."""
     threading._shutdown()  # type: ignore[attr-defined] # waits for threads, as every end of an interpreter begins
     atexit._run_exitfuncs()
     try:
@@ -374,7 +375,7 @@ def end(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    # This folder is not where programs look for their modules.
+    # Programs must not import modules from this folder.
     del sys.path[0]
     SEARCHED[:] = sys.path
     becoming = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2].split(","), sys.argv[3])

@@ -1,4 +1,4 @@
-"""A command as a person runs it: on a pseudo-terminal."""
+"""Run a command on a pseudo-terminal, as a person does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TIMEOUT = 120.0
 
 
 class Terminal:
-    """A command on a pseudo-terminal: wait for words, type others."""
+    """A command on a pseudo-terminal: wait for output, type input."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.pid, self.master = pty.fork()

@@ -1,6 +1,6 @@
 """A forked program is a program like one that was started: its own process, arguments, environment, streams, codes and end.
 
-Each thing is asked of the same program twice, really started and forked, and must be the same.
+Each property is compared between the same program started normally and forked.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ async def test_a_module_runs_as_with_m() -> None:
 
 
 def test_a_forked_program_leads_its_process_group(program: Callable[[str], Path]) -> None:
-    """Who ends the group at once must not find that there is none yet."""
+    """A parent that ends the group immediately must find it."""
     file = program("import time; time.sleep(600)")
     with forked(20):
         for _ in range(20):
@@ -255,7 +255,7 @@ async def test_a_forked_program_is_killed_with_its_group(program: Callable[[str]
 
 
 def test_a_forked_program_ends_with_its_parent(program: Callable[[str], Path]) -> None:
-    """Also when that one is killed: nothing is left behind, the template included."""
+    """Also if the parent is killed: no process is left, including the template."""
     starter = program(
         f"""
         import os, subprocess, sys

@@ -1,4 +1,4 @@
-"""How tests are dealt out to workers: seen in a real run with four of them."""
+"""How tests are distributed to workers, in a real run with four of them."""
 
 from __future__ import annotations
 

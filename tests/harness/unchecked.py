@@ -1,4 +1,4 @@
-"""The last look that always agrees, for tests of stores; the gateway has no such thing."""
+"""A final recheck that always passes, for tests of stores; the gateway has none like it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A bare MCP caller over HTTP, in either generation: it sends exactly what a test wrote and shows exactly what came back.
-
-No SDK stands in between, so a test can see headers, status codes, event ids and every message of a stream. Questions
-that arrive on the way are answered by the function given as `answer`.
+"""A bare MCP caller over HTTP, in either generation: it sends exactly what a test wrote and returns exactly what it
+received, without an SDK, so a test can see headers, status codes, event ids and every message of a stream. Questions that
+arrive during a request are answered by the function `answer`.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class WireCaller:
         return reply
 
     async def follow(self, response: Any, reply: Reply) -> None:
-        """Read a stream to its end, answering what is asked on it."""
+        """Read a stream to its end, and answer the requests on it."""
         async for event in events(response):
             reply.last_event = event.id or reply.last_event
             reply.retry_ms = event.retry_ms or reply.retry_ms
@@ -94,7 +93,7 @@ class WireCaller:
                 await self.attend(event.message)
 
     async def resume(self, reply: Reply) -> None:
-        """Come back for the rest of a stream that the server closed before its answer, after the pause it asked for."""
+        """Resume a stream that the server closed before its response, after the pause that it requested."""
         await asyncio.sleep(reply.retry_ms / 1000)
         headers = self.headers | {"accept": "text/event-stream", "last-event-id": reply.last_event or ""}
         async with self.http.stream("GET", self.url, headers=headers) as response:
@@ -106,13 +105,13 @@ class WireCaller:
                         return
 
     async def attend(self, message: Wire) -> None:
-        """Answer a request that came on a stream; a stateless caller never gets one."""
+        """Answer a request on a stream; a stateless caller never receives one."""
         if "method" in message and "id" in message:
             result = self.answer(message["method"], message.get("params") or {})
             await self.post({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     async def list_tools(self) -> list[Wire]:
-        """The tools, remembered for the arguments that a stateless caller repeats in headers."""
+        """The tools, stored for the arguments that a stateless caller repeats in headers."""
         tools: list[Wire] = (await self.request("tools/list")).result["tools"]
         self.schemas.update({tool["name"]: tool["inputSchema"] for tool in tools})
         return tools
@@ -165,7 +164,7 @@ class StatefulCaller(WireCaller):
 
 
 class StatelessCaller(WireCaller):
-    """A caller of 2026-07-28: every request carries its envelope, and questions are answered by asking again."""
+    """A caller of 2026-07-28: every request carries its envelope, and questions are answered by repeating the request."""
 
     async def request(self, method: str, **params: Any) -> Reply:
         """Send one request, and again with answers as long as the server needs input."""
@@ -238,7 +237,7 @@ async def events(response: Any) -> AsyncIterator[Event]:
 async def caller(
     url: str, *, stateless: bool = False, capabilities: Wire | None = None, answer: Answer = refuse
 ) -> AsyncIterator[Any]:
-    """A caller of either generation; the stateful one has already shaken hands."""
+    """A caller of either generation; the stateful one has completed its handshake."""
     async with httpx2.AsyncClient(timeout=120, verify=NO_TLS) as http:
         kind = StatelessCaller if stateless else StatefulCaller
         made = kind(url, http, capabilities or {}, answer)

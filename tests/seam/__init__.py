@@ -46,7 +46,7 @@ What there is:
 Tests that are written with the harness of processes (`running_gateway`, `set_stage`, httpx2 callers, scripted servers) run here as
 they are: `pytestmark = pytest.mark.virtual_time` in the module. `taskgate serve` and the servers that a test or a gateway starts
 (Python scripts that read standard input or listen through asyncio) then run on the test's own loop (`processes.py`), signals and
-kills included. Measure time with `taskgate.clock`. A single test that needs real ones says `@pytest.mark.real_processes`.
+kills included. Measure time with `taskgate.clock`. A single test that needs real processes is marked `@pytest.mark.real_processes`.
 
 What is not here: TLS, watched files (reload by signal), pipes between the test and a program (`taskgate stdio`, commands), programs
 that block, SDKs of other environments. Such tests start real processes and wait for facts.

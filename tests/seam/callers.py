@@ -1,4 +1,5 @@
-"""Callers of both generations on in-memory connections. What a test sends is what goes out; what it sees is what came."""
+"""Callers of both generations on in-memory connections. Requests are sent exactly as the test writes them, and replies are
+returned unchanged."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class Exchange:
 
     def start(self, host: str, port: int, data: bytes) -> Exchange:
         self._reading = asyncio.create_task(self._read(host, port, data), name="caller waits for an answer")
-        # A test may let go of a call that is still open: collected as garbage, its connection would be closed.
+        # A test may drop a call that is still open: collected as garbage, its connection would be closed.
         _OPEN.add(self._reading)
         self._reading.add_done_callback(_OPEN.discard)
         return self

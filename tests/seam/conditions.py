@@ -37,7 +37,7 @@ from taskgate.telemetry.logs import LEVELS, Log, log
 
 
 class _Bound:
-    """What stands for the listening socket; the loop listens in memory at its name."""
+    """Replaces the listening socket; the loop listens in memory at its name."""
 
     def __init__(self, host: str, port: int) -> None:
         self._name = (host, port)
@@ -49,7 +49,7 @@ class _Bound:
 
 
 async def _no_changes(_folders: Any, stop: asyncio.Event) -> AsyncGenerator[frozenset[str], None]:
-    """Stands for `changed_files`: no file ever changes."""
+    """Replaces `changed_files`: no file ever changes."""
     await stop.wait()
     return
     yield frozenset()
@@ -102,7 +102,7 @@ def _write_line(really: Callable[..., None]) -> Callable[..., None]:
 
 
 def _popen(command: list[str], *, env: dict[str, str], **more: Any) -> Any:
-    """What starts a stdio server: on the loop in virtual time, else in earnest."""
+    """Starts a stdio server: on the loop in virtual time, otherwise as a real process."""
     loop = _loop()
     if loop is None:
         return subprocess.Popen(command, env=env, **more)
@@ -114,7 +114,7 @@ def _popen(command: list[str], *, env: dict[str, str], **more: Any) -> Any:
 
 def _before_exec(really: Callable[[Reaper], Any]) -> Callable[[Reaper], Any]:
     def before(self: Reaper) -> Any:
-        """Children on the loop die with their gateway; there is nothing for a watcher to do."""
+        """Children on the loop end with their gateway, so there is no watcher."""
         return really(self) if _loop() is None else None
 
     return before
@@ -146,7 +146,7 @@ def _send(really: Callable[[int, int], None]) -> Callable[[int, int], None]:
 
 @contextlib.contextmanager
 def circumstances(seed: int = 1) -> Iterator[Callable[[], VirtualLoop]]:
-    """Gives what makes a loop; the clock follows the newest one."""
+    """Provide the factory of loops; the clock uses the newest loop."""
     made: list[VirtualLoop] = []
 
     def new_loop() -> VirtualLoop:
@@ -179,7 +179,7 @@ def circumstances(seed: int = 1) -> Iterator[Callable[[], VirtualLoop]]:
 
 
 def virtual_loop() -> VirtualLoop:
-    """A loop that brings its circumstances along and takes them away when it is closed."""
+    """A loop that sets up these conditions and removes them when it is closed."""
     stack = contextlib.ExitStack()
     loop = stack.enter_context(circumstances())()
     loop.when_closed = stack.close

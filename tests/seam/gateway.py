@@ -66,7 +66,7 @@ class Gateway:
 
     @property
     def log(self) -> list[LogLine]:
-        """What it has logged, over all its starts."""
+        """Its log lines, over all its starts."""
         return [LogLine(*line) for process in self._processes for line in process.log]
 
     # Where things are
@@ -87,7 +87,7 @@ class Gateway:
     def url(self) -> str:
         return f"{self.base}/mcp"
 
-    # Life and death
+    # Start, stop and crash
 
     async def __aenter__(self) -> Gateway:
         try:
@@ -146,7 +146,7 @@ class Gateway:
         self._serving = None
 
     async def ended(self) -> BaseException | None:
-        """Wait until it has ended by itself; what it raised."""
+        """Wait until it has ended by itself; return what it raised."""
         assert self._serving is not None
         await within(asyncio.wait({self._serving}), "the gateway ends")
         error, self._serving = self._serving.exception(), None
@@ -184,7 +184,7 @@ class Gateway:
         """Let this much virtual time pass, with everything that happens in it."""
         await asyncio.sleep(seconds)
 
-    # Who calls
+    # Callers
 
     async def caller(
         self,
@@ -225,5 +225,5 @@ class Gateway:
         return reply
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A bare connection, for bytes that are no proper HTTP."""
+        """A bare connection, for bytes that are not valid HTTP."""
         return await asyncio.open_connection(*self.address)

@@ -1,4 +1,4 @@
-"""Just enough HTTP/1.1 to read what the gateway wrote, byte by byte, on in-memory streams."""
+"""A minimal HTTP/1.1 reader for what the gateway writes to in-memory streams."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Reply:
 
     @property
     def last(self) -> Wire:
-        """The response itself, after whatever came before it."""
+        """The response itself, without the messages before it."""
         return self.messages[-1] if self.messages else {}
 
     @property

@@ -1,4 +1,4 @@
-"""The longest that a gateway keeps the loop busy in one go, by processor time, without what callers and servers of the test do."""
+"""The longest step of a gateway on the loop in CPU time, without the work of the test's callers and servers."""
 
 from __future__ import annotations
 

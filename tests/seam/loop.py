@@ -39,7 +39,7 @@ class Deadlock(AssertionError):
 
 
 class Process:
-    """What stands for an operating system process: a gateway that can be killed between two steps."""
+    """Represents an operating system process: a gateway that can be killed between two steps."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -57,7 +57,7 @@ class Process:
 
 
 class _PipesOnly(selectors.DefaultSelector):
-    """Looks at pipes between programs of this process without ever waiting for them; virtual time moves when none is ready."""
+    """Polls pipes between programs of this process without waiting; virtual time moves when none is ready."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._offset = seconds - self._now
 
     def pass_time(self, timeout: float | None) -> None:
-        """Called when nothing can run: take what threads brought back, else jump to the next timer."""
+        """Called when nothing can run: take the results of threads, otherwise jump to the next timer."""
         if self._unforeseen is not None:
             raise Deadlock(f"Thread {self._unforeseen!r} came back, but nothing said that it would: see `outside`.")
         if self._arrived or any(has_work() for has_work in self.outside):
@@ -137,7 +137,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @property
     def has_arrivals(self) -> bool:
-        """Whether a thread has brought something back that has not been looked at."""
+        """Whether a thread has returned a result that was not processed yet."""
         return bool(self._arrived)
 
     def run_until_complete(self, future: Any) -> Any:
@@ -149,14 +149,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._give_up_at = time.process_time() + cpu_seconds
 
     def leap(self, seconds: float) -> None:
-        """The machine was asleep: all clocks go on at once, and timers that were due meanwhile ring together."""
+        """The machine was asleep: all clocks go on at once, and timers that were due meanwhile fire together."""
         self._now += seconds
 
     def stacks(self) -> str:
         """What every task waits for."""
         return "\n".join(_stack(task) for task in sorted(asyncio.all_tasks(self), key=lambda each: each.get_name()))
 
-    # What can be scheduled, and by whom
+    # Scheduling by process
 
     def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> Any:  # type: ignore[override]
         context = contextvars.copy_context() if context is None else context
@@ -251,7 +251,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 pipe.close()
 
     async def shutdown_asyncgens(self) -> None:
-        """The runner's way of saying that the test is over."""
+        """Called by the runner when the test is over."""
         self.processes.end_all()
         abandoned, self.abandoned = self.abandoned, []
         for close in abandoned:

@@ -28,7 +28,7 @@ _HIGH_WATER: Final = 64 * 1024
 
 
 class Network:
-    """Who listens where, and which connections there are."""
+    """The listeners by address, and all connections."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -92,7 +92,7 @@ class Network:
         return near, protocol
 
     def _remember(self, *ends: End) -> None:
-        """Those that are over are forgotten, not at every new one: a test may have thousands."""
+        """Drop ended connections, but not at every new one: a test may have thousands."""
         self.ends += ends
         if len(self.ends) > self._check_ended_above:
             self.ends = [end for end in self.ends if not end.is_over]
@@ -263,7 +263,7 @@ class End(asyncio.Transport):
     def get_protocol(self) -> Any:
         return self._protocol
 
-    # How bytes get across
+    # Transfer of bytes
 
     def _send(self) -> None:
         """Move what the other end has room for."""
@@ -281,7 +281,7 @@ class End(asyncio.Transport):
             self._end(None)
 
     def _look(self) -> None:
-        """Something may be there to be read."""
+        """Check whether there is something to read."""
         self._show_readable()
         if not self._delivering and self._protocol is not None and not self.is_over:
             self._delivering = True
@@ -337,7 +337,7 @@ class End(asyncio.Transport):
 
 
 class _Address:
-    """What stands for the socket of a connection: its names, and a descriptor that is readable when bytes are there."""
+    """Replaces the socket of a connection: its names, and a descriptor that is readable when bytes are there."""
 
     family, type = socket.AF_INET, socket.SOCK_STREAM
 

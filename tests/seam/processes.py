@@ -198,7 +198,7 @@ class RunningProgram(Process):
 
 
 def new_life(loaded: LoadedConfig, host: str) -> lifecycle.Lifecycle:
-    """A gateway as `taskgate serve` builds it; its side door for `taskgate stdio` is a real socket and stays shut."""
+    """A gateway as `taskgate serve` builds it; without the endpoint for `taskgate stdio`, which is a real socket."""
     return lifecycle.Lifecycle(open_app(loaded), host, NoExtraEndpoint, when_lost=lambda: None)
 
 

@@ -1,4 +1,4 @@
-"""Seeded randomness: ids, keys and jitter from one generator, so that a run can be had again."""
+"""Seeded randomness: ids, keys and jitter from one generator, so that a run can be repeated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Keys, ids and jitter come from one generator. Its numbers are no secret, which a test may know."""
+    """Keys, ids and jitter come from one generator. Its values are predictable, so tests can depend on them."""
     numbers = random.Random(seed)
     before = random.getstate()
 

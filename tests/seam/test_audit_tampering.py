@@ -1,4 +1,5 @@
-"""What the chain alone does not show: a cut tail, an emptied table, a rewritten chain. The anchor beside the database does."""
+"""What the chain alone does not detect: a truncated log, an emptied table, a rewritten chain. The anchor beside the database
+does."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def _empty(database: sqlite3.Connection) -> None:
 
 
 def _rewrite(database: sqlite3.Connection) -> None:
-    """Another history of the same length, in itself a whole chain."""
+    """Write other rows of the same number, which are a valid chain."""
     count = database.execute("SELECT count(*) FROM audit").fetchone()[0]
     database.execute("DELETE FROM audit")
     for row in chain(None, (AuditEntry(1, "call", principal="somebody else") for _ in range(count))):
@@ -76,7 +77,7 @@ async def test_verify_detects_tampering_that_the_chain_does_not_show(
             sabotage(database)
         code, output, _ = await _verified(gate)
         assert (code, output["whole"]) == (9, False)
-        # A start notices it too, and what it found is not forgotten however many rows follow.
+        # A start detects it too, and the finding is kept, regardless of how many rows follow.
         await gate.start()
         assert any("audit log was changed" in line.event for line in gate.log)
         await _some_rows(gate, 12)

@@ -1,4 +1,4 @@
-"""The files of a running gateway are removed, renamed or replaced: it refuses what it cannot keep, and ends within two seconds."""
+"""The files of a running gateway are removed, renamed or replaced: it refuses what it cannot store, and ends within two seconds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def database_removed(state: Path) -> None:
 
 
 def database_replaced(state: Path) -> None:
-    """As by a backup that is put back under a running gateway."""
+    """As if a backup were restored under a running gateway."""
     (found,) = state.glob("*.db")
     copy = found.with_suffix(".copy")
     shutil.copy(found, copy)
@@ -93,7 +93,7 @@ async def test_running_calls_are_answered_before_the_gateway_ends() -> None:
 
 @seam
 async def test_gateway_ends_without_state_folder_also_if_its_store_is_elsewhere(tmp_path: Path) -> None:
-    """Keys, the operator's token and the claim of the place are in it."""
+    """It contains keys, the operator's token and the lock."""
     async with Gateway({"store": {"url": f"sqlite:///{tmp_path / 'store.db'}"}}, {"notes": Upstream()}) as gate:
         began = the_loop().time()
         shutil.rmtree(gate.state)
@@ -149,7 +149,7 @@ def test_inaccessible_folder_does_not_count_as_removed(
 
 
 def test_recreated_folder_is_another_one(tmp_path: Path) -> None:
-    """Its number is not given to the new one, because the old one is held open."""
+    """Its inode number is not reused, because the old folder is held open."""
     place = tmp_path / "state"
     place.mkdir()
     folder = HeldFolder(place)

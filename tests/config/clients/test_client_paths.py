@@ -1,4 +1,4 @@
-"""Each client: where it keeps its servers, how they read in our form, and how the gateway's entry looks there."""
+"""For each client: the path of its settings, its servers in our format, and the entry of the gateway in its format."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_server_of_a_client_is_converted_to_our_form(
     path.parent.mkdir(parents=True)
     path.write_text(text.replace("FOLDER", str(host.folder)), encoding="utf-8")
     (found,) = gather([client], host).found
-    # How it may be logged in to is ours to say, not the client's.
+    # Our configuration determines the login, not the client's.
     shown = {key: value for key, value in found.server.items() if key != "auth"}
     assert (found.name, shown, found.path) == ("s", wanted, path)
     loaded = load_text(json.dumps({"servers": {"s": found.server}}), environment={"T": "t", "K": "k", "Y": "y"})

@@ -1,4 +1,4 @@
-"""Changing one value of a settings file leaves every other byte alone."""
+"""Changing one value of a settings file leaves every other byte unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking servers into taskgate.yaml: comments stay, names do not clash, secrets are not shown, nothing unloadable is offered."""
+"""Importing servers into taskgate.yaml: comments stay, names are unique, secrets are not shown, and the result can be loaded."""
 
 from __future__ import annotations
 

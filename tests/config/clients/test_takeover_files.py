@@ -1,4 +1,4 @@
-"""Files that are taken over are put back: at the end, after a crash, and without losing what the client wrote meanwhile."""
+"""Changed settings files are restored: at the end, after a crash, and without losing what the client wrote meanwhile."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ SHARED = '{"mcpServers": {"team": {"command": "python", "args": ["serve.py"], "c
 
 @pytest.fixture
 def shared(stage: Stage) -> Path:
-    """A file of the project, which others have too."""
+    """A file of the project, which is shared with others."""
     path = stage.work / ".cursor" / "mcp.json"
     path.parent.mkdir()
     path.write_text(SHARED)

@@ -1,4 +1,4 @@
-"""Answers are checked against what was asked, and pictures are drawn from the tables in force."""
+"""Answers are validated against their question, and diagrams are generated from the tables in force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries: what is read of an upstream's list, and that rendering changes nothing but what it must."""
+"""Entries: what is parsed of an upstream's list, and that rendering changes nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The URIs in a result: found wherever callers are handed one, bounded, and never an error."""
+"""The URIs in a result: found in every place where callers receive one, limited in number, and never an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merging and paging: a fixed order, one name each, and cursors that cannot be made up."""
+"""Merging and paging: a fixed order, unique names, and cursors that cannot be forged."""
 
 from __future__ import annotations
 

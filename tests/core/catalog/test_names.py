@@ -1,4 +1,4 @@
-"""Naming: one wire name, one pair; whatever could be confused is refused on both sides."""
+"""Naming: each wire name belongs to one pair of server and tool; ambiguous names are refused on both sides."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_name_equal_to_the_alias_of_another_refuses_both() -> None:
 
 
 def _crafted_pairs() -> list[tuple[str, str]]:
-    """Pairs made to collide: separators at the seams, case, width, unseen characters, cuts, aliases."""
+    """Pairs made to collide: separators at the boundaries, case, width, invisible characters, truncation, aliases."""
     servers = [
         "acme",
         "acme_",

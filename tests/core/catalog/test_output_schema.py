@@ -94,7 +94,7 @@ def test_listed_schema_allows_own_output_and_notices_and_nothing_else(schema: An
     assert listed is not None
     Draft202012Validator.check_schema(listed)
     if isinstance(value, dict) and NOTICE in value:
-        # The name is ours: under it a plain root allows notices only.
+        # The name is reserved: under it a plain root allows notices only.
         notice = fits(with_notice({"not": {}}), {NOTICE: value[NOTICE]})
         assert not fits(listed, value) or notice or fits(schema, value)
     else:

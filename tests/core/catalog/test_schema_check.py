@@ -1,4 +1,4 @@
-"""Schemas of tools: what fits, what does not and why, and which schemas are not worth the risk."""
+"""Schemas of tools: which values are valid, why others are not, and which schemas are refused as too expensive."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_fault_in_a_large_value_is_reported_without_its_place() -> None:
 
 
 def alternatives(levels: int, leaf: Any) -> dict[str, Any]:
-    """Each definition is either of two uses of the next: what a validator gathers of it doubles with each level."""
+    """Each definition is one of two uses of the next: what a validator collects doubles with each level."""
     parts = {f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(levels)}
     return {"$defs": {**parts, f"a{levels}": leaf}, "items": {"$ref": "#/$defs/a0"}}
 
@@ -329,7 +329,7 @@ def test_a_value_that_would_take_too_long_is_not_checked() -> None:
 
 
 def test_a_value_of_many_parts_counts_as_deeply_nested() -> None:
-    """It is not looked through, so the work that a recursive schema may need is counted for the deepest value."""
+    """It is not traversed, so the cost of a recursive schema is computed for the deepest value."""
     tree = {"allOf": [{"properties": {"a": {"$ref": "#"}}}, {"properties": {"a": {"$ref": "#"}}}]}
     check = SchemaCheck.compile(tree)
     assert check.violations({"a": {"a": {}}}) == ()

@@ -1,4 +1,4 @@
-"""Tool search: the right tool comes first, typos are forgiven, and answers never vary."""
+"""Tool search: the right tool is first, typing errors are tolerated, and results are deterministic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tools show about tasks and whether a call obeys it: the matrices, for both kinds of caller and every mode."""
+"""What tools declare about tasks and whether a call complies with it: for both kinds of caller and every mode."""
 
 from __future__ import annotations
 

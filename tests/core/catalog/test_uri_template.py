@@ -1,4 +1,4 @@
-"""URI templates: what a backtracking matcher would answer, in time that does not depend on how many ways there are."""
+"""URI templates: the same matches as a backtracking matcher, in time that does not depend on the number of possible matches."""
 
 from __future__ import annotations
 

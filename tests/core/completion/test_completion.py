@@ -1,4 +1,4 @@
-"""Completion: where suggestions come from, which come first, and what is never remembered."""
+"""Completion: the sources of suggestions, their order, and which values are never stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which number an error bears on the wire."""
+"""The JSON-RPC code of each error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The handshake of the stateful generation, and what capabilities say."""
+"""The handshake of the stateful generation, and declared capabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The envelope of the stateless generation, its headers, and its shape of results."""
+"""The envelope of the stateless generation, its headers, and the format of its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose own account it is that is connected for a principal."""
+"""Who may connect an account for a principal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking an approval back: by whom, until when, and what remains of it."""
+"""Withdrawing an approval: by whom, until when, and what is kept of it."""
 
 from __future__ import annotations
 

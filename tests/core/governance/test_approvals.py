@@ -1,4 +1,4 @@
-"""Approvals: who may decide, how each happening moves one, the last look before dispatch, and grants."""
+"""Approvals: who may decide, the transition for each event, the final recheck before sending, and grants."""
 
 from __future__ import annotations
 

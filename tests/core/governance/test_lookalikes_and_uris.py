@@ -1,4 +1,4 @@
-"""Names that look like denied ones, and the many spellings of one URI: both are judged as what they stand for."""
+"""Names that look like denied ones, and different spellings of one URI: both are evaluated in their normal form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hiding fields and showing differences: nothing hidden ever comes out, nothing is changed."""
+"""Redacting fields and showing differences: a redacted value is never shown, and no value is changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rehearsing recorded calls against changed rules: exact where everything is known, "cannot tell" everywhere else."""
+"""Rehearsing recorded calls against changed rules: exact where everything is known, otherwise undecided."""
 
 from __future__ import annotations
 

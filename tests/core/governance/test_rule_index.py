@@ -1,4 +1,4 @@
-"""The index of rules answers as if every rule were tried in order, and does so for a thousand tools in no time."""
+"""The index of rules returns the same as trying every rule in order, and is fast for a thousand tools."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _rules(draw: st.DrawFn) -> list[Rule]:
 
 
 def slowly(rules: list[Rule], kind: PatternKind, server: str, name: str) -> str:
-    """The meaning: the first rule, in order, whose server and pattern fit."""
+    """The reference: the first rule, in order, whose server and pattern match."""
     for index, rule in enumerate(rules):
         if rule.server in (None, server) and Pattern.compile(rule.match).matches(server, name, kind):
             return f"rules[{index}] {rule.match}"
@@ -71,7 +71,7 @@ def test_a_thousand_rules_decide_a_thousand_tools_within_a_tenth_of_a_second() -
 
 
 def test_the_first_of_several_rules_of_every_kind_decides() -> None:
-    """Beginnings, endings, middles and whole names side by side, and names shorter than any of them."""
+    """Prefixes, suffixes, infixes and whole names together, and names shorter than any of them."""
     globs = ["*_long_ending", "*_end", "*iddl*", "long_begin_*", "be*g", "be*", "be_exactly", "*ee*"]
     rules = [Rule(glob, Action.DENY) for glob in globs]
     index = compile_rules(rules)

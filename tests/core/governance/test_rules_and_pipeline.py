@@ -1,4 +1,4 @@
-"""Rules, visibility and the one deciding function: truth tables, and the property that no stage ever widens."""
+"""Rules, visibility and the decision function: truth tables, and the property that no stage widens access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a script for its approvers: what is kept of it, and its words."""
+"""The plan of a script for its approvers: what is stored of it, and its texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets of a configuration are hidden by value and by name, whole, in part, and however they are written."""
+"""Secrets of a configuration are hidden by value and by name, whole, in part, and in every encoding."""
 
 from __future__ import annotations
 

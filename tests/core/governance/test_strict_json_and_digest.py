@@ -1,4 +1,4 @@
-"""The strict reader and the digest: what is refused, and what makes two values the same."""
+"""The strict parser and the digest: what is refused, and which values are equal."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def shuffled(value: Any, order: random.Random) -> Any:
 
 
 def exact(value: Any) -> str:
-    """A text that distinguishes everything JSON distinguishes, made in another way than the digest."""
+    """A text that distinguishes everything that JSON distinguishes, computed independently of the digest."""
     if isinstance(value, dict):
         return "{" + ",".join(sorted(f"{key!r}:{exact(item)}" for key, item in value.items())) + "}"
     if isinstance(value, list):

@@ -46,6 +46,6 @@ GLOB = st.lists(st.sampled_from(["a", "b", "ab", "*", "?", "[ab]", "[!a]", "[]a]
 
 @given(GLOB, GLOB)
 def test_literal_part_decides_no_cover_wrongly(wide: str, narrow: str) -> None:
-    """Looking for the literal part first finds the same as comparing all parts."""
+    """Searching for the literal part first gives the same result as comparing all parts."""
     compared = globs._covers(globs._GLOB_TOKENS.findall(wide), globs._GLOB_TOKENS.findall(narrow))
     assert Glob.compile(wide).covers(Glob.compile(narrow)) is compared

@@ -1,4 +1,4 @@
-"""Choosing a model, what it may cost, and the shape of the answer."""
+"""Choosing a model, its budget, and the format of the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading sampling requests: what older and newer servers send, and what is refused with which words."""
+"""Reading sampling requests: what older and newer servers send, and what is refused with which error."""
 
 from __future__ import annotations
 

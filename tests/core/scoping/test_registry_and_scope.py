@@ -1,4 +1,4 @@
-"""Registry records, scopes, profiles and session requests: what is taken up, what is refused, and in which words."""
+"""Registry records, scopes, profiles and session requests: what is accepted, what is refused, and with which error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The composition: platform, scope, session. Each can only take away, and every absence has its reason."""
+"""The composition of platform, scope and session: each can only narrow, and every exclusion has a reason."""
 
 from __future__ import annotations
 
@@ -215,19 +215,19 @@ GLOBS = ("*", "read*", "*l*", "drop", "a:*", "b:w*", "write", "c:read", "?rop")
 HOW_MANY = 150
 """How many different lists, records and scopes there are to draw from."""
 chance = random.Random(2026)
-# The parts are made once and then drawn whole: growing each of them anew, value by value, would take all the time of these tests.
+# The parts are generated once and then chosen as a whole: generating each of them again would take most of the time.
 _SETS = [PatternSet.of(chance.sample(GLOBS, chance.choice((0, 1, 1, 2, 3, 4)))) for _ in range(HOW_MANY)]
 _SERVERS = [("*",), *(tuple(chance.choices([*SERVERS, "*", "[ab]", "gone"], k=k)) for k in (0, 1, 1, 1, 2, 2, 2, 3, 3))]
 
 
 def _some(*choices: Any) -> Any:
-    """One of these; a list among them stands for any of its members."""
+    """One of these; a list means any of its members."""
     chosen = chance.choice(choices)
     return chance.choice(chosen) if isinstance(chosen, list) else chosen
 
 
 def _mostly(usual: Any, rare: Any) -> Any:
-    """Too many things switched off would leave nothing to see, and then no mistake could show."""
+    """With too many things disabled the result would be empty, and no error could be detected."""
     return chance.choice([usual] * 7 + [rare])
 
 
@@ -337,7 +337,7 @@ def test_a_constraint_of_the_session_never_adds_a_tool(
 ) -> None:
     tools_only = request.narrowed(SessionRequest((), (allow,), deny))
     assert seen(registry, scope, tools_only) <= seen(registry, scope, request)
-    # Asking for servers at all chooses within the limit instead of the default; once chosen, more lists only narrow.
+    # A request for servers selects within the limit instead of the default; further lists only narrow the selection.
     chosen = request.narrowed(SessionRequest((("*",),)))
     assert seen(registry, scope, chosen.narrowed(SessionRequest((servers,)))) <= seen(registry, scope, chosen)
     assert seen(registry, scope, request) <= seen(registry, scope, SessionRequest((("*",),))), "the limit holds for all"

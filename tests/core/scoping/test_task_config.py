@@ -1,4 +1,4 @@
-"""A scope out of a map of strings: the shapes that are read and the mistakes that are named."""
+"""A scope from a map of strings: accepted formats and reported mistakes."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ KEY = b"k" * 32
 
 
 def calls(code: str) -> list[str]:
-    """The calls whose results are only passed on, as the source has them up to the first parenthesis."""
+    """The calls whose results are only passed on, each as its source text up to the first parenthesis."""
     data = code.encode()
     return [data[start:].split(b"(")[0].decode() for start in sorted(passed_on(code))]
 

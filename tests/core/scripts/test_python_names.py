@@ -1,4 +1,4 @@
-"""Tools have names that Python accepts, each its own, whatever servers call them."""
+"""Tools get unique names that are valid in Python, regardless of their names at servers."""
 
 from __future__ import annotations
 

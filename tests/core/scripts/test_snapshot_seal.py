@@ -1,4 +1,4 @@
-"""The seal of a snapshot fits exactly one snapshot at exactly one place."""
+"""The seal of a snapshot is valid for exactly one snapshot at exactly one position."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_a_record_of_the_first_version_counts_its_attempts_by_number() -> None:
 
 @given(st.lists(st.sampled_from(["send", "void", "ask", "answer"]), max_size=30), st.sampled_from(ToolClass))
 def test_the_count_of_attempts_equals_that_of_a_model(steps: list[str], tool_class: ToolClass) -> None:
-    """Beside a list of attempts that each know whether they are void or answered."""
+    """Compared with a list of attempts, each marked as void or answered."""
     task, ledger = a_task(tool_class=tool_class), list[str]()
     events = {"send": SENT, "void": AttemptVoided(), "ask": ASKED, "answer": ANSWERED}
     for step in steps:

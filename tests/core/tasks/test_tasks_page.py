@@ -1,6 +1,6 @@
-"""Keeps the page about tasks true: its diagram and its table of states are made from the code.
+"""Checks that the page about tasks is current: its diagram and its table of states are generated from the code.
 
-To renew them after a change of the table: `python tests/core/tasks/test_tasks_page.py`.
+To generate them after a change of the table: `python tests/core/tasks/test_tasks_page.py`.
 """
 
 from __future__ import annotations
