@@ -71,7 +71,7 @@ async def test_erasure_deletes_all_data_of_one_person_and_no_other(
     assert (erased.recorded_calls, erased.usage, erased.identity_records) == (1, 1, 1)
     assert erased.events > 0
     assert await store.tasks_of("carol") == ()
-    assert await store.get(hers, also_gone=True) is None
+    assert await store.get(hers, include_expired=True) is None
     assert await store.result_bytes(hers) is None
     assert await store.questions(hers, answered=True) == ()
     assert (await store.events_after("carol", 0)).events == ()

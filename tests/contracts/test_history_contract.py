@@ -130,7 +130,7 @@ async def test_rows_outlive_their_tasks(adapter: StoreUnderTest) -> None:
     for _ in range(3):
         adapter.clock.turn(DAY)
         await store.sweep()
-    assert await store.get(task.id, also_gone=True) is None
+    assert await store.get(task.id, include_expired=True) is None
     assert await store.history_row(task.id) is not None
     await store.close()
 

@@ -156,7 +156,7 @@ async def test_calls_are_kept_as_long_as_their_script(adapter: StoreUnderTest) -
     await store.advance(script.id, h.ResultReceived(b'{"n":2}'))
     adapter.clock.turn(10 * LIFETIME_MS)
     await store.sweep()
-    assert await store.get(child.draft.id, also_gone=True) is None
+    assert await store.get(child.draft.id, include_expired=True) is None
     assert await store.result_bytes(child.draft.id) is None
     assert (await store.script(script.id), await store.script_calls(script.id)) == (None, ())
     await store.close()

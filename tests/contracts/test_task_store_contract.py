@@ -110,7 +110,7 @@ async def test_an_expired_task_is_shown_as_expired_for_a_while(adapter: StoreUnd
     task = await finished(store)
     adapter.clock.turn(600_000)
     assert await store.get(task.id) is None
-    gone = await store.get(task.id, also_gone=True)
+    gone = await store.get(task.id, include_expired=True)
     assert gone is not None
     assert gone.id == task.id
     assert await store.result_bytes(task.id) is None
@@ -118,11 +118,11 @@ async def test_an_expired_task_is_shown_as_expired_for_a_while(adapter: StoreUnd
     assert (await store.sweep()).expired == ()
     assert [event.kind for event in (await store.events_after("carol", 0)).events][-1] == "task_expired"
     assert (await store.page("carol")).tasks == ()
-    shown = (await store.page("carol", also_gone=True, arguments_up_to=4096)).tasks
+    shown = (await store.page("carol", include_expired=True, arguments_up_to=4096)).tasks
     assert [(seen.id, seen.arguments) for seen in shown] == [(task.id, task.arguments)]
     adapter.clock.turn(SHOWN_AS_EXPIRED_MS)
     await store.sweep()
-    assert await store.get(task.id, also_gone=True) is None
+    assert await store.get(task.id, include_expired=True) is None
     await store.close()
 
 

@@ -122,7 +122,7 @@ def _common(names: Names) -> dict[str, Any]:
         "tool": "tool_1",
         "text": None,
         "before": "~",
-        "also_gone": False,
+        "include_expired": False,
         "finished_only": False,
         # What is written.
         "state": "open",

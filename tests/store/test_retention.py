@@ -99,7 +99,7 @@ async def test_a_backlog_of_any_size_is_deleted_in_small_portions(store: Store, 
     clock.now_ms += SHOWN_AS_EXPIRED_MS
     await retention.catch_up()
     assert not (await store.sweep()).more
-    left = await store.page(None, limit=1_000, also_gone=True)
+    left = await store.page(None, limit=1_000, include_expired=True)
     assert left.tasks
     assert not [task for task in left.tasks if task.state.is_terminal]
     assert sweeps.largest["tasks"] <= 2 * TASKS_PER_PORTION

@@ -73,7 +73,7 @@ class ElicitationPages:
         if request.method == "POST" and action in ("answer", "decline"):
             try:
                 self._pages.answer(page, request.form().get("value", "") if action == "answer" else None)
-                await page.asker.delivered()
+                await page.receiver.delivered()
             except CallerError:
                 return self._message(request, who, 409, *_GONE)
             return self._message(request, who, 200, "Answer sent", "You can close this page.")
@@ -83,7 +83,7 @@ class ElicitationPages:
             who,
             here="",
             id=page.id,
-            asks=clear(page.asks),
+            asks=clear(page.requester),
             title=clear(page.name),
             text=clear(page.description),
             seconds=page.seconds_left,

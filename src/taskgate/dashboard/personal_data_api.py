@@ -124,7 +124,7 @@ class DataApi:
         return rows, found[-1] if len(found) == TASKS_A_PAGE else None
 
     async def _task(self, task_id: str) -> tuple[Rows, int]:
-        task = await self._store.get(task_id, also_gone=True)
+        task = await self._store.get(task_id, include_expired=True)
         if task is None:
             return [], 0
         result = await self._store.result_bytes(task_id)

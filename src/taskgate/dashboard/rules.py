@@ -66,7 +66,7 @@ class Rules:
     def described(self) -> list[dict[str, Any]]:
         """The rules in order, with secrets of the configuration redacted."""
         hide = self.configuration.hidden
-        every = self.plan.gates.judging(from_script=True).rules
+        every = self.plan.gates.for_calls(from_script=True).rules
         return [{**row, "reason": row["reason"] and hide(row["reason"])} for row in every.described()]
 
     async def rehearsed(self, who: Approver, governance: str, since: str | None) -> Rehearsal:

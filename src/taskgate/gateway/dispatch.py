@@ -51,8 +51,8 @@ Answer = Callable[[Request], Coroutine[Any, Any, CallerReply | None]]
 PASSED_ON: Final = CHARGED | {"resources/subscribe", "resources/unsubscribe"}
 """Methods whose parameters are forwarded to an upstream server."""
 
-USUAL: Final = CHECKED_MEMBERS - {"ref"}
-"""Parameters that cannot imitate a judged one. `ref` is excluded because it has members of its own."""
+UNAMBIGUOUS: Final = CHECKED_MEMBERS - {"ref"}
+"""Parameters that need no comparison with the checked ones. `ref` is excluded because its members must be compared too."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -133,7 +133,7 @@ class RequestDispatcher:
         if self.status.stopping:
             raise shutting_down(request.message)
         params = request.message.params
-        if params is not None and request.message.method in PASSED_ON and not params.keys() <= USUAL:
+        if params is not None and request.message.method in PASSED_ON and not params.keys() <= UNAMBIGUOUS:
             _refuse_imitations(params)
         if request.message.method in CHARGED:
             if self.budgets.limit_callers:
@@ -163,11 +163,12 @@ class RequestDispatcher:
 
 
 def _refuse_imitations(params: Mapping[str, Any]) -> None:
-    """Servers receive all parameters, and a lenient one could read a parameter that was not judged as one that was."""
-    unjudged = imitated_member(params)
-    if unjudged is not None:
+    """Refuse a parameter whose name looks like that of a checked one: a lenient server could read it instead."""
+    imitation = imitated_member(params)
+    if imitation is not None:
         raise CallerError(
-            "invalid_params", f"The member {unjudged[0][:80]!r} imitates {unjudged[1]!r}. The request was not executed."
+            "invalid_params",
+            f"The member {imitation[0][:80]!r} imitates {imitation[1]!r}. The request was not executed.",
         )
 
 

@@ -47,7 +47,7 @@ class DynamicServer:
     upstream: Upstream
 
 
-def _refuse_inner(host: str) -> None:
+def _refuse_private_address(host: str) -> None:
     """Refuse private IP addresses here, for a clear error; host names are checked when they are resolved."""
     number = host.strip("[]")
     if number == "localhost" or (
@@ -83,7 +83,7 @@ class DynamicServers:
         if new.command is not None and not self._local:
             raise CallerError("invalid_params", "Programs are started for local callers only; give a url.")
         if new.url is not None:
-            _refuse_inner(check_peer_url(new.url).ascii_host)
+            _refuse_private_address(check_peer_url(new.url).ascii_host)
         if new.name in plan.registry.records or new.name in self._adding:
             raise CallerError("invalid_params", f"There is a server {new.name[:80]!r} already; choose another name.")
         if len(self._dynamic_servers) + len(self._adding) >= MAX_ADDED:

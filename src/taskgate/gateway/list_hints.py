@@ -10,7 +10,7 @@ from taskgate import clock
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.token_bucket import BucketLevel, TokenBucket, take
 
-LISTS_ANEW: Final = TokenBucket(per_second=0.5, burst=5)
+FETCH_RATE: Final = TokenBucket(per_second=0.5, burst=5)
 """Rate of fetches caused by other gateways: a server may return a different list to each of them every time."""
 
 
@@ -27,7 +27,7 @@ class ListHints:
         if server in self._waiting:
             self._waiting[server].update(kinds)
             return
-        self._levels[server], wait_s = take(LISTS_ANEW, self._levels.get(server), clock.monotonic())
+        self._levels[server], wait_s = take(FETCH_RATE, self._levels.get(server), clock.monotonic())
         if not wait_s:
             self._changed(server, kinds)
             return

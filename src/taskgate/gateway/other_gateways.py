@@ -57,7 +57,7 @@ class OtherGateways:
         self._list_hints = ListHints(partial(catalogs.changed, elsewhere=True))
         self._loops: list[asyncio.Task[None]] = []
         self._missed_announcements = False
-        """Whether missed announcements still have to be made up for: the first attempt may find the store unavailable."""
+        """Whether a full check after missed announcements is still due: the first attempt may find the store unavailable."""
 
     def start(self) -> None:
         if self._wakeups is None:
@@ -160,5 +160,5 @@ async def follow_topic(wakeups: Wakeups, topic: str, act: Callable[[frozenset[st
                 took = clock.monotonic() - began
                 due = clock.monotonic() + max(POLL_S, _POLL_SHARE * took)
         except Exception as fault:  # one round of a background loop: the next round retries
-            log.warning("could not look at what other gateways did", topic=topic, why=str(fault))
+            log.warning("could not check for changes by other gateways", topic=topic, why=str(fault))
             await clock.sleep(_PAUSE_S)

@@ -35,7 +35,7 @@ class Live(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class HistorySettings:
-    """`history`: what is kept of calls that have ended."""
+    """The `history` section: how many rows of ended calls are kept, and for how long."""
 
     keep_ms: int = 7 * 86_400_000
     """0 keeps none."""

@@ -32,29 +32,29 @@ class Retention:
         self._kinds = kinds
         self._leftovers = leftovers
         self._every_s = every_s
-        self._looked = float("-inf")
+        self._last_orphan_check = float("-inf")
 
     async def run(self) -> None:
-        await asyncio.gather(*(self._again_and_again(kind) for kind in self._kinds), self._delete_orphans())
+        await asyncio.gather(*(self._run_periodically(kind) for kind in self._kinds), self._delete_orphans())
 
     async def catch_up(self) -> None:
         """Delete all kinds concurrently until none has more."""
-        await asyncio.gather(*(_until_none_is_left(kind) for kind in self._kinds))
+        await asyncio.gather(*(_delete_all_expired(kind) for kind in self._kinds))
 
-    async def _again_and_again(self, kind: Portions) -> None:
+    async def _run_periodically(self, kind: Portions) -> None:
         while True:
             await clock.sleep(self._every_s())
-            await _guarded(_until_none_is_left(kind))
+            await _guarded(_delete_all_expired(kind))
 
     async def _delete_orphans(self) -> None:
         while True:
             await clock.sleep(self._every_s())
-            if clock.monotonic() - self._looked >= LEFTOVERS_EVERY_S:
-                self._looked = clock.monotonic()
+            if clock.monotonic() - self._last_orphan_check >= LEFTOVERS_EVERY_S:
+                self._last_orphan_check = clock.monotonic()
                 await _guarded(self._leftovers())
 
 
-async def _until_none_is_left(kind: Portions) -> None:
+async def _delete_all_expired(kind: Portions) -> None:
     count, began = 1, clock.monotonic()
     while await kind(count):
         took = clock.monotonic() - began
@@ -67,4 +67,4 @@ async def _guarded(work: Awaitable[object]) -> None:
     try:
         await work
     except Exception as fault:  # one round of a background loop: the next rounds must run
-        log.error("what is past its time could not be forgotten; it will be tried again", exc_info=fault)
+        log.error("expired records could not be deleted; this is retried", exc_info=fault)

@@ -38,7 +38,7 @@ class ScopeRecord:
             self._metrics.denied_reason.add(line.subject, line.reason.value)
         self._scopes_recorded += 1
         if self._scopes_recorded > MAX_SCOPES_RECORDED:
-            # Callers can vary their requests without end; no more are recorded until the next reload.
+            # Callers can send any number of different requests; no more are recorded until the next reload.
             return
         facts = facts_of(subset)
         reason = wire.encode({"servers": facts["servers"], "excluded": facts["excluded"]}).decode("utf-8")
@@ -51,7 +51,7 @@ class ScopeRecord:
             log.warning("scope is empty: its callers see no tools", **facts)
 
     def shown(self, subset: Subset, tools: Mapping[str, list[str]], excluded: Mapping[str, str]) -> None:
-        """Record the tools of a scope, computed from the current lists: one status for each server, all in one record.
+        """Record the tools of a scope, computed from the current lists, in one record with a status for each server.
 
         `tools` has each server that could be listed; `excluded` has the reason for each excluded tool.
         """

@@ -133,8 +133,8 @@ class TaskStore(Protocol):
         """Record that the upstream was notified of the cancellation; the next owner need not repeat it."""
         ...
 
-    async def get(self, task_id: str, *, also_gone: bool = False) -> Task | None:
-        """Return the task, or None if it is unknown or expired; with `also_gone`, an expired task that is not deleted yet is
+    async def get(self, task_id: str, *, include_expired: bool = False) -> Task | None:
+        """Return the task, or None if it is unknown or expired; with `include_expired`, an expired task that is not deleted yet is
         returned too. The bytes of its result are read by `result_bytes`.
         """
         ...
@@ -151,12 +151,12 @@ class TaskStore(Protocol):
         limit: int = 50,
         server: str | None = None,
         states: frozenset[TaskState] | None = None,
-        also_gone: bool = False,
+        include_expired: bool = False,
         arguments_up_to: int = 0,
     ) -> TaskPage:
         """Return one caller's tasks, newest first; None, for operators, returns those of all callers.
 
-        `also_gone` includes those whose results have expired. Arguments of more than `arguments_up_to` bytes are left empty.
+        `include_expired` includes those whose results have expired. Arguments of more than `arguments_up_to` bytes are left empty.
         """
         ...
 

@@ -38,7 +38,7 @@ class UpstreamCall(msgspec.Struct, frozen=True):
     """The params contain a stateless caller's own envelope, which is passed on unchanged."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """`Mcp-Param-*` headers for a stateless HTTP upstream."""
-    asker: str = ""
+    conversation: str = ""
     """The conversation of this call, by the name of its stream. Empty for the gateway's own requests."""
     side: CallSide | None = None
     """The caller's side, for questions that the server does not tie to a call."""

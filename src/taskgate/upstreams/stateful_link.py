@@ -146,10 +146,10 @@ class StatefulLink:
         return not self.busy or self._timeouts > 0
 
     async def request(self, request: UpstreamCall) -> Reply:
-        if request.asker:
+        if request.conversation:
             self.calls += 1
-            if request.asker not in self.conversations:
-                self._used_by(request.asker)
+            if request.conversation not in self.conversations:
+                self._used_by(request.conversation)
         if self.renewal.running is not None:
             await self.renewal.over()
         requested = request.profile.log_level
@@ -352,7 +352,7 @@ class StatefulLink:
 
     def _each_open_call(self) -> Iterator[UpstreamCall]:
         requests = (flight.request for flight in self._flights.values())
-        return (request for request in requests if request is not None and request.asker)
+        return (request for request in requests if request is not None and request.conversation)
 
     def _single_open_call(self) -> UpstreamCall | None:
         """Return the open call if there is exactly one. Examines two at most, because thousands may be open."""

@@ -124,7 +124,7 @@ class StatelessLink:
         return not self.busy or self._timeouts > 0
 
     async def request(self, request: UpstreamCall) -> Reply:
-        self.served = self.served or bool(request.asker)
+        self.served = self.served or bool(request.conversation)
         try:
             return await self._request(request)
         except CallFailed as failure:

@@ -39,13 +39,13 @@ def test_first_rule_for_the_origin_of_the_call_decides(
     made = gates(*RULES)
     # In both orders: neither kind of call may receive the cached decision of the other.
     for is_script, expected in ((False, plain), (True, from_script), (False, plain)):
-        decision = decide(made.judging(from_script=is_script), PatternKind.TOOL, "files", name)
+        decision = decide(made.for_calls(from_script=is_script), PatternKind.TOOL, "files", name)
         assert (action_of(decision), decision.rule) == expected
 
 
 def test_without_rules_for_scripts_all_calls_have_the_same_gates() -> None:
     made = Gates("r1", compile_rules([Rule("pay", Action.DENY)]))
-    assert made.judging(from_script=True) is made
+    assert made.for_calls(from_script=True) is made
 
 
 @pytest.mark.parametrize("match", ["resource:*", "prompt:*"])

@@ -14,7 +14,7 @@ def test_tools_by_namespace_and_by_name() -> None:
         NAMES,
     )
     assert plan.tools == (NamedCall("files__write", (1,)), NamedCall("files__read", (2, 3, 4)))
-    assert (plan.unknown, plan.dynamic, plan.asks, plan.fault) == ((), (), (), None)
+    assert (plan.unknown, plan.dynamic, plan.question_lines, plan.fault) == ((), (), (), None)
 
 
 def test_tool_that_is_only_passed_on_is_named() -> None:
@@ -41,7 +41,7 @@ await call_tool(3)
 
 
 def test_questions_are_reported() -> None:
-    assert plan_of("x = 1\nawait ask('which?')", NAMES).asks == (2,)
+    assert plan_of("x = 1\nawait ask('which?')", NAMES).question_lines == (2,)
 
 
 def test_assigned_namespace_is_not_a_use() -> None:

@@ -90,7 +90,7 @@ class Violation:
 class SchemaCheck:
     """One compiled schema. Compile it once per tool definition."""
 
-    __slots__ = ("_dialect", "_schema", "_weight", "_work", "fits_whole", "without_looking")
+    __slots__ = ("_dialect", "_schema", "_weight", "_work", "fits_whole", "max_direct_bytes")
 
     def __init__(self, schema: Mapping[str, Any], work: SchemaWork) -> None:
         # Imported on first use, to keep an idle gateway small.
@@ -101,7 +101,7 @@ class SchemaCheck:
         validator = _compiled(jsonschema_rs, kind, schema)
         self._dialect = type(validator)
         self.fits_whole: Callable[[Any], bool] = validator.is_valid
-        """Whether a value is valid. Call it only if the work is bounded: see `without_looking`."""
+        """Whether a value is valid. Call it only if the work is bounded: see `max_direct_bytes`."""
         self._work = work
         self._weight: Weight | None = None
         """The weight of the heaviest place in any value; None if it depends on the depth of the value."""
@@ -109,7 +109,7 @@ class SchemaCheck:
             self._weight = self._work.heaviest(MAX_DEPTH)
         weight = self._weight or Weight(BUDGET)
         heaviest = weight.objects + weight.arrays + weight.values + weight.characters
-        self.without_looking = BUDGET // max(1, heaviest)
+        self.max_direct_bytes = BUDGET // max(1, heaviest)
         """Number of bytes that can be checked regardless of content."""
 
     @classmethod
@@ -132,7 +132,7 @@ class SchemaCheck:
         """
         if text is None:
             text = json.dumps(value).encode()
-        if len(text) > self.without_looking:
+        if len(text) > self.max_direct_bytes:
             self._refuse_too_much(value, text)
         if self.fits_whole(value):
             return ()

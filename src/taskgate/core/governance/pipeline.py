@@ -88,7 +88,7 @@ class Gates:
     _distinct: dict[Decision, Decision] = field(default_factory=dict, repr=False)
     """Equal decisions are kept once: thousands of tools have the same one."""
 
-    def judging(self, *, from_script: bool) -> Gates:
+    def for_calls(self, *, from_script: bool) -> Gates:
         """Return the gates that judge a call, by whether a script makes it."""
         return self.script_gates if from_script and self.script_gates is not None else self
 
@@ -192,7 +192,7 @@ def check_workflows(gates: Gates, from_policies: Mapping[str, str] | None = None
     """Raise UnknownWorkflow if the configuration names an unknown workflow; `from_policies` maps a name to the place
     that uses it.
     """
-    named = dict(gates.judging(from_script=True).rules.workflows())
+    named = dict(gates.for_calls(from_script=True).rules.workflows())
     for server, record in gates.records.items():
         if record.workflow is not None:
             named.setdefault(record.workflow, f"servers.{server}.approval_policy")

@@ -113,7 +113,7 @@ def judge(book: RuleBook, call: RecordedCall) -> Rehearsed:
         return Rehearsed(call, None, "", "its scope was created at run time and is not in the configuration")
     if not book.admits(call):
         return _settled(call, Denied(Gate.VISIBILITY, f"not in the scope {call.scope}", UNKNOWN))
-    decision = _by_name(book.gates.judging(from_script=call.from_script), call)
+    decision = _by_name(book.gates.for_calls(from_script=call.from_script), call)
     if decision is None:
         return Rehearsed(call, None, "", "its server had not listed it, so what it looks like cannot be compared")
     return _with_arguments(book, call, decision)

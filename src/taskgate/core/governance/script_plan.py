@@ -86,13 +86,16 @@ class ScriptOrigin:
 
 
 def planned_script(
-    tools: Sequence[PlannedTool], unknown: Sequence[int] = (), computed: Sequence[int] = (), asks: Sequence[int] = ()
+    tools: Sequence[PlannedTool],
+    unknown: Sequence[int] = (),
+    computed: Sequence[int] = (),
+    question_lines: Sequence[int] = (),
 ) -> PlannedScript:
     """Return the plan without what exceeds its limits. Tools that are not simply allowed are kept first."""
     kept = sorted(tools, key=lambda tool: tool.meets is Meets.FORWARD)[:MAX_TOOLS]
     names = {tool.tool for tool in kept}
     shown = tuple(PlannedTool(tool.tool, tool.meets, _first(tool.lines)) for tool in tools if tool.tool in names)
-    return PlannedScript(shown, len(tools) - len(shown), _first(unknown), _first(computed), _first(asks))
+    return PlannedScript(shown, len(tools) - len(shown), _first(unknown), _first(computed), _first(question_lines))
 
 
 def meets_word(meets: Meets) -> str:

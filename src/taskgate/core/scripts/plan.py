@@ -32,7 +32,7 @@ class ScriptPlan:
     """Names in `call_tool` or below a server's name that the scope does not have."""
     dynamic: tuple[int, ...] = ()
     """Lines where the name of the tool is computed at run time, so that any tool of the scope may be meant."""
-    asks: tuple[int, ...] = ()
+    question_lines: tuple[int, ...] = ()
     """Lines that ask the caller."""
     fault: SourceFault | None = None
     """Why there is no plan."""
@@ -55,7 +55,7 @@ class _Planning:
         self._found: dict[str, list[int]] = {}
         self._unknown: dict[str, list[int]] = {}
         self._dynamic: set[int] = set()
-        self._asks: set[int] = set()
+        self._question_lines: set[int] = set()
 
     def of(self, tree: ast.Module) -> ScriptPlan:
         nodes = list(ast.walk(tree))
@@ -70,7 +70,10 @@ class _Planning:
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 self._name(node, id(node) in receivers, id(node) in called)
         return ScriptPlan(
-            _listed(self._found), _listed(self._unknown), tuple(sorted(self._dynamic)), tuple(sorted(self._asks))
+            _listed(self._found),
+            _listed(self._unknown),
+            tuple(sorted(self._dynamic)),
+            tuple(sorted(self._question_lines)),
         )
 
     def _attribute(self, node: ast.Attribute) -> None:
@@ -82,7 +85,7 @@ class _Planning:
         if not isinstance(node.func, ast.Name) or node.func.id not in ("call_tool", "map_tool", "ask", "eval", "exec"):
             return
         if node.func.id == "ask":
-            self._asks.add(node.lineno)
+            self._question_lines.add(node.lineno)
         elif node.func.id in ("eval", "exec"):
             self._dynamic.add(node.lineno)
         elif node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str):

@@ -48,7 +48,7 @@ Inspect = Callable[[str, Offer], Awaitable[None]]
 
 
 def listed_only(servers: Mapping[str, Upstream], limits: Limits) -> Catalogs:
-    """For commands that show lists to the operator without serving them."""
+    """Return catalogs that fetch lists but do not store, check or announce them, for commands that show lists to the operator."""
     return Catalogs(Live(servers), limits, _not_inspected, Quarantine(), None, metrics=Metrics(), events=EventHub())
 
 
@@ -174,7 +174,7 @@ class Catalogs:
         if self._memory is not None:
             for server in gone:
                 self._memory.forget(server)
-        if _how_lists_are_read(before) != _how_lists_are_read(limits):
+        if _fetch_limits(before) != _fetch_limits(limits):
             for state in self._states.values():
                 state.outdated()
                 self._drop_fetch(state)
@@ -212,7 +212,7 @@ class Catalogs:
         await asyncio.gather(*(asyncio.wait({fetch}, timeout=left) for fetch, left in waits.items() if left > 0))
         for server in servers if listing else ():
             if server in self._upstreams and self.offer(server) is None:
-                self._state(server).add_due_notification()
+                self._state(server).require_announcement()
 
     def is_settled(self, servers: Iterable[str]) -> bool:
         now = clock.monotonic()
@@ -245,7 +245,7 @@ class Catalogs:
         """
         now = clock.monotonic()
         states = {server: self._state(server) for server in servers if server in self._upstreams}
-        asked = [server for server, state in states.items() if state.asked_for_a_name(now, MIN_AGE_S)]
+        asked = [server for server, state in states.items() if state.needs_fetch_for_name(now, MIN_AGE_S)]
         waits = {self._fetch(server): states[server].wait_s(now, naming=True) for server in asked}
         await asyncio.gather(*(asyncio.wait({fetch}, timeout=left) for fetch, left in waits.items() if left > 0))
         return bool(asked)
@@ -346,5 +346,5 @@ class Catalogs:
         return maximum if offer.ttl_s is None else min(maximum, max(MIN_AGE_S, offer.ttl_s))
 
 
-def _how_lists_are_read(limits: Limits) -> tuple[int, int, float]:
+def _fetch_limits(limits: Limits) -> tuple[int, int, float]:
     return limits.tools_max_pages, limits.tools_per_upstream, limits.tools_fetch_timeout_s

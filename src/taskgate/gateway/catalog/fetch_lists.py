@@ -43,7 +43,7 @@ async def fetch_lists(
 ) -> Offer:
     """Fetch everything that the upstream offers. Raises the error if not a single list could be fetched.
 
-    `publish` is given what there is after a moment, if by then some lists have come and others have not.
+    If only some lists have been received after `PUBLISH_AFTER_S`, `publish` is called with those.
     """
     fetch = _Fetch(link, limits, before)
     try:
@@ -169,8 +169,8 @@ class _Fetch:
         return tuple(found[: limits.tools_per_upstream])
 
     async def _read(self, kind: EntryKind, listed: Raw, found: list[CatalogEntry], omitted: _Omitted) -> None:
-        """Add the usable entries of one page, one more than are shown at most, so that the limit is known to be met. An entry that
-        is too deep or too large is omitted, and no other.
+        """Add the usable entries of one page to `found`, up to one more than the limit: the extra entry shows that the limit is
+        exceeded. Only entries that are too deep or too large are omitted.
         """
         server, read_bytes, faults = self._link.server, 0, 0
         room = self._limits.tools_per_upstream + 1 - len(found)
@@ -196,7 +196,7 @@ class _Fetch:
                 await let_others_run()
 
     def _unchanged(self, kind: EntryKind, text: bytes) -> CatalogEntry | None:
-        """Return the entry with these bytes, if it certainly satisfies the present limits."""
+        """Return the known entry with these bytes, unless it may exceed the current nesting limit."""
         return None if text.count(b"{") + text.count(b"[") > self._limits.json_depth else self._known.get((kind, text))
 
     async def _page(self, method: str, cursor: Raw | None) -> Members:

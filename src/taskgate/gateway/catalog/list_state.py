@@ -61,7 +61,7 @@ class ListState:
             return self.began + FIRST_LIST_WAIT_S - now
         return self.began + (NAME_WAIT_S if naming else BRIEF_WAIT_S) - now
 
-    def asked_for_a_name(self, now: float, min_s: float) -> bool:
+    def needs_fetch_for_name(self, now: float, min_s: float) -> bool:
         """Return whether a request for an unlisted name starts a fetch, or waits for the one in progress."""
         if self.fetching:
             return True
@@ -77,7 +77,7 @@ class ListState:
     def outdated(self) -> None:
         self.stale = True
 
-    def add_due_notification(self) -> None:
+    def require_announcement(self) -> None:
         self.must_announce = True
 
     def changes_announced(self, kinds: Collection[EntryKind], *, elsewhere: bool) -> bool:

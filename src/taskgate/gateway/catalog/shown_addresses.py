@@ -22,7 +22,7 @@ MAX_HELD: Final = 20_000
 
 
 class HeldAddresses:
-    """Which server's resource each address meant that a scope's callers were given unchanged; the latest of them."""
+    """The server of each address that callers of a scope received unchanged. Keeps the latest `MAX_HELD`."""
 
     def __init__(self) -> None:
         self._servers: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -44,7 +44,9 @@ class HeldAddresses:
 
 @dataclass(frozen=True)
 class ShownAddresses:
-    """Everything by a server's own addresses: interfaces that its tools declare or that it lists, and the folders of its skills."""
+    """The addresses of one view. `interfaces` (declared by tools or listed) and `skills` (folders) are the servers' own addresses,
+    by server.
+    """
 
     interfaces: Mapping[str, frozenset[str]]
     skills: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -62,11 +64,11 @@ class ShownAddresses:
 
     @cached_property
     def _plain(self) -> dict[str, str]:
-        """The server of each address that is shown as it is."""
+        """The server of each address that is shown unchanged."""
         return {uri: server for server, uri in self.unchanged()}
 
     def unchanged(self) -> list[Address]:
-        """What callers are given as its server writes it."""
+        """Return the addresses that callers get exactly as the server has them."""
         used = ((self.interfaces, self._renamed), (self.skills, self._renamed_folders))
         return [
             Address(server, uri)
@@ -81,7 +83,7 @@ class ShownAddresses:
         return bool(self._renamed or self._renamed_folders)
 
     def shown(self, server: str, uri: str) -> str:
-        """What callers know a resource of this server by."""
+        """Return the address under which callers see a resource of this server."""
         if Address(server, uri) in self._renamed:
             return named_address(server, uri)
         if self._renamed_folders and any(Address(server, at) in self._renamed_folders for at in folders_above(uri)):
@@ -92,22 +94,22 @@ class ShownAddresses:
         return self.shown(entry.server, entry.name) if self.any_renamed else entry.name
 
     def shown_interfaces(self, server: str) -> dict[str, str | None]:
-        """The interfaces of this server that callers get another address for, or none."""
+        """Return the interfaces of this server with a different address for callers; None if callers get no address."""
         renamed: dict[str, str | None] = {a.uri: named_address(*a) for a in self._renamed if a.server == server}
         return renamed | {a.uri: None for a in self.refused if a.server == server}
 
     def is_ambiguous(self, uri: str) -> bool:
-        """Whether several servers use this address, so that it means none of theirs."""
+        """Return whether several servers use this address, so that it refers to none of them."""
         if not self.any_renamed or self.owner(uri) is not None:
             return False
         above = frozenset(folders_above(uri))
         return any(a.uri == uri for a in self._renamed) or any(a.uri in above for a in self._renamed_folders)
 
     def owner(self, uri: str) -> Address | None:
-        """The interface, or the file or folder of a skill, that an address means."""
+        """Return the interface, or the file or folder of a skill, that an address refers to."""
         found = read_named(uri)
         if found is not None:
-            return found if self._can_be_its(found) else None
+            return found if self._may_belong_to_server(found) else None
         if not self._plain:
             return None
         for at in (uri, *reversed(folders_above(uri)[:-1])):
@@ -116,7 +118,7 @@ class ShownAddresses:
                 return Address(server, uri)
         return None
 
-    def _can_be_its(self, found: Address) -> bool:
+    def _may_belong_to_server(self, found: Address) -> bool:
         if found.uri.startswith((UI_SCHEME, SKILL_SCHEME)):
             return True
         return not self.skills.get(found.server, frozenset()).isdisjoint(folders_above(found.uri))

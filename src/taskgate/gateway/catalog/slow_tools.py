@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-MOST: Final = 10_000
+MAX_TOOLS: Final = 10_000
 
 
 class SlowTools:
@@ -17,7 +17,7 @@ class SlowTools:
         return len(self._tools)
 
     def add(self, server: str, tool: str) -> None:
-        if len(self._tools) < MOST:
+        if len(self._tools) < MAX_TOOLS:
             self._tools.add((server, tool))
 
     def __contains__(self, tool: tuple[str, str]) -> bool:

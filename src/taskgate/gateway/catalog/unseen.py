@@ -1,7 +1,7 @@
 """Explain why a caller does not see a name, for the audit log and the operator's commands. Callers never get the reason.
 
 A name that is hidden, denied, quarantined or unknown gets one and the same reply, so that a caller that guesses names learns
-nothing. The operator needs the difference: which server and tool were meant, and what excluded them.
+nothing. The operator needs the difference: which server and tool were target, and what excluded them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from taskgate.gateway.plan import Live, Plan
 from taskgate.lazy_dataclass import dataclass
 
 MAX_PREFIXED: Final = 1_000
-"""Maximum number of prefixed names in an index; takes a few milliseconds."""
+"""Maximum number of prefixed names in an index. Building that many takes a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,17 @@ class UnseenNames:
 
 def explain_unseen(view: View, catalogs: Catalogs, kind: PatternKind, shown: str, *, server: str = "") -> Unseen:
     """Return what excludes the name from this view."""
-    meant = (server, shown) if server else _meant(view, catalogs, kind, shown)
-    if meant is None:
+    target = (server, shown) if server else _resolve(view, catalogs, kind, shown)
+    if target is None:
         return Unseen("", shown, "not_listed: no server lists this name")
-    server, name = meant
+    server, name = target
     excluded = view.subset.explain(server, name, kind)
     if excluded is not None:
         return Unseen(server, name, f"{excluded.reason.value}: {excluded.detail}")
     decision = view.decision_on(kind, server, name)
     if isinstance(decision, Denied):
         return Unseen(server, name, f"{_code(view, kind, server, name, decision)}: {decision.reason}", decision.rule)
-    if any(meant in collision.pairs for collision in view.tool_names.refused) and kind is PatternKind.TOOL:
+    if any(target in collision.pairs for collision in view.tool_names.refused) and kind is PatternKind.TOOL:
         return Unseen(server, name, "name_collision: another tool would have the same name")
     return Unseen(server, name, f"not_listed: {server} does not list it")
 
@@ -79,7 +79,7 @@ def _code(view: View, kind: PatternKind, server: str, name: str, decision: Denie
     return "hidden" if decision.gate is Gate.VISIBILITY else "rule_denied"
 
 
-def _meant(view: View, catalogs: Catalogs, kind: PatternKind, shown: str) -> tuple[str, str] | None:
+def _resolve(view: View, catalogs: Catalogs, kind: PatternKind, shown: str) -> tuple[str, str] | None:
     """Return the server and its own name for the caller's name, even if the server is outside the caller's scope."""
     if kind is PatternKind.RESOURCE:
         address = view.address_of(shown, None)
@@ -94,8 +94,9 @@ def _meant(view: View, catalogs: Catalogs, kind: PatternKind, shown: str) -> tup
 
 
 def _indexed(view: View, catalogs: Catalogs, kind: PatternKind) -> dict[str, tuple[str, str]]:
-    """What is listed by any server and not seen in this view, by the name it would be shown under. Built once for each view, so
-    that guessed names cost the gateway no more than a look-up each. Without its index, a prefixed name is taken apart."""
+    """Return the entries that servers list and this view hides, by the name they would have in it. Built once for each view, so
+    that a guessed name costs one lookup. A prefixed name beyond `MAX_PREFIXED` is split at its prefix instead.
+    """
     index = view.unseen.get(kind)
     if index is None:
         index = view.unseen[kind] = {}

@@ -64,7 +64,7 @@ class Validation:
         self._plan = plan
         self._count = count
         self._checks: dict[tuple[str, str], Checks] = {}
-        self._looked: dict[tuple[str, str], str] = {}
+        self._checked: dict[tuple[str, str], str] = {}
 
     @property
     def _mode(self) -> Validate:
@@ -75,8 +75,8 @@ class Validation:
         return self._mode is not Validate.OFF
 
     def inspecting(self, entries: Iterable[CatalogEntry]) -> Iterator[None]:
-        """New lists have come: where checking is enforced, log at once which tools' output will not be checked. Yields between
-        portions of them.
+        """Check the schemas in new lists: if validation is enforced, log the tools whose output cannot be validated. Yields after
+        every `SCHEMAS_AT_ONCE` entries.
         """
         if self._mode is not Validate.ENFORCE:
             return
@@ -84,11 +84,11 @@ class Validation:
             if number and number % SCHEMAS_AT_ONCE == 0:
                 yield
             tool = (entry.server, entry.name)
-            if not entry.traits.has_output_schema or self._looked.get(tool) == entry.digest:
+            if not entry.traits.has_output_schema or self._checked.get(tool) == entry.digest:
                 continue
-            if len(self._looked) >= MAX_COMPILED:
-                self._looked.clear()
-            self._looked[tool] = entry.digest
+            if len(self._checked) >= MAX_COMPILED:
+                self._checked.clear()
+            self._checked[tool] = entry.digest
             for side, why in unusable_schemas(entry):
                 if side == "output":
                     log.info(f"Tool {entry.name}: output is not validated", server=entry.server, why=why)
@@ -105,7 +105,7 @@ class Validation:
         try:
             if isinstance(check, UnusableSchema):
                 raise check.with_traceback(None)
-            if len(text) <= check.without_looking and check.fits_whole(value):
+            if len(text) <= check.max_direct_bytes and check.fits_whole(value):
                 return
             violations = check.violations(value, text)
             if violations:
@@ -116,9 +116,11 @@ class Validation:
                 raise
 
     def before_hold(self, entry: CatalogEntry | None, shown: str, arguments: Any, text: bytes) -> str:
-        """For a call that people are to be asked about: why its arguments could not be checked, or an empty string if they fit.
+        """Check the arguments of a call before approval is requested. Return why they could not be checked, or an empty string if
+        they are valid.
 
-        Raises InvalidArguments if they do not, also where that is otherwise only a warning: people are asked last.
+        Raises InvalidArguments if they are invalid, even if validation only warns otherwise: approvers are not asked about a call
+        that cannot succeed.
         """
         if not self.on:
             return "validation is switched off"

@@ -85,7 +85,9 @@ class View:
         return of_apps[0] if len(of_apps) == 1 else self._unlisted(name)
 
     def _unlisted(self, name: str) -> ToolRef | None:
-        """Return an unlisted tool: with plain names and one server the name is judged and forwarded."""
+        """Return a tool that is not listed. With plain names and a single server, the name is evaluated by the gates and
+        forwarded.
+        """
         if self.scope.names is not NameStyle.PLAIN or len(self.subset.servers) != 1:
             return None
         server = self.subset.servers[0]
@@ -113,8 +115,9 @@ class View:
         return self.subset.servers if self.scope.names is NameStyle.PLAIN else ()
 
     def prompt(self, name: str) -> PromptRef | None:
-        """The prompt of that name, or, because a server need not list what it answers, the one that its only possible server may
-        have under it."""
+        """Return the prompt with this name. A prompt that is not listed is returned if only one server can have it, because
+        servers need not list all their prompts.
+        """
         listed = self.prompts.get(name)
         if listed is not None:
             return listed
@@ -174,7 +177,7 @@ class View:
     def decision_on(self, kind: PatternKind, server: str, name: str, *, from_script: bool = False) -> Decision:
         """Return the decision on a name, whether or not its server lists it. A name that is not listed never gets a more permissive
         decision than the listed names that it resembles."""
-        gates = self.plan.gates.judging(from_script=from_script)
+        gates = self.plan.gates.for_calls(from_script=from_script)
         if not self.subset.admits_kind(server, name, kind):
             return Denied(Gate.VISIBILITY, "outside the scope", UNKNOWN)
         if self._lists(kind, server, name):

@@ -1,7 +1,7 @@
-"""What one scope, narrowed by one session, sees of everything that is offered, and what may be done with it.
+"""Build and cache the views: what one scope, narrowed by one session, can see and call.
 
-A view is built once per change of the plan or of the lists, and then answers from dictionaries: the decision for each tool is
-taken when the view is built, by the same function that a call goes through, so what is listed and what may be called agree.
+A view is built once per change of the plan or of the lists; afterwards each lookup is in a dictionary. The decision for each tool
+is made when the view is built, by the same function that decides a call, so lists and calls agree.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ from taskgate.telemetry.logs import log
 MAX_VIEWS: Final = 2000
 BUILT_AT_ONCE: Final = 200
 """Views up to this size are built on the event loop, in a few milliseconds."""
-REBUILT: Final = 3
-"""How often a view is rebuilt because the lists changed meanwhile, before it is built without yielding."""
+MAX_REBUILDS: Final = 3
+"""How often a view is built in a thread and discarded because the lists changed meanwhile. After that it is built on the event
+loop.
+"""
 _BuildKey = tuple[str, SessionRequest, int, int]
 """Key of a view being built: scope and session request, and revisions of the plan and the lists."""
 
@@ -103,21 +105,19 @@ class Views:
         return view or await self._built(plan, caller.scope, narrowing, subset)
 
     async def _built(self, plan: Plan, scope: str, narrowing: SessionRequest, subset: Subset) -> View:
-        """A view of the lists as they are when it is returned. A large one is built beside the event loop, once for all callers who
-        wait for it.
-        """
-        for _ in range(REBUILT):
+        """Return a view of the current lists. A large view is built in a thread, once for all callers that wait for it."""
+        for _ in range(MAX_REBUILDS):
             number, lists = self._lists.number, self._catalogs.snapshot(subset.servers)
             if lists.count() <= BUILT_AT_ONCE:
                 break
-            view = await self._built_beside(plan, (scope, narrowing, plan.revision, number), subset, lists)
+            view = await self._build_in_thread(plan, (scope, narrowing, plan.revision, number), subset, lists)
             if self._lists.number == number:
                 return self._stored(plan, scope, narrowing, view)
         lists = self._catalogs.snapshot(subset.servers)
         view = self._build(plan, scope, subset, lists, self._held.of(scope))
         return self._stored(plan, scope, narrowing, view)
 
-    async def _built_beside(self, plan: Plan, key: _BuildKey, subset: Subset, lists: CatalogSnapshot) -> View:
+    async def _build_in_thread(self, plan: Plan, key: _BuildKey, subset: Subset, lists: CatalogSnapshot) -> View:
         building = self._building.get(key)
         if building is None:
             scope, held = key[0], dict(self._held.of(key[0]))
@@ -143,10 +143,10 @@ class Views:
             self._views[scope, narrowing] = fresh
         for note in view.notes:
             log.warning("catalog", note=note)
-        self._put_on_record(view)
+        self._record_tools(view)
         return view
 
-    def _put_on_record(self, view: View) -> None:
+    def _record_tools(self, view: View) -> None:
         subset = view.subset
         tools: dict[str, list[str]] = {s: [] for s in subset.servers if self._catalogs.offer(s) is not None}
         excluded: dict[str, str] = {}

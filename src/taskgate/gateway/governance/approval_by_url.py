@@ -53,11 +53,11 @@ class ApprovalByUrl:
         sent wherever the operator configured one, because its reply is the vote.
         """
         envelope = request.envelope
-        if envelope is None or envelope.wants_tasks or request.asking_stream in self._unopened:
+        if envelope is None or envelope.wants_tasks or request.conversation_name in self._unopened:
             return None
         if may_answer_itself(self._plan.value, approval) and can_answer(envelope.capabilities, ELICIT, {}):
             return form_of(approval)
-        if not has_conversation(request.asking_stream):
+        if not has_conversation(request.conversation_name):
             return None
         question = url_of(approval, self._approvals.page_url(approval.id))
         return question if can_answer(envelope.capabilities, ELICIT, question) else None
@@ -76,7 +76,7 @@ class ApprovalByUrl:
         if request.delivery.joined is None:
             return self._asked(request, tool, task, question)
         # The same call without the state it was given: its client did not open the link, so this call waits instead.
-        self._unopened[request.asking_stream] = None
+        self._unopened[request.conversation_name] = None
         if len(self._unopened) > MAX_REMEMBERED:
             del self._unopened[next(iter(self._unopened))]
         return await self._tasks.hold_reply(request, task, waiting_for_people=True)
@@ -111,7 +111,7 @@ class ApprovalByUrl:
         await read_ahead(arguments)
         if arguments_digest(arguments) != task.digest:
             raise CallerError("invalid_params", "The arguments are not those of the call that waits for approval.")
-        self._unopened.pop(request.asking_stream, None)
+        self._unopened.pop(request.conversation_name, None)
         await self._process_reply(request, task)
         return await self._tasks.hold_reply(request, task, waiting_for_people=True)
 

@@ -18,27 +18,27 @@ MAX_AUDITED_ARGUMENTS: Final = 16_384
 
 
 def question(
-    plan: Plan, approval_id: str, asked: GatedCall, needs: NeedsApproval, caller: str, *, wire_name: str, limit_key: str
+    plan: Plan, approval_id: str, call: GatedCall, needs: NeedsApproval, caller: str, *, wire_name: str, limit_key: str
 ) -> ApprovalRequest:
     """Return the request, bound to everything that approvers agree to."""
     return ApprovalRequest(
         approval_id,
         workflow_named(plan.gates, needs.workflow),
         f"{needs.rule}: {needs.reason}" if needs.reason else needs.rule,
-        binding_of(plan, asked),
+        binding_of(plan, call),
         caller,
         wire_name,
-        asked.arguments,
-        asked.scope_revision,
+        call.arguments,
+        call.scope_revision,
         limit_key,
     )
 
 
-def audit_of(plan: Plan, asked: ApprovalRequest, task_id: str = "") -> AuditEntry:
+def audit_of(plan: Plan, request: ApprovalRequest, task_id: str = "") -> AuditEntry:
     """Return the audit entry of the request, with the arguments as approvers see them."""
-    redacted = plan.governing.redaction(asked.workflow.name).redact(value_of(asked.arguments))
-    small = len(asked.arguments) <= MAX_AUDITED_ARGUMENTS
-    bound = asked.binding
+    redacted = plan.governing.redaction(request.workflow.name).redact(value_of(request.arguments))
+    small = len(request.arguments) <= MAX_AUDITED_ARGUMENTS
+    bound = request.binding
     return AuditEntry(
         0,
         "approval_asked",
@@ -50,10 +50,10 @@ def audit_of(plan: Plan, asked: ApprovalRequest, task_id: str = "") -> AuditEntr
         bound.arguments_digest,
         redacted.value if small else None,
         redacted.hidden,
-        asked.rule,
+        request.rule,
         "held",
-        revisions(bound.policy_revision, asked.scope_revision),
-        asked.id,
+        revisions(bound.policy_revision, request.scope_revision),
+        request.id,
         task_id=task_id,
     )
 

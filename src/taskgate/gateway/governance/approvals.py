@@ -101,7 +101,7 @@ class Approvals:
             await self._announce_again()
 
     async def _note_expiries(self) -> None:
-        """Register the expiry of approvals left open by earlier runs with the monotonic clock."""
+        """Register the expiry of open approvals of earlier runs with the monotonic clock."""
         after: str | None = None
         while True:
             page = await self._store.held_page(after=after, limit=PAGE)
@@ -147,11 +147,11 @@ class Approvals:
                 future.cancel()
 
     def request(
-        self, asked: GatedCall, needs: NeedsApproval, caller: str, wire_name: str, limit_key: str
+        self, call: GatedCall, needs: NeedsApproval, caller: str, wire_name: str, limit_key: str
     ) -> ApprovalRequest:
         """Return the approval request for one call."""
         approval_id = PREFIX + ulid(self._store.now_ms(), secrets.token_bytes(RANDOM_BYTES))
-        return question(self._plan.value, approval_id, asked, needs, caller, wire_name=wire_name, limit_key=limit_key)
+        return question(self._plan.value, approval_id, call, needs, caller, wire_name=wire_name, limit_key=limit_key)
 
     def run_on(self) -> RunOn:
         """Return what starts a task whose caller has only its handle."""
@@ -162,18 +162,18 @@ class Approvals:
         }[self._plan.value.calls.execute_on]
 
     def _opened(self, event: ApprovalOpened) -> None:
-        asked = event.approval
-        self.expiries.opened(asked.id, asked.workflow.timeout_ms)
+        approval = event.approval
+        self.expiries.opened(approval.id, approval.workflow.timeout_ms)
         self._metrics.approvals.add("asked")
         log.info(
-            "approval asked",
-            approval=asked.id,
-            tool=asked.wire_name,
-            caller=asked.binding.principal,
-            workflow=asked.workflow.name,
-            rule=asked.rule,
+            "approval requested",
+            approval=approval.id,
+            tool=approval.wire_name,
+            caller=approval.binding.principal,
+            workflow=approval.workflow.name,
+            rule=approval.rule,
         )
-        self.announcer.announce(asked.id, asked.workflow.name)
+        self.announcer.announce(approval.id, approval.workflow.name)
 
     async def vote(self, request: VoteRequest) -> VoteReply:
         """Process a vote from a channel. The channel identifies the person; the configuration defines what they may do."""
@@ -276,8 +276,8 @@ class Approvals:
             self.expiries.drop(approval_id)
             return
         workflow = self.workflow(held.approval.workflow)
-        if workflow.on_timeout is OnTimeout.APPROVE and self.expiries.is_known_to_last(held.approval):
-            return  # a clock that was set forward must not approve anything before the promised time has passed
+        if workflow.on_timeout is OnTimeout.APPROVE and self.expiries.is_unexpired(held.approval):
+            return  # a clock that was set forward must not approve anything before the timeout has passed
         not_before_ms = self.expiries.passed_ms(held.approval)
         answer = await self._store.change_held(approval_id, workflow, TimePassed(0), not_before_ms=not_before_ms)
         if isinstance(answer, Decided):

@@ -31,18 +31,18 @@ from taskgate.gateway.requests.strict_arguments import arguments_digest
 from taskgate.ports.audit_log import AuditLog
 from taskgate.telemetry.logs import log
 
-ROWS_A_ROUND: Final = 200
-KINDS_A_ROUND: Final = 2_000
-READ_A_ROUND: Final = 128 * 1024
+ROWS_PER_ROUND: Final = 200
+KINDS_PER_ROUND: Final = 2_000
+PARSED_BYTES_PER_ROUND: Final = 128 * 1024
 """Bytes of arguments that are parsed for canonical digests in one round; beyond that the raw bytes are hashed."""
-READ_A_PIECE: Final = 16 * 1024
+PARSED_BYTES_PER_PIECE: Final = 16 * 1024
 """Maximum size of arguments that are kept until the flush. Of larger ones only the digest is kept."""
-ROWS_A_PIECE: Final = 20
-PIECES_A_ROUND: Final = 10
+ROWS_PER_PIECE: Final = 20
+PIECES_PER_ROUND: Final = 10
 PIECE_PAUSE_S: Final = 0.05
 """A round is written in pieces, because a task created at the same moment waits for everything written with it."""
 MAX_PENDING: Final = 20_000
-"""Rows that wait here for a store that cannot be written to; further calls are only counted."""
+"""Maximum number of rows that are kept while the store cannot be written to; further calls are only counted."""
 _OK: Final = CallOutcome.OK
 _NO_ARGUMENTS: Final = Raw(b"{}")
 _Kind = tuple[Caller, ToolRef, str, Executed]
@@ -86,7 +86,7 @@ class CallLog:
         self._calls: list[_Noted] = []
         self._more: dict[tuple[int, int, str, Executed], _Seen] = {}
         self._others = 0
-        self._without_room = 0
+        self._unwritten = 0
         self._pending: deque[tuple[int, Callable[[], AuditEntry], HistoryRow | None]] = deque()
         """Pending rows: bytes to parse, the function that creates the audit row, and the row of history."""
         self._next_piece: asyncio.TimerHandle | None = None
@@ -131,13 +131,13 @@ class CallLog:
                 size_in=len(params),
                 size_out=size,
             )
-        if len(self._calls) >= ROWS_A_ROUND and self._plan.value.features.audit_every_call:
+        if len(self._calls) >= ROWS_PER_ROUND and self._plan.value.features.audit_every_call:
             # End the round early: each call gets its row, and memory stays bounded.
             self._end_round(self._plan.value.gates.revision)
             self._hand_over(len(self._pending), last=True)
-        if len(self._calls) < ROWS_A_ROUND:
+        if len(self._calls) < ROWS_PER_ROUND:
             asked_servers = bool(request.narrowing.server_lists)
-            if len(params) <= READ_A_PIECE:
+            if len(params) <= PARSED_BYTES_PER_PIECE:
                 self._calls.append(_Noted(kind, bytes(params), None, asked_servers, row))
             else:
                 arguments = request.members().get("arguments", _NO_ARGUMENTS)
@@ -149,7 +149,7 @@ class CallLog:
         found: _Seen | None = self._more.get(same)
         if found is not None:
             found.count += 1
-        elif len(self._more) < KINDS_A_ROUND:
+        elif len(self._more) < KINDS_PER_ROUND:
             self._more[same] = _Seen(kind)
         else:
             self._others += 1
@@ -167,7 +167,7 @@ class CallLog:
         self._usage.flush(last=last)
         self._end_round(policy_revision)
         rows = len(self._pending)
-        self._hand_over(rows if last else max(ROWS_A_PIECE, rows // PIECES_A_ROUND), last=last)
+        self._hand_over(rows if last else max(ROWS_PER_PIECE, rows // PIECES_PER_ROUND), last=last)
         self._recorder.flush(last=last)
         self.history.flush(last=last)
 
@@ -191,26 +191,26 @@ class CallLog:
                 short = _arguments(params) if digest is None else None
                 self._recorder.plain(kind[0], kind[1], short, call.asked_servers)
             if len(self._pending) >= MAX_PENDING:
-                self._without_room += 1
+                self._unwritten += 1
                 if call.row is not None:
                     self.history.add(call.row)
                 continue
             if digest is None:
-                row = partial(_call_entry, kind, revision, params, strictly=read <= READ_A_ROUND)
+                row = partial(_call_entry, kind, revision, params, strictly=read <= PARSED_BYTES_PER_ROUND)
             else:
                 row = partial(_entry, "call", kind, revision, digest)
             self._pending.append((len(params), row, call.row))
         for seen in more.values():
             if len(self._pending) >= MAX_PENDING:
-                self._without_room += seen.count
+                self._unwritten += seen.count
                 continue
             reason = f"{seen.count} more calls of this kind"
             self._pending.append((0, partial(_entry, "calls", seen.kind, revision, "", reason), None))
         self._recorder.not_recorded(others + sum(seen.count for seen in more.values()))
-        self._without_room += others
-        if self._without_room and len(self._pending) < MAX_PENDING:
-            self._pending.append((0, partial(_others_entry, self._without_room), None))
-            self._without_room = 0
+        self._unwritten += others
+        if self._unwritten and len(self._pending) < MAX_PENDING:
+            self._pending.append((0, partial(_others_entry, self._unwritten), None))
+            self._unwritten = 0
 
     def _hand_over(self, maximum: int, *, last: bool = False) -> None:
         if self._next_piece is not None:
@@ -218,7 +218,7 @@ class CallLog:
             self._next_piece = None
         rows = read = 0
         try:
-            while self._pending and rows < maximum and (read < READ_A_PIECE or last):
+            while self._pending and rows < maximum and (read < PARSED_BYTES_PER_PIECE or last):
                 size, row, seen = self._pending[0]
                 entry = row()
                 self._log.record(entry)

@@ -35,7 +35,7 @@ COUNT_EVERY: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    asked: GatedCall
+    call: GatedCall
     before: Action
     rule: str
     listed: bool
@@ -61,11 +61,11 @@ class CallRecorder:
     def on(self) -> bool:
         return self._plan.value.governing.record is not None
 
-    def governed(self, asked: GatedCall, decision: Decision, *, asked_servers: bool) -> None:
+    def governed(self, call: GatedCall, decision: Decision, *, asked_servers: bool) -> None:
         """Record a call decided by a rule, a policy or a grant, or refused because of its arguments."""
         by_grant = decision.rule.startswith("grant ")
         before = Action.APPROVE if by_grant else action_of(decision)
-        self._take(asked, before, decision.rule, asked.definition_digest != "", asked_servers)
+        self._take(call, before, decision.rule, call.definition_digest != "", asked_servers)
 
     def plain(
         self,
@@ -77,7 +77,7 @@ class CallRecorder:
         from_script: bool = False,
     ) -> None:
         """Record a call that was simply forwarded, after its reply. `arguments` is None if they exceed the limit."""
-        asked = GatedCall(
+        call = GatedCall(
             caller.principal,
             caller.roles,
             caller.scope,
@@ -88,7 +88,7 @@ class CallRecorder:
             from_script=from_script,
         )
         listed, too_long = tool.entry is not None, arguments is None
-        self._take(asked, Action.FORWARD, tool.decision.rule, listed, asked_servers, too_long=too_long)
+        self._take(call, Action.FORWARD, tool.decision.rule, listed, asked_servers, too_long=too_long)
 
     def not_recorded(self, count: int) -> None:
         """Count calls of which no details were kept."""
@@ -96,7 +96,7 @@ class CallRecorder:
             self._skipped += count
 
     def _take(
-        self, asked: GatedCall, before: Action, rule: str, listed: bool, asked_servers: bool, *, too_long: bool = False
+        self, call: GatedCall, before: Action, rule: str, listed: bool, asked_servers: bool, *, too_long: bool = False
     ) -> None:
         settings = self._plan.value.governing.record
         if settings is None:
@@ -107,8 +107,8 @@ class CallRecorder:
             self._skipped += 1
             return
         self._due -= 1
-        too_long = too_long or len(asked.arguments) > MAX_BYTES
-        kept = replace(asked, arguments=b"") if too_long else asked
+        too_long = too_long or len(call.arguments) > MAX_BYTES
+        kept = replace(call, arguments=b"") if too_long else call
         self._seen.append(_Seen(kept, before, rule, listed, asked_servers, too_long))
 
     def flush(self, *, last: bool = False) -> None:
@@ -157,33 +157,33 @@ def _all_recorded(plan: Plan, settings: RecordSettings, seen: list[_Seen]) -> li
 
 
 def _recorded(plan: Plan, settings: RecordSettings, seen: _Seen) -> RecordedCall:
-    asked = seen.asked
-    call = RecordedCall(
+    call = seen.call
+    recorded = RecordedCall(
         0,
-        asked.principal,
-        tuple(sorted(asked.roles)),
-        asked.scope,
-        asked.server,
-        asked.name,
-        PatternKind(asked.kind),
+        call.principal,
+        tuple(sorted(call.roles)),
+        call.scope,
+        call.server,
+        call.name,
+        PatternKind(call.kind),
         seen.before,
         seen.rule,
         listed=seen.listed,
         asked_servers=seen.asked_servers,
-        temporary=asked.scope in plan.temporary_scopes,
-        from_script=asked.from_script,
+        temporary=call.scope in plan.temporary_scopes,
+        from_script=call.from_script,
     )
     if seen.too_long:
-        return msgspec.structs.replace(call, unread=f"longer than {MAX_BYTES} bytes")
+        return msgspec.structs.replace(recorded, unread=f"longer than {MAX_BYTES} bytes")
     try:
-        value = read_arguments(asked)
+        value = read_arguments(call)
     except CallerError as problem:
         # A decision that needed the arguments refused the call.
-        before = call.before if call.before is Action.FORWARD else Action.DENY
-        return msgspec.structs.replace(call, before=before, unread="not readable", ambiguous=problem.message)
+        before = recorded.before if recorded.before is Action.FORWARD else Action.DENY
+        return msgspec.structs.replace(recorded, before=before, unread="not readable", ambiguous=problem.message)
     hidden: list[str] = []
     for redaction in (settings.redaction, *plan.governing.redactions.values()):
         redacted = redaction.redact(value)
         value = redacted.value
         hidden += [path for path in redacted.hidden if path not in hidden]
-    return msgspec.structs.replace(call, arguments=wire.encode(value).decode(), hidden=tuple(hidden))
+    return msgspec.structs.replace(recorded, arguments=wire.encode(value).decode(), hidden=tuple(hidden))

@@ -24,8 +24,8 @@ from taskgate.ports.audit_log import AuditLog
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
-ROWS_A_ROUND: Final = 50
-KINDS_A_ROUND: Final = 500
+ROWS_PER_ROUND: Final = 50
+KINDS_PER_ROUND: Final = 500
 _KINDS: Final = {
     "unknown_tool": PatternKind.TOOL,
     "unknown_resource": PatternKind.RESOURCE,
@@ -76,7 +76,7 @@ class Denials:
     def authentication_failed(self, address: str, reason: str) -> None:
         """Record an invalid credential. These entries are counted per address, because anyone can cause them."""
         self._metrics.denied.add(reason)
-        if len(self._failed) < KINDS_A_ROUND or (address, reason) in self._failed:
+        if len(self._failed) < KINDS_PER_ROUND or (address, reason) in self._failed:
             self._failed[address, reason] += 1
         else:
             self._failed["", reason] += 1
@@ -119,10 +119,10 @@ class Denials:
         self._usage.denied(entry.principal, entry.server if known else "", entry.name if known else "")
         if entry.principal != ANONYMOUS:
             self._audit.record(entry)
-        elif self._rows < ROWS_A_ROUND:
+        elif self._rows < ROWS_PER_ROUND:
             self._rows += 1
             self._audit.record(entry)
-        elif len(self._more) < KINDS_A_ROUND:
+        elif len(self._more) < KINDS_PER_ROUND:
             self._more[entry.event, entry.principal, entry.scope, entry.decision, entry.rule] += 1
         else:
             self._more[entry.event, "", "", "", ""] += 1

@@ -33,30 +33,30 @@ from taskgate.ports.policy_engine import PolicyRequest, PolicyTime
 from taskgate.telemetry.logs import log
 
 
-def evaluate(plan: Plan, asked: GatedCall, decision: Decision, grants: Iterable[Grant], now_ms: int) -> Settled:
+def evaluate(plan: Plan, call: GatedCall, decision: Decision, grants: Iterable[Grant], now_ms: int) -> Settled:
     """Return the final decision. Raises CallerError for arguments that parsers could read differently."""
     if isinstance(decision, NeedsPolicy):
-        decision = conclude(plan.gates, decision, _policy_answer(plan, asked, decision, int(clock.wall())))
+        decision = conclude(plan.gates, decision, _policy_answer(plan, call, decision, int(clock.wall())))
     if isinstance(decision, NeedsApproval):
-        grant = _granted(plan, asked, decision.workflow, grants, now_ms)
+        grant = _granted(plan, call, decision.workflow, grants, now_ms)
         if grant is not None:
             return Forward(f"grant {grant.id}")
     return decision
 
 
-def read_arguments(asked: GatedCall) -> Mapping[str, Any]:
-    """Parse the arguments strictly. Raises CallerError if they are ambiguous: those can be neither judged nor approved."""
+def read_arguments(call: GatedCall) -> Mapping[str, Any]:
+    """Parse the arguments strictly. Raises CallerError if they are ambiguous: those can be neither evaluated nor approved."""
     try:
-        value = strict_value(asked.arguments)
+        value = strict_value(call.arguments)
     except AmbiguousJson as error:
         raise CallerError(
             "invalid_params",
-            f"The arguments of {asked.name[:120]!r} could be read in two ways ({error}), so they cannot be judged. "
+            f"The arguments of {call.name[:120]!r} could be read in two ways ({error}), so they cannot be evaluated. "
             "The call was not executed.",
         ) from None
     if not isinstance(value, dict):
         raise CallerError("invalid_params", '"arguments" must be an object.')
-    imitated = imitated_property(value, asked.input_schema)
+    imitated = imitated_property(value, call.input_schema)
     if imitated is not None:
         raise CallerError(
             "invalid_params",
@@ -66,66 +66,68 @@ def read_arguments(asked: GatedCall) -> Mapping[str, Any]:
     return value
 
 
-def binding_of(plan: Plan, asked: GatedCall) -> Binding:
+def binding_of(plan: Plan, call: GatedCall) -> Binding:
     """Return what an approval is bound to. Its deadline is set when the approval is requested."""
-    read_arguments(asked)
+    read_arguments(call)
     return Binding(
-        asked.principal,
-        asked.server,
-        asked.name,
-        strict_digest(asked.arguments),
-        asked.definition_digest,
+        call.principal,
+        call.server,
+        call.name,
+        strict_digest(call.arguments),
+        call.definition_digest,
         plan.gates.revision,
         0,
-        asked.kind,
-        asked.scope,
-        asked.script_digest,
+        call.kind,
+        call.scope,
+        call.script_digest,
     )
 
 
-def log_note(decision: Forward, asked_name: str, principal: str) -> None:
+def log_note(decision: Forward, name: str, principal: str) -> None:
     """Log what the production profile would have done with a call that the development profile forwards."""
     if decision.note is not None:
-        log.warning(decision.note.value, name=asked_name, caller=principal, rule=decision.rule, why=decision.reason)
+        log.warning(decision.note.value, name=name, caller=principal, rule=decision.rule, why=decision.reason)
 
 
 def rule_book(plan: Plan) -> RuleBook:
-    """Return the rules of a plan for rehearsing recorded calls. Policies are evaluated at the time of the call."""
+    """Return the rules of a plan, to be tried on recorded calls. Policies are evaluated as of the time of each call."""
 
-    def ask(decision: NeedsPolicy, call: RecordedCall) -> PolicyAnswer:
-        arguments = (call.arguments or "{}").encode()
-        roles = frozenset(call.roles)
-        asked = GatedCall(call.principal, roles, call.scope, call.server, call.name, arguments, kind=call.kind)
-        return _policy_answer(plan, asked, decision, call.at_ms // 1000)
+    def ask(decision: NeedsPolicy, recorded: RecordedCall) -> PolicyAnswer:
+        arguments = (recorded.arguments or "{}").encode()
+        roles = frozenset(recorded.roles)
+        call = GatedCall(
+            recorded.principal, roles, recorded.scope, recorded.server, recorded.name, arguments, kind=recorded.kind
+        )
+        return _policy_answer(plan, call, decision, recorded.at_ms // 1000)
 
     return RuleBook(plan.gates, plan.registry, plan.scopes, ask)
 
 
-def _policy_answer(plan: Plan, asked: GatedCall, decision: NeedsPolicy, at_s: int) -> PolicyAnswer:
+def _policy_answer(plan: Plan, call: GatedCall, decision: NeedsPolicy, at_s: int) -> PolicyAnswer:
     engine = plan.governing.policy
     if engine is None:
         return PolicyAnswer(PolicyVerdict.REJECT, "there are no policies")
-    record = plan.registry.records.get(asked.server)
+    record = plan.registry.records.get(call.server)
     return engine.evaluate(
         PolicyRequest(
-            asked.principal,
-            asked.roles,
-            asked.server,
-            normal_form(asked.name) if asked.kind is PatternKind.RESOURCE else asked.name,
-            read_arguments(asked),
-            asked.scope,
+            call.principal,
+            call.roles,
+            call.server,
+            normal_form(call.name) if call.kind is PatternKind.RESOURCE else call.name,
+            read_arguments(call),
+            call.scope,
             decision.policy_id,
             PolicyTime.at(at_s),
             record.tags if record is not None else frozenset(),
-            asked.kind,
-            asked.facts,
+            call.kind,
+            call.facts,
         )
     )
 
 
-def _granted(plan: Plan, asked: GatedCall, workflow: str, grants: Iterable[Grant], now_ms: int) -> Grant | None:
-    mine = [grant for grant in grants if (grant.server, grant.tool) == (asked.server, asked.name)]
-    if not mine or not plan.governing.grants or asked.kind is not PatternKind.TOOL:
+def _granted(plan: Plan, call: GatedCall, workflow: str, grants: Iterable[Grant], now_ms: int) -> Grant | None:
+    mine = [grant for grant in grants if (grant.server, grant.tool) == (call.server, call.name)]
+    if not mine or not plan.governing.grants or call.kind is not PatternKind.TOOL:
         return None
-    wanted = binding_of(plan, asked)
+    wanted = binding_of(plan, call)
     return covering(mine, workflow_named(plan.gates, workflow), wanted, plan.governing.approvers, now_ms)

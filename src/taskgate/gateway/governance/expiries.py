@@ -1,8 +1,8 @@
 """Expiry of approvals and grants: by the store's clock or by the monotonic clock, whichever is first.
 
-The store's clock can be set back, which would prolong what people agreed to. The monotonic clock stops while the machine
-sleeps, which would do the same. So both are looked at. What this process never saw before a clock was set ends by the store's
-clock alone.
+The store's clock can be set back, which would prolong what people agreed to. The monotonic clock stops while the machine sleeps,
+which would do the same. So both clocks are checked. An approval or grant that this process first sees after a clock was set
+expires by the store's clock alone.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ApprovalExpiries:
         for state in (State.OPEN, State.APPROVED):
             self._approvals.forget((approval_id, state))
 
-    def is_known_to_last(self, approval: Approval) -> bool:
+    def is_unexpired(self, approval: Approval) -> bool:
         """Return whether the approval has not expired by the monotonic clock."""
         left_s = self._approvals.left_s((approval.id, approval.state))
         return left_s is not None and left_s > 0

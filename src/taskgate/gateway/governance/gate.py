@@ -51,60 +51,58 @@ class CallGate:
     async def for_tool(self, request: Request, tool: ToolRef) -> ApprovalRequest | None:
         """Return the approval request that this call must wait for, or None if it may be sent."""
         arguments = bytes(request.members().get("arguments", Raw(b"{}")))
-        asked = gated_tool_call(
+        call = gated_tool_call(
             request.caller, tool, arguments, from_script=bool(request.script), script_digest=request.script_digest
         )
-        return await self.settle(request, asked, tool.decision, tool.wire)
+        return await self.settle(request, call, tool.decision, tool.wire)
 
-    async def settle(
-        self, request: Request, asked: GatedCall, decision: Decision, shown: str
-    ) -> ApprovalRequest | None:
+    async def settle(self, request: Request, call: GatedCall, decision: Decision, shown: str) -> ApprovalRequest | None:
         grants, asked_servers = self.approvals.grants.current, bool(request.narrowing.server_lists)
         try:
-            evaluated = partial(evaluate, self._plan.value, asked, decision, grants, self._store.now_ms())
-            if len(asked.arguments) <= READ_AT_ONCE:
+            evaluated = partial(evaluate, self._plan.value, call, decision, grants, self._store.now_ms())
+            if len(call.arguments) <= READ_AT_ONCE:
                 settled = evaluated()
             else:
                 # Large arguments are evaluated in a thread, like the recheck on the store's thread.
-                await read_ahead(asked.arguments)
+                await read_ahead(call.arguments)
                 settled = await asyncio.to_thread(evaluated)
         except CallerError:
-            self._recorder.governed(asked, decision, asked_servers=asked_servers)
+            self._recorder.governed(call, decision, asked_servers=asked_servers)
             raise
-        self._recorder.governed(asked, settled, asked_servers=asked_servers)
+        self._recorder.governed(call, settled, asked_servers=asked_servers)
         if isinstance(settled, Denied):
-            self._refuse(asked, settled, shown)
+            self._refuse(call, settled, shown)
         if isinstance(settled, NeedsApproval):
-            return self.approvals.request(asked, settled, request.caller_key, shown, request.caller.limit_key)
-        self._let_go(asked, settled)
+            return self.approvals.request(call, settled, request.caller_key, shown, request.caller.limit_key)
+        self._record_forwarded(call, settled)
         return None
 
-    def _refuse(self, asked: GatedCall, denied: Denied, shown: str) -> NoReturn:
+    def _refuse(self, call: GatedCall, denied: Denied, shown: str) -> NoReturn:
         self._metrics.denied.add(denied.gate.value)
-        log.info("denied", name=asked.name, server=asked.server, caller=asked.principal, why=denied.reason)
-        self._denials.call_refused(self._entry(asked, "call_denied", denied.rule, denied.error_type, denied.reason))
-        raise refusal(denied, asked.kind, shown)
+        log.info("denied", name=call.name, server=call.server, caller=call.principal, why=denied.reason)
+        self._denials.call_refused(self._entry(call, "call_denied", denied.rule, denied.error_type, denied.reason))
+        raise refusal(denied, call.kind, shown)
 
-    def _let_go(self, asked: GatedCall, settled: Forward) -> None:
-        log_note(settled, asked.name, asked.principal)
+    def _record_forwarded(self, call: GatedCall, settled: Forward) -> None:
+        log_note(settled, call.name, call.principal)
         if settled.note is not None:
-            self._store.record(self._entry(asked, settled.note.value.lower(), settled.rule, "forward", settled.reason))
+            self._store.record(self._entry(call, settled.note.value.lower(), settled.rule, "forward", settled.reason))
         elif settled.rule.startswith("grant "):
-            self._store.record(self._entry(asked, "grant_used", settled.rule, "forward", ""))
+            self._store.record(self._entry(call, "grant_used", settled.rule, "forward", ""))
 
-    def _entry(self, asked: GatedCall, event: str, rule: str, decision: str, reason: str) -> AuditEntry:
+    def _entry(self, call: GatedCall, event: str, rule: str, decision: str, reason: str) -> AuditEntry:
         return AuditEntry(
             0,
             event,
-            asked.principal,
-            asked.scope,
-            asked.server,
-            asked.name,
-            asked.kind.value,
-            arguments_digest(asked.arguments),
+            call.principal,
+            call.scope,
+            call.server,
+            call.name,
+            call.kind.value,
+            arguments_digest(call.arguments),
             rule=rule,
             decision=decision,
-            policy_revision=revisions(self._plan.value.gates.revision, asked.scope_revision),
+            policy_revision=revisions(self._plan.value.gates.revision, call.scope_revision),
             reason=reason,
         )
 

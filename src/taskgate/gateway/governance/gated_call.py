@@ -1,4 +1,4 @@
-"""One call as the gates judge it: the caller, the target, and the exact bytes of its arguments."""
+"""One call as the gates evaluate it: the caller, the target, and the exact bytes of its arguments."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ def gated_tool_call(
 def gated_reading(
     caller: Caller, kind: PatternKind, server: str, name: str, arguments: bytes | None, *, revision: str
 ) -> GatedCall:
-    """A request for a resource or a prompt. Only prompts have arguments; a resource is judged by its URI."""
-    judged = arguments if arguments is not None and kind is PatternKind.PROMPT else wire.encode({"name": name})
+    """A request for a resource or a prompt. Only prompts have arguments; a resource is evaluated by its URI."""
+    content = arguments if arguments is not None and kind is PatternKind.PROMPT else wire.encode({"name": name})
     return GatedCall(
         caller.principal,
         caller.roles,
         caller.scope,
         server,
         name,
-        judged,
+        content,
         kind=kind,
         scope_revision=revision,
         facts=caller.facts,

@@ -1,7 +1,8 @@
 """Hold requests for resources and prompts that need approval. They cannot become tasks, so the request itself waits.
 
-If the request times out before a decision, the caller is asked to repeat it later. The approval request stays open, and the
-repeated request waits for the same decision or uses it, also after a restart and at any gateway on the same store.
+If the request times out before a decision, the caller gets an error that asks it to repeat the request later. The approval request
+stays open, and the repeated request waits for the same decision or uses it, also after a restart and at any gateway on the same
+store.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ class HeldReadings:
         self._plan = plan
         self._open: dict[tuple[str, ...], str] = {}
 
-    async def permit(self, request: Request, asked: GatedCall, decision: Decision, shown: str) -> None:
+    async def permit(self, request: Request, call: GatedCall, decision: Decision, shown: str) -> None:
         """Return when the request may be sent. Raises CallerError if it may not."""
         if type(decision) is Forward and decision.note is None:
             return
-        approval = await self._gate.settle(request, asked, decision, shown)
+        approval = await self._gate.settle(request, call, decision, shown)
         if approval is not None:
-            await self._agreed(request, asked, decision, approval)
+            await self._agreed(request, call, decision, approval)
 
-    async def _agreed(self, request: Request, asked: GatedCall, decision: Decision, approval: ApprovalRequest) -> None:
+    async def _agreed(self, request: Request, call: GatedCall, decision: Decision, approval: ApprovalRequest) -> None:
         key = _key(approval)
         approval_id = await self._known(key)
         if approval_id is None:
@@ -63,7 +64,7 @@ class HeldReadings:
                 data={"approval_id": approval_id},
             )
         self._open.pop(key, None)
-        await self._spend(held, asked)
+        await self._spend(held, call)
 
     async def _known(self, key: tuple[str, ...]) -> str | None:
         known = self._open.get(key)
@@ -109,7 +110,7 @@ class HeldReadings:
         finally:
             beat.stop()
 
-    async def _spend(self, held: HeldCall, asked: GatedCall) -> None:
+    async def _spend(self, held: HeldCall, call: GatedCall) -> None:
         """Recheck and consume the approval. Only then may a byte be sent."""
         approval = held.approval
         if approval.state is State.DENIED:
@@ -117,9 +118,7 @@ class HeldReadings:
             raise CallerError("approval_rejected", f"The request was denied{reason}", gate="approval")
         passed_ms = self._approvals.expiries.passed_ms(approval)
         plan, now = self._plan.value, max(self._store.now_ms(), passed_ms)
-        stopped = self._gate.pre_send.recheck(
-            plan, approval, asked, self._gate.pre_send.evaluated(plan, asked, now), now
-        )
+        stopped = self._gate.pre_send.recheck(plan, approval, call, self._gate.pre_send.evaluated(plan, call, now), now)
         if stopped is not None:
             raise CallerError(stopped.error_type, f"{stopped.reason} It was not executed.", gate="approval")
         workflow = self._approvals.workflow(approval.workflow)

@@ -1,8 +1,8 @@
-"""Write rows of history for plain calls and denials, beside the calls and in batches, and delete old rows.
+"""Write rows of history for plain calls and denials, in batches and outside the calls, and delete old rows.
 
-Tasks leave their rows in the store, with the commit that ends them. What is noted here is kept in memory for a second at most,
-apart from equal rows that are being summed. If rows cannot be written, no call fails: a row of kind `gap` follows as soon as the
-store accepts writes again.
+The row of a task is written by the commit that ends the task. Rows added here are kept in memory for at most a second, except
+equal rows that are being summed. If rows cannot be written, no call fails: a row of kind `gap` follows as soon as the store
+accepts writes again.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from taskgate.ports.history import Loss
 from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
 
-ROWS_A_ROUND: Final = 500
+ROWS_PER_ROUND: Final = 500
 """Rows that are kept one by one until the next flush; further ones are summed like denials."""
 MAX_CONTENT: Final = 16 * 1024
 """Maximum size of arguments and of a result that `history.content` keeps."""
 CLOCK_SET_MS: Final = 60_000
-"""A clock that differs this much from the elapsed time was set."""
+"""If the store's clock and the monotonic clock differ by more than this since the last check, the store's clock was set."""
 WAIT_AFTER_SET_S: Final = 3_600.0
 """How long nothing is deleted by age after the clock was set: it may have been a mistake."""
 
@@ -57,7 +57,9 @@ class HistoryRecorder:
         self._store.keep_history(on=self._plan.value.history.keep_ms > 0)
 
     def keeps(self, outcome: CallOutcome, took_s: float, ended: float, *, asked: bool) -> bool:
-        """Whether a plain call leaves a row. `ended`: by the monotonic clock."""
+        """Return whether a plain call gets a row. `ended` is a time of the monotonic clock; `asked`: a question was asked during
+        the call.
+        """
         settings = self._plan.value.history
         if settings.keep_ms <= 0:
             return False
@@ -104,7 +106,7 @@ class HistoryRecorder:
 
     def add(self, row: HistoryRow) -> None:
         """Keep a row until the next flush."""
-        if len(self._rows) < ROWS_A_ROUND:
+        if len(self._rows) < ROWS_PER_ROUND:
             self._rows.append(row)
         elif (first := self._sums.add(row)) is not None:
             self._rows.append(first)

@@ -1,7 +1,7 @@
 """Principals beyond the configuration: roles of issuers' subjects, and revoked credentials.
 
-The configuration defines the roles of its own tokens. Roles of an issuer's subject are those of its last verified credential,
-so that a waiting approval or task is judged by the current roles and not by what its request carried. Everything is held in
+The configuration defines the roles of its own tokens. Roles of an issuer's subject are those of its last verified credential, so
+that a waiting approval or task is evaluated with the current roles and not with those in its request. Everything is held in
 memory, because it is read for each call; changes by other gateways on the same store arrive within seconds.
 """
 

@@ -28,6 +28,7 @@ class OwnVote:
 
 
 def may_answer_itself(plan: Plan, approval: ApprovalRequest) -> bool:
+    """Return whether the caller may decide on its own call: `self_approval` with a form in which all arguments fit."""
     workflow = approval.workflow
     fits = workflow.self_approval and plan.governing.elicits.get(workflow.name) is Elicits.FORM
     # Arguments that do not fit into the form cannot be approved there.
@@ -39,7 +40,7 @@ def form_of(approval: ApprovalRequest) -> dict[str, Any]:
     bound = approval.binding
     message = (
         f"Approve this call of {bound.tool} on {bound.server}?\n\n{excerpt(_shown(approval), _SHOWN).text}\n\n"
-        f"GatedCall for by the rule {approval.rule}."
+        f"The rule {approval.rule} requires the approval."
     )
     return {
         "mode": "form",

@@ -81,7 +81,7 @@ class PreSendRecheck:
         plan = self._plan.value
         if task.parent and self._people.was_revoked_since(task.principal, task.created_ms):
             return Stopped(CREDENTIAL_REVOKED, "The credential of the caller of this script was revoked.")
-        asked = GatedCall(
+        call = GatedCall(
             task.principal,
             plan.governing.roles.get(task.principal, frozenset()),
             task.scope,
@@ -93,20 +93,20 @@ class PreSendRecheck:
             from_script=bool(task.parent),
             script_digest=task.script_digest,
         )
-        decision = self.evaluated(plan, asked, now_ms)
+        decision = self.evaluated(plan, call, now_ms)
         if approval is None or approval.state is State.USED:
             return _without_approval(decision, spent=approval is not None)
-        return self.recheck(plan, approval, asked, decision, now_ms)
+        return self.recheck(plan, approval, call, decision, now_ms)
 
-    def evaluated(self, plan: Plan, asked: GatedCall, now_ms: int) -> Settled:
+    def evaluated(self, plan: Plan, call: GatedCall, now_ms: int) -> Settled:
         # A session's own narrowing ends with the session, so only the scope is checked; it may have shrunk since.
-        subset = self._views.subset(plan, asked.scope, SessionRequest())
-        if asked.server != OWN_SERVER and not _admits(subset, asked.kind, asked.server, asked.name):
+        subset = self._views.subset(plan, call.scope, SessionRequest())
+        if call.server != OWN_SERVER and not _admits(subset, call.kind, call.server, call.name):
             return Denied(Gate.VISIBILITY, "the scope no longer has it", REFUSED)
-        gates = plan.gates.judging(from_script=asked.from_script)
-        decision = self._decision(gates, subset, asked.kind, asked.server, asked.name)
+        gates = plan.gates.for_calls(from_script=call.from_script)
+        decision = self._decision(gates, subset, call.kind, call.server, call.name)
         try:
-            return evaluate(plan, asked, decision, self._grants.current, now_ms)
+            return evaluate(plan, call, decision, self._grants.current, now_ms)
         except CallerError as problem:
             return Denied(Gate.POLICY, problem.message, REFUSED)
 
@@ -132,16 +132,16 @@ class PreSendRecheck:
         return decide_unlisted(gates, kind, server, name, quarantined=held, withheld=(looks,) if withheld else ())
 
     def recheck(
-        self, plan: Plan, approval: Approval, asked: GatedCall, decision: Settled, now_ms: int
+        self, plan: Plan, approval: Approval, call: GatedCall, decision: Settled, now_ms: int
     ) -> Stopped | None:
         found = recheck(
             approval,
             CallAtDispatch(
-                asked.principal,
-                asked.server,
-                asked.name,
-                _digest(asked.arguments),
-                asked.definition_digest,
+                call.principal,
+                call.server,
+                call.name,
+                _digest(call.arguments),
+                call.definition_digest,
                 plan.gates.revision,
                 decision,
                 _known(plan, approval.workflow),

@@ -12,7 +12,7 @@ from taskgate.core.governance.workflow import Workflow
 from taskgate.core.identity.caller import OPERATOR
 
 STARTS_NOW: Final = "It runs now."
-WAITS_FOR_CALLER: Final = "It runs when its caller asks for the task again."
+WAITS_FOR_CALLER: Final = "It runs when its caller polls the task again."
 _WHY: Final[Mapping[Refusal, str]] = {
     Refusal.ALREADY_VOTED: "You have approved this call already. Another approver must agree too.",
     Refusal.EXPIRED: "The approval has expired and the call was refused. Its caller can send it again.",

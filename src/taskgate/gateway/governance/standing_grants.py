@@ -44,7 +44,7 @@ class StandingGrants:
             )
 
     async def give(self, requested: GrantRequest, approval: Approval) -> Grant | None:
-        """Create the grant once the approval is complete; None before that."""
+        """Create the grant when the approval is complete. Return None if further approvals are needed."""
         if approval.state not in (State.APPROVED, State.USED):
             return None
         now = self._store.now_ms()

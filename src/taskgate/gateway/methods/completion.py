@@ -1,8 +1,8 @@
 """`completion/complete`: suggest values for an argument.
 
-The server of the prompt or resource template is asked first. The gateway adds values from the tool's schema, listed resources,
-names, and values that this caller used before. `ref/tool` is an extension of the gateway, because MCP has no completion for
-tools; `ref/command` is a prompt or else a tool. With an empty name or URI, the names or URIs themselves are completed.
+The request is sent to the server of the prompt or resource template first. The gateway adds values from the tool's schema, listed
+resources, names, and values that this caller used before. `ref/tool` is an extension of the gateway, because MCP has no completion
+for tools; `ref/command` is a prompt or else a tool. With an empty name or URI, the names or URIs themselves are completed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class CompletionQuery:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where suggestions come from: the gateway's candidates, values that the caller used, and the server, if it can be asked."""
+    """Where suggestions come from: the gateway's candidates, values that the caller used, and the server if it supports
+    completion.
+    """
 
     index: CandidateIndex
     place: CompletionPlace | None = None
@@ -167,7 +169,7 @@ class Completing:
         return None
 
     def _unlisted_owner(self, request: Request, view: View, uri: str) -> str | None:
-        """The server to ask about a template or URI that is not listed as a template: one that supports completion."""
+        """The server that completes a template or URI that is not listed as a template: one that supports completion."""
         found = view.address_of(uri, self.sending.handed_out_by(request, uri))
         return found.server if found is not None and (uri in view.resources or _able(view, found.server)) else None
 
@@ -226,7 +228,7 @@ class Completing:
         return wire.join(members)
 
     async def _ask_owner(self, request: Request, source: Source) -> bytes | None:
-        """What the server suggests; None if it does not support completion."""
+        """Request suggestions from the server. Return None if it does not support completion."""
         assert source.owner is not None
         params = request.members()
         if source.owner_name is not None:
@@ -247,7 +249,9 @@ class Completing:
             raise
 
     def _unknown_reference(self, request: Request, error: RelayedError) -> RelayedError:
-        """The server does not know the reference either: its error, with the error type and the legacy code of the gateway."""
+        """The error for a reference that the server does not know either: the server's error, with the gateway's error type and
+        legacy code.
+        """
         code, members = code_of(UNKNOWN_REFERENCE), wire.members_of(error.raw)
         data = wire.parse_strictly(bytes(members.get("data", Raw(b"{}"))))
         if type(data) is dict:

@@ -104,7 +104,10 @@ class SharedSessions:
                 if session.id in self._unwritten:
                     await self._write_late(session)
                     continue
-                log.warning("a session went on at another gateway while this one was away", session=session.id[:8])
+                log.warning(
+                    "another gateway adopted the session while the lease of this gateway had expired",
+                    session=session.id[:8],
+                )
                 self._written.pop(session.id, None)
                 await self._ends.end(session)
             self._verified_since = since
@@ -120,7 +123,7 @@ class SharedSessions:
         if fault.error_type != "store_unavailable" or not self._plan.value.features.degraded_passthrough:
             return False
         if not self._store_unavailable:
-            log.warning("the store is away: sessions go on at this gateway only", why=fault.message)
+            log.warning("the store is unavailable: sessions continue at this gateway only", why=fault.message)
         self._store_unavailable = True
         return True
 
@@ -170,7 +173,7 @@ class SharedSessions:
         self._written[session.id] = body
 
     def _unused(self, caller: Caller, full: TooManySessions) -> Session | None:
-        """A session of this gateway that can be replaced. Other gateways' sessions are theirs to end."""
+        """A session of this gateway that can be replaced. Sessions of other gateways are not considered."""
         if full is TooManySessions.OF_CALLER:
             return self._sessions.unused(lambda one: one.caller.limit_key == caller.limit_key)
         tenant = tenant_of(caller.principal)
@@ -210,7 +213,9 @@ class SharedSessions:
             try:
                 await self._following.subscribe(Request.opened(message, session.caller, _NullOutlet(), session))
             except TaskgateError as problem:
-                log.warning("what an adopted session followed cannot be followed", uri=uri[:200], why=problem.message)
+                log.warning(
+                    "subscription of an adopted session could not be renewed", uri=uri[:200], why=problem.message
+                )
 
     def start(self) -> None:
         self._spawn(self._listen())
@@ -223,7 +228,7 @@ class SharedSessions:
                 if self._store_unavailable:
                     await self.verify()
                 await self._wakeups.wait(SESSIONS, CHECK_INTERVAL_S)
-            except Exception as fault:  # one round of a background loop: the next one looks again
+            except Exception as fault:  # one round of a background loop: the next round retries
                 log.warning("sessions of other gateways cannot be read", why=str(fault))
             await clock.sleep(_PAUSE_S)
 

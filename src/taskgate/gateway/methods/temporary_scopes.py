@@ -127,7 +127,7 @@ class TemporaryScopes:
     async def end_expired(self) -> None:
         """Called once a second."""
         for scope in [scope for scope in self._scopes.values() if self._is_over(scope)]:
-            await self._end(scope, "its time is over", "")
+            await self._end(scope, "it has expired", "")
 
     async def _end(self, scope: TemporaryScope, why: str, by: str) -> None:
         """Delete the scope from the store first: otherwise it would be served again after a restart."""

@@ -1,4 +1,4 @@
-"""What servers send outside a request: changed lists and resources, log messages, questions, and changes of their health."""
+"""Handle what servers send outside a request: changed lists and resources, log messages, questions, and changes of their health."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LISTS_MAY_DIFFER: Final = frozenset(
         EventKind.SERVER_HEALTH_RESTORED,
     }
 )
-"""After these events a server may offer something else than before: it was restarted, or lost its session."""
+"""After these events a server may have other lists than before: it was restarted, or lost its session."""
 
 
 class UpstreamNotifications:

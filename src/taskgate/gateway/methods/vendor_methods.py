@@ -160,8 +160,8 @@ class VendorMethods:
         assert session is not None
         elicitations = listed(request.params.get("elicitations"))
         client = session.client_info.get("name")
-        asks = f"{client if type(client) is str and client else 'A client'} of {request.caller.principal}"
-        return self._elicitations.open(request.caller.principal, asks, CallerReceiver(session), elicitations)
+        requester = f"{client if type(client) is str and client else 'A client'} of {request.caller.principal}"
+        return self._elicitations.open(request.caller.principal, requester, CallerReceiver(session), elicitations)
 
 
 def _tool_call(request: Request, action: str, arguments: dict[str, Any], vendor_id: str) -> Request:

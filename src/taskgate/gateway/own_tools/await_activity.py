@@ -55,12 +55,12 @@ class Followed:
 
     @property
     def has_ended(self) -> bool:
-        """All tasks that were asked about have ended, so there is nothing to wait for but the events of that."""
+        """Return whether all tasks in `task_ids` have ended. Then only their final events are still awaited."""
         return bool(self.tasks) and all(task.state.is_terminal for task in self.tasks)
 
     @property
     def has_seen_end(self) -> bool:
-        """Whether the events are there by which the tasks ended: the store shows the end of a task a moment before."""
+        """Return whether the final events of the tasks have arrived: the store shows the end of a task before its event."""
         events = [event for feed in self.feeds for event in feed.log.since(0) if event.kind in ENDED]
         reported = {event.data.get("task_id") for event in events}
         return all(task.id in reported for task in self.tasks if task not in self.elsewhere)
@@ -71,10 +71,10 @@ async def await_activity(parts: TaskParts, request: Request, given: dict[str, An
     if after is not None and not is_ulid(after):
         raise CallerError("invalid_params", '"after" must be the id of an event, as lastEventId of an earlier reply.')
     followed = await _followed(parts, request, given.get("task_ids") or [])
-    own, lost_on_us = followed.feeds[0], without_conversation(request) and not followed.tasks
+    own, gets_no_events = followed.feeds[0], without_conversation(request) and not followed.tasks
     why = [IMMEDIATE]
     if not followed.has_events and not (after is not None and own.log.has_after(after)):
-        if lost_on_us:
+        if gets_no_events:
             # A request without a conversation never receives events, so it does not wait.
             why = [TIMEOUT]
         elif not followed.has_ended:
@@ -95,7 +95,7 @@ async def await_activity(parts: TaskParts, request: Request, given: dict[str, An
         reply["tasks"] = [shown_task(await find(parts, request, task.id), now) for task in followed.tasks]
     if last is not None:
         reply["lastEventId"] = last
-    if lost_on_us:
+    if gets_no_events:
         reply["note"] = NO_EVENTS
     return text_reply(reply)
 
@@ -116,7 +116,7 @@ def _taken(request: Request, followed: Followed, after: str | None) -> tuple[lis
 
 
 NO_EVENTS: Final = (
-    "No events reach calls without an identity that do not say which client they are. Pass the ids of your tasks as task_ids, "
+    "Calls without an identity and without a client name receive no events. Pass the ids of your tasks as task_ids, "
     'or name the client in _meta["taskgate/client"] of every request.'
 )
 

@@ -79,7 +79,7 @@ def _promoted(parts: TaskParts, request: Request, feed: Feed, task: Task, timeou
     )
     if task.state is TaskState.AWAITING_APPROVAL:
         text = (
-            f"This call needs the approval of a person, which has not come within {timeout_ms}ms; the tool has not run. "
+            f"This call needs the approval of a person, which was not given within {timeout_ms}ms; the tool has not run. "
             f"The call waits as task {task.id}. Use get_task_result to retrieve the result when ready."
         )
     if request.delivery.joined is not None:

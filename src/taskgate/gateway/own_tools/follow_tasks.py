@@ -33,11 +33,11 @@ from taskgate.ports.upstream_replies import RelayedError
 
 MAX_LISTED: Final = 1000
 NO_LIST: Final = (
-    'Calls without an identity have no list of tasks unless they say which client they are, in _meta["taskgate/client"]. '
+    'Calls without an identity have no list of tasks unless they name their client in _meta["taskgate/client"]. '
     "get_task finds a task by its id."
 )
 NO_INBOX: Final = (
-    'Calls without an identity have no inbox unless they say which client they are, in _meta["taskgate/client"]. '
+    'Calls without an identity have no inbox unless they name their client in _meta["taskgate/client"]. '
     "get_task shows what a task asks, by the task's id, and await_activity follows tasks by their ids (task_ids)."
 )
 _TASK_ID: Final = Parameter("task_id", ArgumentKind.TEXT, "The id of the task, as a reply named it.", required=True)
@@ -46,7 +46,7 @@ _TASK_ID: Final = Parameter("task_id", ArgumentKind.TEXT, "The id of the task, a
 async def list_tasks(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
     word = given.get("status")
     states = states_shown_as(word) if word is not None else (None if given["include_completed"] else OPEN)
-    tasks = await tasks_of(parts, request, states, given.get("server"), also_gone=word == "expired")
+    tasks = await tasks_of(parts, request, states, given.get("server"), include_expired=word == "expired")
     now = parts.tasks.store.now_ms()
     shown = [shown_task(task, now) for task in tasks]
     reply: dict[str, Any] = {"tasks": [row for row in shown if word is None or row["status"] == word]}
@@ -66,7 +66,7 @@ async def tasks_of(
     states: frozenset[TaskState] | None,
     server: str | None,
     *,
-    also_gone: bool = False,
+    include_expired: bool = False,
 ) -> list[Task]:
     """Return the caller's tasks, newest first, up to a limit."""
     found: list[Task] = []
@@ -80,7 +80,7 @@ async def tasks_of(
             limit=200,
             server=server,
             states=states,
-            also_gone=also_gone,
+            include_expired=include_expired,
             arguments_up_to=MAX_SHOWN_ARGUMENTS,
         )
         found.extend(page.tasks)
@@ -92,7 +92,7 @@ async def tasks_of(
 
 async def find(parts: TaskParts, request: Request, task_id: str) -> Task:
     """Return the task, also if its result was deleted: the tools show it as expired."""
-    task = await parts.tasks.store.get(task_id, also_gone=True) if is_task_id(task_id) else None
+    task = await parts.tasks.store.get(task_id, include_expired=True) if is_task_id(task_id) else None
     if task is None or not may_see(request, task):
         raise CallerError(
             "unknown_task", f"There is no task {task_id[:60]!r}, or it is no longer kept. list_tasks shows your tasks."
@@ -167,7 +167,7 @@ TASK_TOOLS: Final = (
     OwnTool(
         ToolFace(
             OwnToolName.LIST_TASKS,
-            "List your tasks: calls that took long and go on in the background. Without parameters only those that "
+            "List your tasks: calls that took long and continue in the background. Without parameters only those that "
             "are still working.",
             (
                 Parameter("server", ArgumentKind.TEXT, "Only tasks on this server."),
@@ -190,7 +190,7 @@ TASK_TOOLS: Final = (
     OwnTool(
         ToolFace(
             OwnToolName.GET_TASK_RESULT,
-            "Wait for the result of a task and return it. If it takes too long, the reply says so; then call again.",
+            "Wait for the result of a task and return it. If it has not ended in time, the reply has its state; then call again.",
             (_TASK_ID, wait_parameter(None, "How long to wait at most, in milliseconds.")),
             Family.HELPER,
         ),

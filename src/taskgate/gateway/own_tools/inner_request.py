@@ -20,7 +20,7 @@ from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.requests.delivery import ReplyDelivery
 from taskgate.gateway.requests.request import Request
 
-_TRAVELS_ALONG = ("requestState", "inputResponses", META)
+_FORWARDED_MEMBERS = ("requestState", "inputResponses", META)
 
 
 class InnerDelivery(ReplyDelivery, eq=False, kw_only=True):
@@ -54,7 +54,7 @@ def inner_request(
 ) -> Request:
     """Return the request that an own tool makes for `outer`."""
     carried = outer.members()
-    members = {**params, **{key: carried[key] for key in _TRAVELS_ALONG if key in carried}}
+    members = {**params, **{key: carried[key] for key in _FORWARDED_MEMBERS if key in carried}}
     decoded: dict[str, Any] = {key: wire.parse_strictly(bytes(value)) for key, value in members.items()}
     message = Message(Kind.REQUEST, outer.message.id, method, decoded, raw_params=Raw(wire.join(members)))
     way = outer.delivery

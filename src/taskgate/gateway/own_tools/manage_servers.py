@@ -106,10 +106,10 @@ async def _agreed(parts: ManagingParts, request: Request, tool: str) -> None:
     if type(decision) is Forward and decision.note is None:
         return
     caller = request.caller
-    asked = GatedCall(
+    call = GatedCall(
         caller.principal, caller.roles, caller.scope, OWN_SERVER, tool, _arguments(request), facts=caller.facts
     )
-    await parts.held.permit(request, asked, decision, tool)
+    await parts.held.permit(request, call, decision, tool)
 
 
 def _arguments(request: Request) -> bytes:

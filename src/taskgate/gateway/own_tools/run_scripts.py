@@ -42,9 +42,9 @@ async def run_script(parts: ScriptToolParts, request: Request, given: dict[str, 
     """
     if request.script:
         raise CallerError("not_allowed", "A script cannot start scripts. The call was not executed.")
-    asked = await parts.asking.resumed(request, OwnToolName.RUN_SCRIPT.value)
-    if asked is not None:
-        return await _held(parts.tasks.hold_reply(request, asked, waiting_for_people=False, asking=parts.asking))
+    resumed = await parts.asking.resumed(request, OwnToolName.RUN_SCRIPT.value)
+    if resumed is not None:
+        return await _held(parts.tasks.hold_reply(request, resumed, waiting_for_people=False, asking=parts.asking))
     names = names_of(await parts.lookup.view(request))
     if given.get("dry_run"):
         return text_reply(await planned(parts.lookup, request, given["code"], names))
@@ -76,24 +76,24 @@ async def _held(reply: Awaitable[bytes]) -> ToolReply | bytes:
 
 
 async def _approval(parts: ScriptToolParts, request: Request) -> ApprovalRequest | None:
-    """Pass the script through rules, policy and approval like any tool. Its calls are judged when it makes them."""
+    """Pass the script through rules, policy and approval like any tool. Its calls are evaluated when it makes them."""
     tool = OwnToolName.RUN_SCRIPT.value
     decision = decide(parts.lookup.plan.value.gates, PatternKind.TOOL, OWN_SERVER, tool)
     if type(decision) is Forward and decision.note is None:
         return None
     caller, arguments = request.caller, bytes(request.members().get("arguments", Raw(b"{}")))
-    asked = GatedCall(caller.principal, caller.roles, caller.scope, OWN_SERVER, tool, arguments, facts=caller.facts)
-    return await parts.gate.settle(request, asked, decision, tool)
+    call = GatedCall(caller.principal, caller.roles, caller.scope, OWN_SERVER, tool, arguments, facts=caller.facts)
+    return await parts.gate.settle(request, call, decision, tool)
 
 
 def _new_call(parts: ScriptToolParts, request: Request, given: dict[str, Any]) -> NewCall:
     plan, name = parts.lookup.plan.value, OwnToolName.RUN_SCRIPT.value
     calls = plan.calls
-    asked = given.get("ttl")
-    if asked is None and type(task := request.params.get("task")) is dict:
-        asked = task.get("ttl")
-    if asked is None:
-        asked = meta_of(request.params).get(TTL_META)
+    ttl = given.get("ttl")
+    if ttl is None and type(task := request.params.get("task")) is dict:
+        ttl = task.get("ttl")
+    if ttl is None:
+        ttl = meta_of(request.params).get(TTL_META)
     members = request.members()
     return NewCall(
         OWN_SERVER,
@@ -104,7 +104,7 @@ def _new_call(parts: ScriptToolParts, request: Request, given: dict[str, Any]) -
         "",
         plan.gates.revision,
         int(plan.limits.script_time_s * 1000),
-        read_ttl(asked, default_ms=calls.default_ttl_ms, max_ms=calls.max_ttl_ms).ms,
+        read_ttl(ttl, default_ms=calls.default_ttl_ms, max_ms=calls.max_ttl_ms).ms,
         keep_result_ms=calls.keep_result_ms,
         script=True,
     )

@@ -1,4 +1,4 @@
-"""What is known of a script before it runs: what cannot run, which tools it names, and what a call of each would meet."""
+"""Analyze a script before it runs: what cannot run, which tools it names, and how a call of each would be decided."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHORT: Final = 4_000
 
 
 async def refuse_faults(code: str, names: Sequence[PythonName]) -> None:
-    """Raise CallerError if the script uses what there is not."""
+    """Raise CallerError if the script uses names or syntax that are not available."""
     faults = await _faults(code, names)
     if faults:
         listed = "\n".join(map(str, faults))
@@ -40,13 +40,13 @@ async def planned(lookup: Lookup, request: Request, code: str, names: Sequence[P
         ],
         "unknown_tools": [_named(call) for call in plan.unknown],
         "computed_names_on_lines": list(plan.dynamic),
-        "questions_on_lines": list(plan.asks),
+        "questions_on_lines": list(plan.question_lines),
         "faults": [_fault(each) for each in await _faults(code, names)],
     }
 
 
 def plan_for_approvers(plan: Mapping[str, Any]) -> PlannedScript:
-    """Return what is stored of a plan with an approval of the script."""
+    """Return the part of a script's plan that is stored with its approval request."""
     tools = [PlannedTool(tool["tool"], Meets(tool["meets"]), tuple(tool["lines"])) for tool in plan["tools"]]
     unknown = [line for tool in plan["unknown_tools"] for line in tool["lines"]]
     return planned_script(tools, unknown, plan["computed_names_on_lines"], plan["questions_on_lines"])

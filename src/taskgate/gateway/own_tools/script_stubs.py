@@ -29,7 +29,7 @@ MADE_INLINE: Final = 50
 
 
 async def describe_tools(parts: ScriptToolParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    """Return the stubs, and how large they are beside the list of the same tools.
+    """Return the stubs, and their size compared with the list of the same tools.
 
     A tool that only scripts may call is described; one that scripts may not call is not.
     """
@@ -51,7 +51,7 @@ async def describe_tools(parts: ScriptToolParts, request: Request, given: dict[s
     if stubs.omitted:
         facts |= {"omitted": list(stubs.omitted[:MAX_OMITTED]), "omitted_count": len(stubs.omitted)}
         facts["note"] = "Pass names or search to see the omitted tools."
-    return text_reply(stubs.text or "# No tool fits. Try other words, or no arguments.", facts)
+    return text_reply(stubs.text or "# No matching tools. Try other words, or no arguments.", facts)
 
 
 async def stubs_of_scope(view: View) -> Stubs:

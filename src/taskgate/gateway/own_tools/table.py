@@ -66,12 +66,12 @@ LOCAL_STATE_TOOLS: Final = frozenset(name for name, tool in TOOLS.items() if too
 
 _CARD_CALLS: Final = OwnToolName.CANCEL_TASK
 """The tool that the card calls besides `show_tasks`."""
-_HAND_OVER: Final = frozenset({OwnToolName.EXECUTE_TOOL, OwnToolName.CALL_TOOL})
-"""Tools of ours that run a tool of a server, and so may be answered with a task."""
+_RUNS_SERVER_TOOL: Final = frozenset({OwnToolName.EXECUTE_TOOL, OwnToolName.CALL_TOOL})
+"""Own tools that run a tool of a server, so that their reply may be a task."""
 
 
 def shown_families(scope: ScopePolicy, audience: Audience) -> tuple[Family, ...]:
-    """What `tools/list` shows of our own tools."""
+    """The families of own tools that `tools/list` shows."""
     shown = _shown_families(scope, audience)
     return (*shown, Family.SCRIPT) if scope.scripts else shown
 
@@ -82,7 +82,7 @@ def _shown_families(scope: ScopePolicy, audience: Audience) -> tuple[Family, ...
     search = (Family.SEARCH,) if scope.mode is ScopeMode.SEARCH else ()
     if scope.helper_tools is HelperTools.ALWAYS:
         return (*search, Family.HELPER)
-    # A search is there to keep the list small: `call_tool` calls the helpers too, when a reply names one.
+    # In search mode the list stays small: `call_tool` also calls helpers that a reply named.
     unwanted = scope.helper_tools is HelperTools.NEVER or scope.mode is ScopeMode.SEARCH or audience.task_aware
     return search if unwanted else (Family.HELPER,)
 
@@ -98,7 +98,9 @@ def shows_card(view: View, audience: Audience, families: tuple[Family, ...]) -> 
 
 
 def callable_families(scope: ScopePolicy) -> tuple[Family, ...]:
-    """What may be called: also what is not listed for this caller, because a reply may have named it."""
+    """The families that may be called, including those that are not listed for this caller, because a reply may have named such a
+    tool.
+    """
     families = _callable_families(scope)
     return (*families, Family.SCRIPT) if scope.scripts else families
 
@@ -111,7 +113,7 @@ def _callable_families(scope: ScopePolicy) -> tuple[Family, ...]:
 
 
 def listing(view: View, servers_tools: EntryList, audience: Audience, hidden: frozenset[str]) -> EntryList:
-    """The servers' tools, unless this scope shows only the facade or a search in their place, and then ours."""
+    """The servers' tools, unless this scope shows only the facade or the search, followed by the own tools."""
     families = shown_families(view.scope, audience)
     if view.skills and view.scope.mode in (*FACADE_MODES, ScopeMode.SEARCH):
         families = (*families, Family.SKILL)
@@ -124,17 +126,17 @@ def listing(view: View, servers_tools: EntryList, audience: Audience, hidden: fr
 
 @lru_cache(maxsize=256)
 def _listed_for(audience: Audience, families: tuple[Family, ...], card: bool) -> tuple[tuple[str, bytes], ...]:
-    """The tools of ours that such callers are shown, by name. Rendering them took a tenth of the time of a list."""
+    """The own tools that such callers are shown, by name. Cached, because rendering them took a tenth of the time of a list."""
     every = ((name, _rendered(tool.face, audience, families, card=card)) for name, tool in TOOLS.items())
     return tuple((name, entry) for name, entry in every if entry is not None)
 
 
 def _rendered(face: ToolFace, audience: Audience, families: tuple[Family, ...], *, card: bool) -> bytes | None:
-    """One tool of ours as this caller is shown it; None if it is not."""
+    """One own tool as this caller is shown it; None if it is not shown."""
     if face.family is Family.CARD:
         return face.rendered(audience, interface=CARD_URI) if card else None
     if face.family in families:
-        with_card = card and audience.renders_apps and face.name in _HAND_OVER
+        with_card = card and audience.renders_apps and face.name in _RUNS_SERVER_TOOL
         return face.rendered(audience, interface=CARD_URI if with_card else None)
     # A host lets its apps call no tool that is not listed.
     return face.rendered(audience, only_for_apps=True) if card and face.name == _CARD_CALLS else None
@@ -148,7 +150,7 @@ def _rendered(face: ToolFace, audience: Audience, families: tuple[Family, ...], 
 _RENDERED: Final = [wire.encode(resource) for resource in LISTED]
 _FACADE_TEXT: Final = (
     "This gateway offers its servers through a few tools: list_servers and list_tools show what there is, execute_tool "
-    "runs a tool, await_activity waits for news, get_elicitations shows what servers ask you."
+    "runs a tool, await_activity waits for events, get_elicitations shows what servers ask you."
 )
 
 
@@ -166,7 +168,7 @@ def instructions(scope: ScopePolicy | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OwnTools:
-    """The tools and resources of ours as callers use them."""
+    """Find and call the gateway's own tools, and read its own resources."""
 
     lookup: Lookup
     tools: Mapping[str, BoundTool]
@@ -174,7 +176,7 @@ class OwnTools:
     denials: Denials
 
     async def find(self, request: Request) -> BoundTool | None:
-        """The tool of ours that a call means, or None if it means a server's."""
+        """The own tool that a call names, or None if it names a server's tool."""
         name = request.params.get("name")
         tool = self.tools.get(name) if type(name) is str else None
         if tool is None:
@@ -215,7 +217,7 @@ class OwnTools:
         return reply.encoded(request.generation)
 
     async def read_resource(self, request: Request) -> bytes | None:
-        """The resource if it is one of ours, else None."""
+        """The content of an own resource, or None if the URI is not that of one."""
         uri = request.params.get("uri")
         content = await own_content(self.resources, request, uri) if type(uri) is str else None
         if content is None:

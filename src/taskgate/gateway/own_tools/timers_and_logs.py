@@ -161,7 +161,7 @@ SESSION_TOOLS: Final = (
     OwnTool(
         ToolFace(
             OwnToolName.SET_TIMER,
-            "Set a timer; when it fires, an event tells you. Use it to come back to something later.",
+            "Set a timer; when it fires, you get an event. Use it to return to something later.",
             (
                 Parameter(
                     "duration_ms",

@@ -106,7 +106,7 @@ TOOLS: Final = (
     OwnTool(
         ToolFace(
             OwnToolName.SUBSCRIBE_RESOURCE,
-            "Follow a resource: when it changes, a notification event tells you.",
+            "Subscribe to a resource: when it changes, you get a notification event.",
             (SERVER, _URI),
             reads_only=False,
         ),

@@ -1,7 +1,7 @@
 """The event feeds and the inbox of one gateway, and which feed receives which event.
 
 Use cases and upstream notifications are published here; callers receive events with the replies of own tools. A caller without a
-feed gets no events and costs nothing: its durable events are in the store until it asks for them.
+feed gets no events and costs nothing: its durable events stay in the store until it requests them.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ MAX_FEEDS: Final = 10_000
 LOG: Final = "notifications/message"
 PROGRESS: Final = "notifications/progress"
 MADE_JUST_NOW_MS: Final = 10_000
-"""The creator of a task this young counts as present, even if another gateway created it: the task may have changed before it is
-read here."""
+"""The creator of a task younger than this counts as present, even if another gateway created it: the task may have changed before
+it is read here.
+"""
 
 
 class Activity:
@@ -251,8 +252,8 @@ class Activity:
     async def close(self) -> None:
         self._closing = True
         self.inbox.close()
-        under_way = [*self._loading.values(), *self._background]
-        await asyncio.gather(*under_way, return_exceptions=True)
+        in_progress = [*self._loading.values(), *self._background]
+        await asyncio.gather(*in_progress, return_exceptions=True)
         for key in list(self._feeds):
             self._drop(key)
 

@@ -25,10 +25,10 @@ class AnswerReceiver(Protocol):
 class ElicitationPage:
     id: str
     principal: str
-    asks: str
+    requester: str
     name: str
     description: str
-    asker: AnswerReceiver
+    receiver: AnswerReceiver
     expires: float
     is_elsewhere: bool = False
     """Whether it waits at another gateway on the same store."""

@@ -1,7 +1,7 @@
 """Pages served by the gateway on which a user answers a question of a caller or of a server.
 
-A page belongs to one principal, is valid for a few minutes and only while the asking side is connected, and is answered once.
-The console renders it and authenticates the user.
+A page belongs to one principal, is valid for a few minutes and only while the requester is connected, and is answered once. The
+console renders it and authenticates the user.
 """
 
 from __future__ import annotations
@@ -47,14 +47,23 @@ class ElicitationPages:
         return len(self._pages)
 
     def open(
-        self, principal: str, asks: str, asker: AnswerReceiver, name: str, description: str, *, good_for_s: float
+        self,
+        principal: str,
+        requester: str,
+        receiver: AnswerReceiver,
+        name: str,
+        description: str,
+        *,
+        good_for_s: float,
     ) -> ElicitationPage:
-        """Open a page. `asks` is the text that names the requester."""
+        """Open a page. `requester` is its description for the user."""
         self._drop_expired()
         if len(self._pages) >= MAX_PAGES:
             raise GatewayFault("overloaded", "Too many pages wait for their users; try again later.", retry_after_s=30)
         page_id = secrets.token_urlsafe(24)
-        page = ElicitationPage(page_id, principal, asks, name, description, asker, clock.monotonic() + good_for_s)
+        page = ElicitationPage(
+            page_id, principal, requester, name, description, receiver, clock.monotonic() + good_for_s
+        )
         self._pages[page.id] = page
         self._events.publish(QuestionsChanged(principal))
         return page
@@ -71,7 +80,7 @@ class ElicitationPages:
 
     def _drop_expired(self) -> None:
         now = clock.monotonic()
-        for page in [page for page in self._pages.values() if page.expires <= now or page.asker.gone]:
+        for page in [page for page in self._pages.values() if page.expires <= now or page.receiver.gone]:
             del self._pages[page.id]
 
     def find(self, page_id: str, who: str, is_operator: bool) -> ElicitationPage | None:
@@ -91,6 +100,6 @@ class ElicitationPages:
         """Send the answer to the receiver. Raises CallerError if it no longer waits."""
         page = self._pages.pop(page_id, None)
         if page is None:
-            raise CallerError("unknown_elicitation", "This page was answered already, or its time is over.")
+            raise CallerError("unknown_elicitation", "This page was answered already, or it has expired.")
         self._events.publish(QuestionsChanged(page.principal))
-        page.asker.send(COMPLETE, params)
+        page.receiver.send(COMPLETE, params)

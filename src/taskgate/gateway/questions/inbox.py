@@ -1,9 +1,9 @@
 """The inbox: requests of servers that wait because they could not be sent to the client natively.
 
-A question belongs to one conversation of a caller, and after that has ended to the others of the same caller. It waits until it
-is answered, declined, cancelled, expired, or withdrawn because its server or its call is gone. The first answer wins. The
-caller's tools, the dashboard and the command line all answer through here. What waits at other gateways on the same store is
-shown among the rest (`shared_inbox` puts it there), and its answer is taken to where it waits.
+A question belongs to one conversation of a caller, and after that has ended to the others of the same caller. It waits until it is
+answered, declined, cancelled, expired, or withdrawn because its server or its call is gone. The first answer wins. The caller's
+tools, the dashboard and the command line all answer through here. Questions that wait at other gateways on the same store are
+shown as well (`shared_inbox` adds them), and their answers are sent to those gateways.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ MAX_PER_CALLER: Final = 500
 REMEMBERED: Final = 2_000
 ANSWERABLE: Final = (*FORMS, SAMPLE)
 
-Tell = Callable[[ConversationKey, EventKind, str, dict[str, Any]], None]
+Publish = Callable[[ConversationKey, EventKind, str, dict[str, Any]], None]
 
 
 class Inbox:
     def __init__(
         self,
-        publish: Tell,
+        publish: Publish,
         plan: Live[Plan],
         address: PublicAddress,
         conversations: OpenConversations,
@@ -153,7 +153,7 @@ class Inbox:
     def announce_again(self, ended: ConversationKey) -> None:
         """Announce an ended conversation's open questions to the caller's others. Stored events reach them anyway."""
         for waiting in self._waiting.get(ended.caller, {}).values():
-            if waiting.whose == ended and not waiting.told_durably:
+            if waiting.whose == ended and not waiting.event_is_stored:
                 self._announce(waiting)
 
     def withdraw(self, waiting: Waiting, how: Ending = Ending.REJECTED) -> None:
@@ -184,7 +184,7 @@ class Inbox:
     def of(
         self, who: ConversationKey, methods: tuple[str, ...] = ANSWERABLE, server: str | None = None
     ) -> list[Waiting]:
-        """Return the questions that this conversation is shown."""
+        """Return the questions that are shown to this conversation."""
         return [
             waiting
             for waiting in self._waiting.get(who.caller, {}).values()
@@ -209,7 +209,7 @@ class Inbox:
             if question_id not in own:
                 own[question_id] = waiting
                 self._events.publish(QuestionsChanged(waiting.caller))
-                if not waiting.told_durably:
+                if not waiting.event_is_stored:
                     self._announce(waiting)
 
     def settle_given(self, question_id: str, answer: Answer, how: Ending) -> Waiting | None:
@@ -257,7 +257,7 @@ class Inbox:
         how = self._settled.get((caller, request_id))
         if how is not None:
             raise CallerError(
-                "unknown_question", f"The question {request_id!r} does not wait any more: it was {_WORDS[how]}."
+                "unknown_question", f"The question {request_id!r} is no longer open: it was {_WORDS[how]}."
             )
         tool = "get_elicitations" if methods == FORMS else "get_sampling_requests"
         raise CallerError(

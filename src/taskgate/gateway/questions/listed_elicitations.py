@@ -1,6 +1,7 @@
 """The vendor's list form of `elicitation/create`: each item opens one page for one user.
 
-A server's conversation determines the user; the answer is sent to the side that asked."""
+A server's conversation determines the user; the answer is sent to the requester.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +36,12 @@ class OwnElicitations:
     _pages: ElicitationPages
     _address: PublicAddress
 
-    def open(self, principal: str, asks: str, asker: AnswerReceiver, asked: list[tuple[str, str]]) -> bytes:
+    def open(self, principal: str, requester: str, receiver: AnswerReceiver, items: list[tuple[str, str]]) -> bytes:
         good_for_s = self._plan.value.features.url_expiry_s
         made = []
-        for name, description in asked:
+        for name, description in items:
             self._urls.count_own(principal, name)
-            page = self._pages.open(principal, asks, asker, name, description, good_for_s=good_for_s)
+            page = self._pages.open(principal, requester, receiver, name, description, good_for_s=good_for_s)
             url = self._address.elicitation(page.id)
             made.append({"type": "url", "name": name, "url": url, "elicitationId": page.id})
         return wire.encode({"elicitations": made})
@@ -59,13 +60,13 @@ class ServerElicitations:
         if not self._plan.value.features.vendor_methods:
             return no_list_form()
         try:
-            asked = listed(question.decoded().get("elicitations"))
+            items = listed(question.decoded().get("elicitations"))
             if not link.key.principal:
                 raise CallerError(
                     "invalid_params", "This conversation is shared, so the recipient cannot be identified."
                 )
-            asker = ServerReceiver(link, self._background)
-            made = self._elicitations.open(link.key.principal, f"The server {link.server}", asker, asked)
+            receiver = ServerReceiver(link, self._background)
+            made = self._elicitations.open(link.key.principal, f"The server {link.server}", receiver, items)
         except TaskgateError as problem:
             return Answer(error=error_object(problem, Generation.STATEFUL, secrets.token_hex(8), problem.executed))
         return Answer(result=made)

@@ -1,7 +1,7 @@
 """Servers whose conversations are kept apart, because a question on a shared process could not be assigned to one of them.
 
-Learned per server and kept in the store, for the next start and for other gateways on the same store. A server that is
-configured otherwise afterwards (another program or address) is another server.
+Learned per server and kept in the store, for the next start and for other gateways on the same store. If its configuration changes
+(another program or address), it counts as another server.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class SharedInbox:
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._jobs = [loop.create_task(self._again(self._write)), loop.create_task(self._again(self._look))]
+        self._jobs = [loop.create_task(self._again(self._write)), loop.create_task(self._again(self._poll))]
 
     async def close(self) -> None:
         """Delete this gateway's rows first, so that no other gateway accepts an answer that cannot be delivered."""
@@ -73,7 +73,7 @@ class SharedInbox:
         try:
             await self._end(self._written, GONE)
         except TaskgateError as problem:
-            log.info("open questions could not be taken back", why=problem.message)
+            log.info("rows of open questions could not be deleted", why=problem.message)
 
     async def _again(self, act: Any) -> None:
         while True:
@@ -115,32 +115,32 @@ class SharedInbox:
         """Delete rows of dead gateways. Called periodically."""
         await self._rows.forget_questions(now_ms - _FORGET_MS)
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         await self.look()
         await self._wakeups.wait(QUESTIONS, POLL_S)
 
     async def look(self) -> None:
         """Load the questions of other gateways, and accept the answers given there."""
         for kept in await self._rows.questions_answered():
-            await self._take(kept)
+            await self._accept_answer(kept)
         rows = await self._rows.questions_elsewhere()
         self._given.intersection_update({kept.id for kept in rows})
         rows = [kept for kept in rows if kept.id not in self._given]
         self._inbox.show_elsewhere(
-            waiting_elsewhere(kept, self._give) for kept in rows if not kept.id.startswith(_PAGE)
+            waiting_elsewhere(kept, self._send_answer) for kept in rows if not kept.id.startswith(_PAGE)
         )
         self._pages.show_elsewhere(self._page(kept) for kept in rows if kept.id.startswith(_PAGE))
 
-    async def _take(self, kept: KeptQuestion) -> None:
+    async def _accept_answer(self, kept: KeptQuestion) -> None:
         assert kept.answer is not None
         self._taking.add(kept.id)
         try:
-            outcome = TAKEN if await self._gave(kept.id, kept.answer) else GONE
+            outcome = TAKEN if await self._deliver(kept.id, kept.answer) else GONE
             await self._end([kept.id], outcome)
         finally:
             self._taking.discard(kept.id)
 
-    async def _gave(self, question_id: str, given: bytes) -> bool:
+    async def _deliver(self, question_id: str, given: bytes) -> bool:
         try:
             if question_id.startswith(_PAGE):
                 self._pages.settle(question_id.removeprefix(_PAGE), given)
@@ -152,12 +152,12 @@ class SharedInbox:
             return False
         return waiting is not None
 
-    async def _give(self, waiting: Waiting) -> None:
+    async def _send_answer(self, waiting: Waiting) -> None:
         """Send an answer to the gateway at which the question waits. Raises CallerError if it is too late."""
         assert waiting.given is not None
-        await self._bring(waiting.id, waiting.home, answer_bytes(waiting.given, waiting.ending), waiting.task_id)
+        await self._send(waiting.id, waiting.home, answer_bytes(waiting.given, waiting.ending), waiting.task_id)
 
-    async def _bring(self, question_id: str, home: str, answer: bytes, task_id: str | None = None) -> None:
+    async def _send(self, question_id: str, home: str, answer: bytes, task_id: str | None = None) -> None:
         self._given.add(question_id)
         if not await self._rows.answer_question(question_id, answer):
             raise over(question_id.removeprefix(_PAGE))
@@ -171,45 +171,45 @@ class SharedInbox:
             await clock.sleep(_POLL_S)
         raise GatewayFault(
             "store_unavailable",
-            "The answer is written down, but the gateway at which the question waits has not taken it yet. Look again soon.",
+            "The answer is stored, but the gateway at which the question waits has not confirmed it yet. Check again soon.",
             executed=Executed.MAYBE,
         )
 
     def _page(self, kept: KeptQuestion) -> ElicitationPage:
         body = wire.parse_strictly(kept.body)
         left_s = (kept.expires_ms - self._rows.now_ms()) / 1000
-        asker = _RemoteReceiver(lambda params: self._bring(kept.id, kept.home, params))
+        receiver = _RemoteReceiver(lambda params: self._send(kept.id, kept.home, params))
         return ElicitationPage(
             kept.id.removeprefix(_PAGE),
             kept.caller,
             body["asks"],
             body["name"],
             body["description"],
-            asker,
+            receiver,
             clock.monotonic() + left_s,
             is_elsewhere=True,
         )
 
 
 class _RemoteReceiver:
-    """The asking side is connected to another gateway."""
+    """Receives an answer for a requester that is connected to another gateway."""
 
     gone = False
 
-    def __init__(self, bring: Any) -> None:
-        self._bring = bring
-        self._bringing: Coroutine[Any, Any, None] | None = None
+    def __init__(self, send: Any) -> None:
+        self._send = send
+        self._sending: Coroutine[Any, Any, None] | None = None
 
     def send(self, method: str, params: bytes) -> None:
-        self._bringing = self._bring(params)
+        self._sending = self._send(params)
 
     async def delivered(self) -> None:
-        if self._bringing is not None:
-            bringing, self._bringing = self._bringing, None
-            await bringing
+        if self._sending is not None:
+            sending, self._sending = self._sending, None
+            await sending
 
 
 def _kept_page(page: ElicitationPage) -> KeptQuestion:
     expires_ms = clock.wall_ms() + page.seconds_left * 1000
-    text = json.dumps({"asks": page.asks, "name": page.name, "description": page.description}, ensure_ascii=False)
+    text = json.dumps({"asks": page.requester, "name": page.name, "description": page.description}, ensure_ascii=False)
     return KeptQuestion(_PAGE + page.id, page.principal, "", expires_ms, text.encode())

@@ -1,8 +1,8 @@
 """Requests that a server sends without a reference to a call: which client receives them, and how.
 
-With one conversation on the link the question is that conversation's: it goes with the reply of its oldest open call that can
-carry it, else on its session's own stream, else with a call that keeps it until the caller comes back. Nothing claims that this
-call caused it. With several conversations it waits in the inbox of their principal, or of the operator, and every open call
+With one conversation on the link, the question belongs to that conversation: it is sent on the stream of its oldest open call that
+can carry it, else on the session's own stream, else with a call that keeps it until the caller returns. It is not presented as
+caused by that call. With several conversations it waits in the inbox of their principal, or of the operator, and every open call
 reports that.
 """
 
@@ -34,7 +34,7 @@ class UntiedQuestions:
         refusal = self._asker.refusal(question)
         if refusal is not None:
             return refusal
-        asking = {conversation_of(call.asker) for call in calls}
+        asking = {conversation_of(call.conversation) for call in calls}
         asking = asking or {session.conversation for session in self.sessions_on(link)}
         if not asking:
             return not_supported(question.method)

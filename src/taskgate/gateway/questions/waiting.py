@@ -22,7 +22,9 @@ from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.shared_questions import KeptQuestion
 
 KeepAnswer = Callable[[Answer], Awaitable[None]]
-_SHARED: Final = ("server", "method", "params", "asked_ms", "of_call", "task_id", "key", "page", "told_durably")
+_SHARED: Final = ("server", "method", "params", "asked_ms", "of_call", "task_id", "key", "page")
+_EVENT_IS_STORED: Final = "told_durably"
+"""The member of a row with `Waiting.event_is_stored`. Gateways of earlier versions read and write the same rows."""
 
 
 @dataclass(eq=False, slots=True)
@@ -49,7 +51,7 @@ class Waiting:
     """A page that explains the URL before it is opened."""
     shared: bool = False
     """Several calls were open when it arrived, so it is assigned to none of them."""
-    told_durably: bool = False
+    event_is_stored: bool = False
     """Whether its event is stored, so that the caller's other conversations receive it."""
     keep_answer: KeepAnswer | None = None
     """Stores the answer with the task."""
@@ -112,7 +114,7 @@ class Waiting:
 
     @property
     def is_undecided(self) -> bool:
-        """Whether it cannot be assigned to a call."""
+        """Return whether it cannot be assigned to a call."""
         return self.shared or (not self.of_call and self.task_id is None)
 
     @property
@@ -129,15 +131,15 @@ class Waiting:
 
     def mark_announced(self) -> None:
         """Note that its event was published; that of a task's question is stored."""
-        self.told_durably = self.shown_task is not None
+        self.event_is_stored = self.shown_task is not None
 
     def give(self, answer: Answer, ending: Ending) -> bool:
         self.given, self.ending = answer, ending
         return self.answered(answer)
 
     async def kept(self) -> None:
-        """Before an answer is acknowledged: what concerns a task, or a call that is just becoming one, is in the store, and
-        what waits at another gateway was taken there. Raises CallerError if it was not.
+        """Wait until the answer may be acknowledged: it is stored if the question is that of a task or of a call that is being
+        promoted, and delivered if the question waits at another gateway. Raises CallerError if that fails.
         """
         if self.request is not None:
             await self.request.delivery.wait_promoted()
@@ -170,7 +172,8 @@ def inbox_event(waiting: Waiting) -> dict[str, Any]:
 def kept_question(waiting: Waiting) -> KeptQuestion:
     """Return the row that other gateways read."""
     body = {**{name: getattr(waiting, name) for name in _SHARED}, "task_id": waiting.shown_task}
-    text = json.dumps({**body, "whose": waiting.whose.stream}, ensure_ascii=False).encode()
+    body |= {"whose": waiting.whose.stream, _EVENT_IS_STORED: waiting.event_is_stored}
+    text = json.dumps(body, ensure_ascii=False).encode()
     return KeptQuestion(waiting.id, waiting.caller, "", waiting.expires_ms, text)
 
 
@@ -190,6 +193,7 @@ def waiting_elsewhere(kept: KeptQuestion, give: Callable[[Waiting], Awaitable[No
         answered=lambda _answer: True,
         keep_answer=keep_answer,
         home=kept.home,
+        event_is_stored=body.pop(_EVENT_IS_STORED),
         **body,
     )
     return waiting
@@ -208,4 +212,4 @@ def read_answer(given: bytes) -> tuple[Answer, Ending]:
 
 
 def over(question_id: str) -> CallerError:
-    return CallerError("unknown_question", f"The question {question_id!r} does not wait any more.")
+    return CallerError("unknown_question", f"The question {question_id!r} is no longer open.")

@@ -100,7 +100,7 @@ class Relay:
             progress_token=request.progress_token,
             keep_envelope=request.generation is STATELESS,
             headers=headers,
-            asker=request.asking_stream,
+            conversation=request.conversation_name,
             side=request.delivery,
             send_log=request.delivery,
             on_stream=lambda notice, retry_ms: on_stream_change(request, notice, retry_ms),

@@ -26,7 +26,7 @@ RETRY_AFTER_S: Final = 1.0
 QUIET_S: Final = 1.0
 
 
-class TooBusy(GatewayFault):
+class Overloaded(GatewayFault):
     """Raised for every refused call but logged at most once a second: a line for each would add to the overload."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Admission:
             raise self._refuse("full")
         request.delivery.count_in(self.open_calls)
 
-    def _refuse(self, why: str) -> TooBusy:
+    def _refuse(self, why: str) -> Overloaded:
         self._metrics.denied.add(f"overloaded_{why}")
         self._unlogged += 1
         now = clock.monotonic()
@@ -71,7 +71,7 @@ class Admission:
                 "the gateway is overloaded; calls are refused", why=why, calls=self._unlogged, open=len(self.open_calls)
             )
             self._logged_at, self._unlogged = now, 0
-        return TooBusy()
+        return Overloaded()
 
     def gauges(self) -> list[Gauge]:
         return [

@@ -41,23 +41,23 @@ class NameLimits:
     def __init__(self, subject: str) -> None:
         self._subject = subject
         self._rate: TokenBucket | None = None
-        self._most: int | None = None
+        self._max_open: int | None = None
         self._levels: dict[str, BucketLevel] = {}
         self._open: dict[str, set[ReplyDelivery]] = {}
 
     def adopt(self, rate: TokenBucket | None, maximum: int | None) -> None:
         """Apply changed limits after a reload or a change in the number of gateways. Counters are kept."""
-        self._rate, self._most = rate, maximum
+        self._rate, self._max_open = rate, maximum
 
     @property
     def in_force(self) -> bool:
-        return self._rate is not None or self._most is not None
+        return self._rate is not None or self._max_open is not None
 
     def admit(self, name: str, delivery: ReplyDelivery) -> None:
         if self._rate is not None:
             self._charge(self._rate, name)
-        if self._most is not None:
-            self._count_in(self._most, name, delivery)
+        if self._max_open is not None:
+            self._count_in(self._max_open, name, delivery)
 
     def _count_in(self, maximum: int, name: str, delivery: ReplyDelivery) -> None:
         calls = self._open.get(name)

@@ -60,7 +60,7 @@ async def elements_of(array: Raw) -> list[Raw]:
 
 
 async def truncated(result: bytes, limit: int) -> bytes:
-    """Truncate a result, unless it contains questions: half a question cannot be answered."""
+    """Truncate a result, unless it contains questions: a truncated question cannot be answered."""
     if len(result) < LARGE_BYTES:
         asks = b'"inputRequests"' in result and "inputRequests" in wire.members_of(result)
         return result if asks else truncate_result(result, limit)

@@ -1,7 +1,7 @@
 """Progress notifications for one caller: rate-limited, and the last update is always sent.
 
-One `PacedProgress` belongs to one progress token, from its first update until the request or the task ends. The rule is in
-`core.delivery`; this module has the clock and the timer. A request without a token creates none.
+One `PacedProgress` belongs to one progress token, from its first update until the request or the task ends. `core.delivery`
+decides when to send; this module has the clock and the timer. Requests without a token create no instance.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from taskgate.core.generations.error_codes import code_of, error_object
 from taskgate.core.generations.generation import Generation
 from taskgate.core.wire import Message
 from taskgate.gateway.plan import Plan
-from taskgate.gateway.requests.admission import TooBusy
+from taskgate.gateway.requests.admission import Overloaded
 from taskgate.gateway.requests.request import Request
 from taskgate.mcp.earlier_calls import is_about_tasks, is_later_round
 from taskgate.ports.upstream_replies import RelayedError
@@ -58,7 +58,7 @@ def error_reply(
     """
     correlation_id = secrets.token_hex(8)
     executed = problem.executed if message is None else executed_stated(problem, message)
-    if not isinstance(problem, TooBusy):
+    if not isinstance(problem, Overloaded):
         log.info(
             "refused",
             error_type=problem.error_type,
@@ -79,7 +79,7 @@ def error_reply(
 
 
 def executed_stated(problem: TaskgateError, message: Message) -> Executed | None:
-    """The `executed` value that the error states about the call of this request."""
+    """The `executed` value of the error for the call of this request."""
     return stated_executed(problem, message.method, message.params or {})
 
 
@@ -98,7 +98,7 @@ def shutting_down(message: Message) -> GatewayFault:
     """The error for a request that arrives during shutdown."""
     params = message.params or {}
     if is_about_tasks(message.method, params):
-        text = "The gateway is shutting down. Tasks are kept: ask again in a moment."
+        text = "The gateway is shutting down. Tasks are kept: try again in a moment."
     elif is_later_round(params):
         text = "The gateway is shutting down. These answers were not sent to the server; send them again in a moment."
     else:
@@ -109,7 +109,7 @@ def shutting_down(message: Message) -> GatewayFault:
 def stopped_before_reply(message: Message | None) -> TaskgateError:
     """The error for a request that was not finished within the drain time. `message` is None if it could not be parsed."""
     if message is not None and is_about_tasks(message.method, message.params or {}):
-        text = "The gateway was stopped before it answered. Tasks are kept: ask again in a moment."
+        text = "The gateway was stopped before it answered. Tasks are kept: try again in a moment."
         return GatewayFault("shutting_down", text, retry_after_s=5)
     return UpstreamError(
         "outcome_unknown",

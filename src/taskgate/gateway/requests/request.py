@@ -1,4 +1,4 @@
-"""One request of a caller: who requests what, in which generation. Immutable.
+"""One request of a caller: its message, caller, session and generation. Immutable.
 
 The delivery of its reply, and its state until then, are in `delivery`.
 """
@@ -132,8 +132,8 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return ConversationKey(self.caller_key, label)
 
     @property
-    def asking_stream(self) -> str:
-        """The name of the caller's conversation, by which links know whose calls are open on them."""
+    def conversation_name(self) -> str:
+        """The name of the caller's conversation, with which a link associates its open calls."""
         if self.session is not None:
             return self.session.stream
         meta = self.params.get(META)
@@ -185,7 +185,7 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             self.caller.principal,
             identity_key,
             place=self.caller.place,
-            conversation=self.asking_stream,
+            conversation=self.conversation_name,
         )
 
 

@@ -1,7 +1,7 @@
 """The request by which a script calls a tool: that of the script's caller, built from the record of the script.
 
-It is the same before and after a restart, so a call is judged by the present rules, roles and scope of the caller, and not by those
-at the start of the script.
+It is the same before and after a restart, so a call is evaluated with the current rules, roles and scope of the caller, and not
+with those at the start of the script.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OUTLET: Final = ScriptOutlet()
 
 
 def caller_of(plan: Plan, script: Task) -> Caller:
-    """The caller of a script, with its present roles."""
+    """The caller of a script, with its current roles."""
     limited_as = script.limited_as or script.caller
     return Caller(
         script.principal,

@@ -1,7 +1,7 @@
 """The calls of an earlier script, whose results a corrected script receives instead of repeating them (`resume_of`).
 
-A call fits if tool and arguments are equal. Each is used once, the oldest first, also after calls that differ. Neither a call whose
-outcome is unknown nor one whose result has expired is sent again: the first raises in the script if it may run only once.
+A call matches if tool and arguments are equal. Each is used once, the oldest first, also after calls that differ. Neither a call
+whose outcome is unknown nor one whose result has expired is sent again: the first raises in the script if it may run only once.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class EarlierCalls:
 
 
 def _counts(task: Task) -> bool:
-    """Whether the call has a result or may have had an effect. Calls that were not executed are made anew, and so are those of
-    unknown outcome that may be repeated.
+    """Whether the call has a result or may have had an effect. Calls that were not executed are made again, and so are calls with
+    an unknown outcome that may be repeated.
     """
     if task.outcome is not None and task.outcome.kind is OutcomeKind.RESULT:
         return True

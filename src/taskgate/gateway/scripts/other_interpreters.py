@@ -12,7 +12,7 @@ from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.telemetry.logs import log
 
 _LEASES_READ_S: Final = 0.25
-"""How often to look whether the leases of others are known, after a start or an outage of the database."""
+"""How often to check whether the leases of other gateways are known, after a start or an outage of the database."""
 
 
 class ScriptOver(Exception):
@@ -20,7 +20,7 @@ class ScriptOver(Exception):
 
 
 async def leave_to_another(records: TaskRecords, script: Task, fits: Callable[[str], bool]) -> None:
-    """Make a living gateway the owner of the script whose version of the interpreter fits. Raises ScriptOver if there is one."""
+    """Make a live gateway with a matching interpreter version the owner of the script. Raises ScriptOver if there is one."""
     store = records.store
     rows = store.sessions
     if rows is None:
@@ -35,5 +35,5 @@ async def leave_to_another(records: TaskRecords, script: Task, fits: Callable[[s
             raise ScriptOver
     current = await records.retry_while_unavailable(partial(store.get, script.id))
     if current is not None and current.owner != rows.owner:
-        # The reply to a write was lost that had made another gateway the owner, or this gateway was declared dead.
+        # An earlier write, whose reply was lost, had made another gateway the owner, or this gateway was declared dead.
         raise ScriptOver

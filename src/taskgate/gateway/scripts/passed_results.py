@@ -20,9 +20,9 @@ from taskgate.ports.script_interpreter import CallOutcome, PlacedReference, Rais
 from taskgate.turns import LARGE_BYTES
 
 MAX_LOADED: Final = 4 * 1024 * 1024
-"""Of a result that the script itself reads."""
+"""Maximum bytes of a result that the script itself reads."""
 MAX_PASSED: Final = 16 * 1024 * 1024
-"""Of all results that one call passes on, or that the script returns."""
+"""Maximum bytes of all results that one call passes on, or that the script returns."""
 _SHORT: Final = 5_000
 """A source of so many characters is parsed on the event loop, a longer one in a thread."""
 
@@ -91,7 +91,7 @@ async def _parsed(result: bytes) -> Any:
 
 
 def _put(value: Any, path: Sequence[str | int], result: Any) -> Any:
-    """Put a result into the place of a value that was decoded for this purpose only."""
+    """Put a result at a path inside `value`, which is changed in place."""
     if not path:
         return result
     inner = value

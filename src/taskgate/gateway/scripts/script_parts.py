@@ -1,4 +1,4 @@
-"""What runs of scripts use of the gateway."""
+"""The parts of the gateway that script runs use."""
 
 from __future__ import annotations
 

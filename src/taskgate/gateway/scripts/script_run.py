@@ -75,11 +75,11 @@ class _Pending(NamedTuple):
 
     outcomes: dict[int, CallOutcome]
     active: bool
-    """Whether a call is executed at the moment."""
+    """Whether a call is being executed."""
     held: tuple[str, ...]
     """Calls that wait for approval."""
     wait_s: float | None
-    """When to look again at the latest."""
+    """After how many seconds to check the calls again at the latest."""
 
 
 class ScriptRun:
@@ -107,7 +107,7 @@ class ScriptRun:
         self._passed = PassedResults(self._records, parts.key, task.id, "")
 
     def call_changed(self, task: Task) -> None:
-        """Take note of the change of a call. The script is woken if it can make a difference to it."""
+        """Note that a call changed, and wake the script if the change matters to it."""
         before = self._changed.get(task.id)
         if before is not None and before.state.is_terminal:
             return
@@ -314,7 +314,9 @@ class ScriptRun:
         self._note(message)
 
     def _report_held(self, held: tuple[str, ...]) -> None:
-        """Report which calls wait for approval, when that changes: otherwise a caller cannot tell why the script does not go on."""
+        """Report which calls wait for approval, when that changes: otherwise a caller does not know why the script does not
+        continue.
+        """
         if held != self._held:
             self._held = held
             self._note(f"Waiting for approval: {', '.join(held)}" if held else "Running")
@@ -438,12 +440,12 @@ async def cancel_call(parts: ScriptParts, task_id: str, why: str) -> None:
 
 
 def _matters(state: TaskState) -> tuple[bool, bool, bool]:
-    """What a script needs to know of the state of a call: whether it has ended, is active, or is held."""
+    """The part of a call's state that matters to its script: whether it has ended, is active, or is held."""
     return state.is_terminal, state in _ACTIVE, state is TaskState.AWAITING_APPROVAL
 
 
 def _with_output(record: ScriptRecord, output: StepOutput, maximum: int) -> ScriptRecord:
-    """Add what a step printed, as far as there is room."""
+    """Add what a step printed, up to `maximum` characters."""
     room = max(0, maximum - len(record.printed))
     kept, dropped = output.printed[:room], max(0, len(output.printed) - room)
     last = output.progress[-1] if output.progress else None
@@ -468,7 +470,7 @@ def _form(schema: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def _answered(call: OpenCall, answer: Answer | None) -> CallOutcome:
-    """What `ask` returns: the content of the form, or its only field if the schema is not one of an object. All else raises."""
+    """What `ask` returns: the content of the form, or its only field if the schema is not one of an object. Otherwise it raises."""
     result = wire.parse_strictly(answer.result) if answer is not None and answer.result is not None else {}
     action, content = result.get("action"), result.get("content")
     if action == "accept" and type(content) is dict:

@@ -63,14 +63,16 @@ class ScriptRuns:
             ended = await records.conclude(task.id, endings.by_error(task, fault))
             await self._cancel_calls(ended or task)
         except Exception as problem:  # one run of a script: its failure may also prevent storing its end
-            log.error("a script could not be ended; it will be tried again", task=task.id, exc_info=problem)
+            log.error("a script could not be ended; this is retried", task=task.id, exc_info=problem)
             self._parts.tasks.runs.interrupted.add(task.id)
 
     def _cancelled(self, task: Task) -> None:
         self._in_background(self._stop(task))
 
     async def _stop(self, task: Task) -> None:
-        """Stop the run, then cancel the calls that have not ended. Their script can make no more: it has ended in the store."""
+        """Stop the run, then cancel the calls that have not ended. The script can make no further calls, because it has ended in
+        the store.
+        """
         known = self._running.get(task.id)
         if known is not None:
             known[1].cancel()

@@ -15,7 +15,7 @@ from taskgate.ports.script_interpreter import ScriptProgram, ScriptTool
 
 
 async def script_program(lookup: Lookup, script: Task, given: dict[str, Any]) -> ScriptProgram:
-    """What the interpreter starts: the code, its inputs, and the names of the tools that the caller may call."""
+    """Return the program for the interpreter: the code, its inputs, and the names of the tools that the caller may call."""
     plan = lookup.plan.value
     view = await lookup.views.view(plan, caller_of(plan, script), NO_REQUEST)
     inputs = given.get("inputs")
@@ -27,5 +27,7 @@ def script_tools(view: View) -> tuple[ScriptTool, ...]:
 
 
 def names_of(view: View) -> tuple[PythonName, ...]:
-    """The names of all tools that a model may see. One tool more or less changes the names of those only that read like it."""
+    """The script names of all tools that a model may see. Adding or removing a tool changes only the names of tools with a similar
+    name.
+    """
     return python_names((tool.server, tool.name, tool.wire) for tool in view.tools.values() if tool.is_for_model)

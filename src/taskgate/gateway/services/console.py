@@ -44,7 +44,7 @@ class CallServices:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class DecisionServices:
-    """What people decide or answer: approvals, changed definitions, questions and samplings."""
+    """What people decide or answer: approvals, changed definitions, questions and sampling requests."""
 
     approvals: Approvals
     pins: Pins
@@ -70,7 +70,7 @@ class ServerServices:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class LoadServices:
-    """How much is in use of what is limited."""
+    """Usage of limited resources: sessions, budgets and open calls."""
 
     sessions: SessionTable
     budgets: Budgets

@@ -61,7 +61,7 @@ class GatewayLifecycle:
     async def recover(self) -> None:
         """Take over the tasks of gateways that have died. Call it before the gateway listens.
 
-        On a store restored from a backup, log which tokens are valid that may have been revoked since.
+        On a store restored from a backup, log the tokens that may have been revoked after the backup and are valid again.
         """
         restored = self.tasks.store.is_restored
         await self.tasks.recovery.take_over()

@@ -1,8 +1,8 @@
-"""Attempts to send the call of one task, until the task has ended or may not be retried.
+"""Send the call of one task, with retries, until the task has ended or may not be retried.
 
 The intent is stored before the first byte is sent, a server's task id before anything else happens, and the result before anyone
-is notified. What a failure proves decides what may be retried; what cannot be known is reported as unknown. `runs` makes sure
-that each task is run once.
+is notified. What a failure proves decides what may be retried; what cannot be known is reported as unknown. `runs` makes sure that
+each task is run once.
 """
 
 from __future__ import annotations

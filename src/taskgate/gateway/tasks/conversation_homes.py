@@ -1,7 +1,7 @@
 """Which gateway keeps the timers, notifications and log lines of a stateless client's conversation.
 
 The first gateway of a store that needs any of them becomes the home of the conversation, stored as a row like that of a session;
-the others forward to it. If the home has died, the next gateway that is asked becomes the home and starts with nothing.
+the others forward to it. If the home has died, the next gateway that gets a request becomes the home and starts with empty state.
 """
 
 from __future__ import annotations

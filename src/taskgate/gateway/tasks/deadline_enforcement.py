@@ -25,7 +25,7 @@ class DeadlineEnforcement:
     runs: Runs
     deadlines: TaskDeadlines
     approval_due: Callable[[str], Awaitable[None]]
-    """Handles the end of an approval's time."""
+    """Ends an approval that has timed out."""
     approvals_over: Callable[[], Iterable[str]]
     """Returns the approvals that have expired by the monotonic clock."""
 

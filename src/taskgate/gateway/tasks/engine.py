@@ -1,4 +1,4 @@
-"""What the use cases need of tasks: create one, hold the reply of a durable call, adopt a server's task."""
+"""The interface of tasks for use cases: create one, hold the reply of a durable call, adopt a server's task."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class TaskEngine:
         key: str | None,
         asking: QuestionsInReply | None = None,
     ) -> tuple[Task, bytes]:
-        """Store a call without task metadata, and hold its reply until the result is there or the caller's wait is over."""
+        """Store a call without task metadata, and hold its reply until the result is available or the caller's wait has ended."""
         delivery_mode = self.promotions.delivery_mode(request)
         at_once = approval is not None and delivery_mode.form is ReplyForm.HANDLE
         task = await self.accept(request, call, approval, key, held=not at_once)
@@ -153,7 +153,7 @@ class TaskEngine:
         delivery_mode = self.promotions.delivery_mode(request)
         beat = Heartbeat(request, self.plan.value.calls.delivery.heartbeat_s, *self._held_text(task))
         began = clock.monotonic()
-        # A person who waits at the caller's end needs the task and the page now, to have it approved.
+        # A person waiting at the client needs the task id and the approval page now, to have the call approved.
         beat.start(at_once=waiting_for_people)
         wait_s = delivery_mode.wait_s if delivery_mode.wait_s is not None else LONGEST_RESULT_WAIT_S
         self.followers.add_held_call(task.id, request)

@@ -54,7 +54,7 @@ class TaskMethods:
         presence: CallerPresence,
     ) -> None:
         self.draining = False
-        """The gateway is going down: replies are not held any longer."""
+        """Whether the gateway is shutting down: then replies are no longer held."""
         self._records = records
         self._runs = runs
         self._questions = questions
@@ -110,7 +110,7 @@ class TaskMethods:
         return self._polls.seconds_since(task_id)
 
     def polled(self, task: Task) -> None:
-        """A caller looked at the task by another way than `tasks/get`."""
+        """Record a poll of a caller that reads the task other than by `tasks/get`."""
         if not task.state.is_terminal:
             self._note_poll(task, self._records.poll_ms(task) / 1000)
         self._start_if_requested(task, RunOn.DEMAND)
@@ -120,11 +120,11 @@ class TaskMethods:
         self._start_if_requested(task, RunOn.DEMAND)
 
     def start_for_result(self, task: Task) -> None:
-        """Start an approved task because its caller waits for the result by another way than `tasks/result`."""
+        """Start an approved task because its caller waits for the result other than by `tasks/result`."""
         self._start_if_requested(task, RunOn.RESULT)
 
     def _start_if_requested(self, task: Task, reason: RunOn) -> None:
-        """Start the run of an approved task that its caller came back for."""
+        """Start the run of an approved task whose caller has returned."""
         if task.state is TaskState.APPROVED and (task.run_on is not RunOn.RESULT or reason is RunOn.RESULT):
             self._runs.start(task)
 
@@ -140,7 +140,7 @@ class TaskMethods:
         finally:
             self._followers.remove_request(task.id, request)
         if not task.state.is_terminal:
-            text = "The gateway is shutting down. The task is kept: ask again in a moment."
+            text = "The gateway is shutting down. The task is kept: try again in a moment."
             raise about(task, GatewayFault("shutting_down", text, retry_after_s=5))
         return await self.final_result(request, task)
 

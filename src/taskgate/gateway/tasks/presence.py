@@ -23,7 +23,7 @@ from taskgate.ports.identity_store import IdentityRecord
 from taskgate.ports.store import Store
 
 PRESENT: Final = "present"
-"""The kind of record by which gateways inform each other of callers."""
+"""The kind of record in which gateways publish which callers are present."""
 AWAITS_RESULT: Final = b"result"
 RECORD_S: Final = 15.0
 """How long a record of an open reply or stream is valid. It is renewed three times as often."""

@@ -189,7 +189,7 @@ class Promotion:
 
     async def fail(self, task: Task, problem: Exception) -> None:
         if isinstance(problem, RelayedError):
-            await self._parts.results.record(task.id, ErrorReply(problem.raw, problem.code), judged=True)
+            await self._parts.results.record(task.id, ErrorReply(problem.raw, problem.code), urls_checked=True)
         elif isinstance(problem, UpstreamError):
             await self._retry_or_fail(task, problem)
         elif isinstance(problem, TaskgateError):

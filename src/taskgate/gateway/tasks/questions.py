@@ -152,8 +152,8 @@ class TaskQuestions:
         task = await self._records.current(task_id) if elicited else None
         if task is None:
             return {}
-        judged = {key: self._urls.refusal(task.principal, question) for key, question in elicited.items()}
-        return {key: answer for key, answer in judged.items() if answer is not None}
+        refusals = {key: self._urls.refusal(task.principal, question) for key, question in elicited.items()}
+        return {key: answer for key, answer in refusals.items() if answer is not None}
 
     async def resume(self, task: Task) -> dict[str, Answer]:
         """After a restart: wait for the questions that are still open, and add the answers that are stored already."""
@@ -263,10 +263,11 @@ class TaskQuestions:
             self.resolve(task_id, key, done.result())
 
     async def accept_answer(self, task_id: str, key: str, answer: Answer) -> bool:
-        """Take an answer from outside. When this returns, the task no longer asks the question."""
+        """Accept an answer from outside the run. When this returns, the task no longer asks the question."""
         if self.resolve(task_id, key, answer):
             return await self._store_answer(task_id, key, answer) == answer
-        # Nobody waits for it here: another gateway does, or the task has not continued after a restart. Both find it in the store.
+        # No run waits for it in this process: another gateway has it, or the task has not continued after a restart. Both find it
+        # in the store.
         task = await self._records.store.get(task_id)
         if task is None or key not in task.question_keys:
             return False
@@ -276,7 +277,7 @@ class TaskQuestions:
         return first == answer
 
     async def check_stored_answers(self, task_id: str) -> None:
-        """Take answers that another gateway has stored."""
+        """Use the answers that another gateway has stored."""
         if not (waiting := [key for waiting_id, key in self._waiting if waiting_id == task_id]):
             return
         # In this order, so that a question that is being stored, or answered between the reads, does not count as withdrawn.

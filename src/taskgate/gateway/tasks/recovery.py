@@ -94,7 +94,7 @@ class Recovery:
         try:
             await self._continue_all(ids)
         except GatewayFault as fault:
-            log.warning("the store failed; tasks that were taken over are tried again", why=fault.message)
+            log.warning("the store failed; tasks that were taken over are retried", why=fault.message)
 
     async def take_over_dead(self) -> int:
         """While running: claim and continue the tasks of another gateway that has died."""
@@ -134,8 +134,8 @@ class Recovery:
     async def _start_runs(self, tasks: Sequence[Task]) -> None:
         moved = await asyncio.gather(*map(self._continue, tasks), return_exceptions=True)
         for task, fault in zip(tasks, moved, strict=True):
-            if isinstance(fault, Exception):  # one task of many: it is tried again in the next round
-                log.error("task could not be picked up; it will be tried again", task=task.id, exc_info=fault)
+            if isinstance(fault, Exception):  # one task of many: the next round retries it
+                log.error("task could not be continued; this is retried", task=task.id, exc_info=fault)
                 self._runs.interrupted.add(task.id)
 
     def decide(self, task: Task, now_ms: int) -> TransitionEvent | None:

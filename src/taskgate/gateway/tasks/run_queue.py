@@ -1,8 +1,8 @@
 """The limit on task calls that are open at one server, and the queue for it.
 
-A call holds a slot from just before its intent is stored until it has a reply. It holds none while a person is asked between two
-rounds or while the server's own task is followed, because it has no connection then. A free slot goes to the caller that has the
-fewest. The number of waiting runs is limited only by the limits on open tasks: an accepted task is never refused here.
+A call holds a slot from just before its intent is stored until it has a reply. It holds none while it waits for a person's answer
+between two rounds or follows the server's own task, because it uses no connection then. A free slot goes to the caller that has
+the fewest. The number of waiting runs is limited only by the limits on open tasks: an accepted task is never refused here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Run each task once, however many requests ask for it.
+"""Run each task once, however many requests wait for it.
 
-Keeps which tasks run in this process, in which asyncio task, and over which conversation. `attempts` has the course of a run,
-`recovery` what happens after a crash.
+This module knows which tasks run in this process, in which asyncio task, and over which conversation. `attempts` performs a run,
+`recovery` continues runs after a crash.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Runs:
                 task.id, endings.by_error(task, GatewayFault("internal", text, executed=executed))
             )
         except Exception as fault:  # one task run: its failure may also prevent storing its end
-            log.error("task run could not be ended; it will be tried again", task=task.id, exc_info=fault)
+            log.error("task run could not be ended; this is retried", task=task.id, exc_info=fault)
             self.interrupted.add(task.id)
 
     def abandon(self, task_id: str) -> None:
@@ -145,7 +145,7 @@ class Runs:
         """
         running = self._running.get(task_id)
         if running is not None:
-            log.warning("a run was left to the gateway that has taken over the task", task=task_id)
+            log.warning("a run was stopped because another gateway has taken over its task", task=task_id)
             running.cancel()
 
     def stop_sending(self) -> None:
@@ -207,7 +207,7 @@ class Runs:
             ):
                 waiting.append(run)
         if waiting:
-            log.info("waiting for calls that are under way", count=len(waiting), seconds=timeout_s)
+            log.info("waiting for calls in flight", count=len(waiting), seconds=timeout_s)
             await asyncio.wait(waiting, timeout=timeout_s)
 
     async def close(self) -> None:

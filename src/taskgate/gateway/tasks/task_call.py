@@ -168,7 +168,7 @@ class TaskCall:
             lambda question: self._questions.ask(task.id, question),
             name=task.tool,
             wants_progress=True,
-            asker=task.conversation_key.stream,
+            conversation=task.conversation_key.stream,
             side=TaskSide(self._records, task),
             trace=trace,
             send_log=sends,

@@ -54,8 +54,8 @@ class TaskInbox:
         answered(await self._models.answer(question, task.principal))
 
     async def adopt(self, task: Task, request: Request) -> None:
-        """Attach the open questions of a promoted call to its task. Answers of its last round are stored too, so that they are
-        not question_round again after a crash.
+        """Attach the open questions of a promoted call to its task. Answers of its last round are stored too, so that its
+        questions are not asked again after a crash.
         """
         waiting, question_round = self._activity.inbox.of_request(request), request.delivery.question_round
         of_round = {

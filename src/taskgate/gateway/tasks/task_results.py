@@ -35,13 +35,13 @@ class TaskResults:
         """Truncate a result to its server's budget."""
         return await self._truncate(server, result)
 
-    async def record(self, task_id: str, reply: Reply, *, judged: bool = False, task: Task | None = None) -> None:
+    async def record(self, task_id: str, reply: Reply, *, urls_checked: bool = False, task: Task | None = None) -> None:
         """End the task with the reply. Its bytes are stored unchanged unless they may not be shown.
 
         `task`: its record, if the caller has read it already. The checks use only fields that never change.
         """
         if isinstance(reply, ErrorReply):
-            ending = None if judged else await self._ending_for_unsafe_url(task_id, reply)
+            ending = None if urls_checked else await self._ending_for_unsafe_url(task_id, reply)
             ending = ending or ErrorReceived(reply.raw, error_message(reply.raw), Executed.YES)
             await self._records.conclude(task_id, ending)
             return

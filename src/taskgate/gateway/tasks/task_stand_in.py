@@ -1,4 +1,4 @@
-"""The task that a running call was promoted to, in place of the caller that has its reply already."""
+"""The task of a promoted call, which receives notifications and questions in place of the caller that already has its reply."""
 
 from __future__ import annotations
 

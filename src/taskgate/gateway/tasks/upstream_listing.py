@@ -1,4 +1,4 @@
-"""Tasks that a server keeps for a caller on its own: listed after the gateway's tasks and passed through under an alias.
+"""Tasks that a server itself keeps for a caller: listed after the gateway's tasks, and accessed under an alias.
 
 Only a connection that belongs to the caller alone can prove which tasks are the caller's, so shared connections are skipped. The
 alias contains the server's task id, signed for this caller: the gateway stores nothing, and an id that it did not issue is
@@ -77,7 +77,9 @@ class UpstreamListing:
         """
         before, after, newest = self._recalled.pop((caller, server), ""), None, ""
         for _ in range(PAGES_AT_ONCE):
-            page = await self._store.page(caller, after=after, limit=RECALLED_AT_ONCE, server=server, also_gone=True)
+            page = await self._store.page(
+                caller, after=after, limit=RECALLED_AT_ONCE, server=server, include_expired=True
+            )
             for task in page.tasks:
                 self._note_own(task)
             newest, after = newest or (page.tasks[0].id if page.tasks else ""), page.after
@@ -158,7 +160,7 @@ class UpstreamListing:
             timeout_s,
             lambda _method, _params: None,
             lambda question: ask_caller(request, question),
-            asker=request.asking_stream,
+            conversation=request.conversation_name,
         )
 
     def _alias(self, request: Request, link: Link, task_id: str) -> str:

@@ -51,7 +51,7 @@ CANCEL_S: Final = 10.0
 MAX_OPEN_RESULTS: Final = 64
 """Tasks of one stateful server whose `tasks/result` is held open; the others are polled."""
 POLLS_PER_S: Final = 250
-"""To one server, for all its tasks together."""
+"""Maximum polls per second to one server, for all its tasks together."""
 _TERMINAL: Final = ("completed", "failed", "cancelled")
 _UNKNOWN_TASK: Final = -32602
 
@@ -255,7 +255,7 @@ class UpstreamTasks:
             lambda method, params: self._on_notification(task, method, params),
             lambda question: self._questions.ask(task.id, question),
             name=handle.task_id,
-            asker=task.conversation_key.stream,
+            conversation=task.conversation_key.stream,
             side=TaskSide(self._records, task),
             long_lived=method == "tasks/result",
         )

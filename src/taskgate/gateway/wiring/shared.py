@@ -33,7 +33,7 @@ def changed_elsewhere(
     *,
     accounts: AccountConnector,
 ) -> Mapping[str, Callable[[], Awaitable[object]]]:
-    """Return how to reload each kind of record that another gateway may have changed."""
+    """Return, for each kind of record that another gateway may have changed, the function that reloads it."""
 
     async def identity_records() -> None:
         await base.people.load()

@@ -54,12 +54,12 @@ class Reader:
     _kept_events: KeptEvents
     _sealing: Sealing
 
-    def task(self, task_id: str, now_ms: int, *, also_gone: bool = False) -> Task | None:
+    def task(self, task_id: str, now_ms: int, *, include_expired: bool = False) -> Task | None:
         row = self._run("find_task", id=task_id).fetchone()
         if row is None:
             return None
         task = task_from(self._sealing, row)
-        return None if is_expired(task, now_ms) and not also_gone else task
+        return None if is_expired(task, now_ms) and not include_expired else task
 
     def outcome(self, task_id: str, now_ms: int) -> tuple[bytes | None, str | None] | None:
         """Return the body of a retained result, or the name under which a long one is stored; the other one is None."""
@@ -76,13 +76,13 @@ class Reader:
         limit: int,
         server: str | None,
         states: frozenset[TaskState] | None,
-        also_gone: bool,
+        include_expired: bool,
         arguments_up_to: int,
         now_ms: int,
     ) -> TaskPage:
         wanted = None if states is None else "," + ",".join(sorted(states)) + ","
         values = {"after": after, "limit": limit + 1, "server": server, "states": wanted, "now_ms": now_ms}
-        values |= {"also_gone": also_gone, "arguments_up_to": arguments_up_to}
+        values |= {"include_expired": include_expired, "arguments_up_to": arguments_up_to}
         if caller is None:
             found = self._run("page_of_all_tasks", **values).fetchall()
         else:

@@ -152,9 +152,9 @@ class TaskView(StoreView):
     async def cancel_delivered(self, task_id: str) -> None:
         await self._write(lambda tx: tasks.cancel_delivered(tx, task_id), _task_locks(task_id))
 
-    async def get(self, task_id: str, *, also_gone: bool = False) -> Task | None:
+    async def get(self, task_id: str, *, include_expired: bool = False) -> Task | None:
         now = self.now_ms()
-        task = await self._read(lambda reader: reader.task(task_id, now, also_gone=also_gone))
+        task = await self._read(lambda reader: reader.task(task_id, now, include_expired=include_expired))
         noted = self._notes.peek(task_id)
         if task is None or noted is None:
             return task
@@ -179,7 +179,7 @@ class TaskView(StoreView):
         limit: int = 50,
         server: str | None = None,
         states: frozenset[TaskState] | None = None,
-        also_gone: bool = False,
+        include_expired: bool = False,
         arguments_up_to: int = 0,
     ) -> TaskPage:
         now = self.now_ms()
@@ -190,7 +190,7 @@ class TaskView(StoreView):
                 limit=limit,
                 server=server,
                 states=states,
-                also_gone=also_gone,
+                include_expired=include_expired,
                 arguments_up_to=arguments_up_to,
                 now_ms=now,
             )

@@ -1,6 +1,6 @@
-"""The task card: an MCP App of the gateway itself, and the tool `show_tasks` that it reads tasks by.
+"""The task card: an MCP App of the gateway itself, and `show_tasks`, the tool with which it reads tasks.
 
-The page is one document of our own (`task_card.html`, `.css`, `.js`) that loads nothing. Its content security policy names the
+The page is one document (built from `task_card.html`, `.css` and `.js`) that loads nothing. Its content security policy names the
 digests of its one script and its one style, so that nothing else can run in it, and requires trusted types, so that no text
 becomes markup.
 """
@@ -72,7 +72,7 @@ class CardParts:
 
 
 async def show_tasks(parts: CardParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    """These tasks, or the caller's latest, as the card shows them; and in short for the model."""
+    """Return these tasks, or the caller's latest ones, as data for the card and as a short text for the model."""
     wanted: list[str] | None = given.get("task_ids")
     if wanted is None:
         latest = await tasks_of(parts.following, request, None, None)

@@ -51,7 +51,7 @@ FROM (
       AND id < coalesce(:after::text, '~')
       AND (:server::text IS NULL OR server = :server)
       AND (:states::text IS NULL OR strpos(:states, ',' || state || ',') > 0)
-      AND (:also_gone::boolean OR keep_until_ms IS NULL OR keep_until_ms > :now_ms)
+      AND (:include_expired::boolean OR keep_until_ms IS NULL OR keep_until_ms > :now_ms)
     ORDER BY id DESC
     LIMIT :limit
 ) AS wanted
@@ -65,7 +65,7 @@ FROM tasks t CROSS JOIN LATERAL (SELECT arguments FROM task_calls WHERE task_id 
 WHERE t.id < coalesce(:after::text, '~')
   AND (:server::text IS NULL OR t.server = :server)
   AND (:states::text IS NULL OR strpos(:states, ',' || t.state || ',') > 0)
-  AND (:also_gone::boolean OR t.keep_until_ms IS NULL OR t.keep_until_ms > :now_ms)
+  AND (:include_expired::boolean OR t.keep_until_ms IS NULL OR t.keep_until_ms > :now_ms)
 ORDER BY t.id DESC
 LIMIT :limit;
 

@@ -12,7 +12,7 @@ FROM (
       AND id < coalesce(:after, '~')
       AND (:server IS NULL OR server = :server)
       AND (:states IS NULL OR instr(:states, ',' || state || ',') > 0)
-      AND (:also_gone OR keep_until_ms IS NULL OR keep_until_ms > :now_ms)
+      AND (:include_expired OR keep_until_ms IS NULL OR keep_until_ms > :now_ms)
     ORDER BY id DESC
     LIMIT :limit
 ) AS wanted
@@ -26,7 +26,7 @@ FROM tasks t JOIN task_calls c ON c.task_id = t.id
 WHERE t.id < coalesce(:after, '~')
   AND (:server IS NULL OR t.server = :server)
   AND (:states IS NULL OR instr(:states, ',' || t.state || ',') > 0)
-  AND (:also_gone OR t.keep_until_ms IS NULL OR t.keep_until_ms > :now_ms)
+  AND (:include_expired OR t.keep_until_ms IS NULL OR t.keep_until_ms > :now_ms)
 ORDER BY t.id DESC
 LIMIT :limit;
 
