@@ -64,7 +64,7 @@ if SCRATCH is not None:
     # What Node compiled for one program serves the next.
     os.environ.setdefault("NODE_COMPILE_CACHE", str(SCRATCH / "node"))
 
-# A busy machine may take a moment over any example; what must be fast has a benchmark. The examples are the same in every run,
+# On a busy machine any example may be slow; speed is tested by benchmarks. The examples are the same in every run,
 # so that the same commit is green or red everywhere; HYPOTHESIS_PROFILE=default looks for new ones. `make test` uses few of
 # them, because generating takes much of its time; `make mutants` and `make properties` use more.
 for profile, max_examples in (("quick", 40), ("mutants", 100), ("thorough", 400)):
@@ -72,7 +72,7 @@ for profile, max_examples in (("quick", 40), ("mutants", 100), ("thorough", 400)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
-# Loading and collecting leave next to no garbage, and what they make stays: neither then nor later is it looked through.
+# Loading and collecting create almost no garbage, and their objects stay: they are excluded from garbage collection.
 gc.disable()
 
 
@@ -106,7 +106,7 @@ def _distributes_tests(config: pytest.Config) -> bool:
 
 
 def pytest_collection_finish() -> None:
-    """Whatever talks HTTP has been imported by now."""
+    """All HTTP libraries have been imported by now."""
     read_trust_store_once()
 
 
@@ -173,7 +173,7 @@ def _mark_what_starts_programs(items: list[pytest.Item]) -> None:
 
 
 def _end_only_hangs(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """No test has less time than all of them have by the configuration."""
+    """No test has a shorter timeout than the configured one."""
     minimum = float(config.getini("timeout"))
     for item in items:
         given = item.get_closest_marker("timeout")
@@ -189,8 +189,8 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
 @contextlib.contextmanager
 def _measured_in_its_call(item: pytest.Item) -> Iterator[None]:
     """Tests of core/ are measured for coverage only while the test itself runs: tracing what pytest does around it takes several
-    times as long as a short test. Tests with generated or large input are not measured: small examples that stand in the tests must
-    reach every branch of core/, the same in every run, and tracing makes a thousand inputs take three times as long."""
+    times as long as a short test. Tests with generated or large input are not measured: fixed small examples must reach
+    every branch of core/, and tracing makes a thousand inputs take three times as long."""
     tracer = sys.gettrace()
     unmeasured = item.get_closest_marker("unmeasured") is not None or _is_generated(item)
     if coverage.Coverage.current() is None or not (unmeasured or item.nodeid.startswith("tests/core/")):
@@ -222,7 +222,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """What a test starts is not measured; what a test changed in its process ends with it."""
+    """Programs that a test starts are not measured; changes of a test to its process are reverted."""
     fresh = item.get_closest_marker("fresh_interpreter") is not None
     with _measured_in_its_call(item), kept(), fresh_interpreters() if fresh else contextlib.nullcontext():
         os.environ.pop(MEASURES_PROGRAMS, None)
@@ -259,8 +259,8 @@ def _place(item: pytest.Item) -> tuple[bool, int, bool]:
 
 
 def _in_the_order_of_workers(items: list[pytest.Item]) -> None:
-    """What takes long stands at the beginning, if it starts programs, or at the end: the workers come from both sides. Without
-    programs most come from the beginning, so what takes long is there."""
+    """Slow tests are first, if they start programs, or last: workers take tests from both ends. Without programs most
+    workers take them from the front, so slow tests are there."""
     items.sort(key=_place, reverse=not any(map(_starts_programs, items)))
 
 
@@ -292,7 +292,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _skipped_for(terminalreporter: pytest.TerminalReporter) -> Counter[str]:
-    """Why single tests were left out; their reasons name what to install."""
+    """Why single tests were skipped; the reasons name what to install."""
     reports = terminalreporter.stats.get("skipped", [])
     return Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports if type(report.longrepr) is tuple)
 

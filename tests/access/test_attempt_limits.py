@@ -26,7 +26,7 @@ GUESSES = 300
 
 
 def introspecting(issuer: Issuer) -> dict[str, Any]:
-    """A gateway that asks this issuer about every token; only `good` is active there."""
+    """A gateway that introspects every token at this issuer; only `good` is active there."""
 
     def answer(body: bytes) -> tuple[int, bytes]:
         known = b"token=good" in body
@@ -110,7 +110,7 @@ async def test_login_codes_are_limited_too() -> None:
 
 @seam
 async def test_many_valid_tokens_at_once_from_one_address_are_all_accepted() -> None:
-    """What is in progress takes a place, and those who find none wait for one: they are not refused."""
+    """Attempts in progress occupy slots; further attempts wait for one and are not refused."""
     async with an_issuer() as issuer:
         jwt = {"issuer": issuer.url, "audiences": ["gate"]}
         async with Gateway({"auth": {"jwt": [jwt]}}, {"s": Upstream("2025")}) as gate:
@@ -130,7 +130,7 @@ async def test_an_unavailable_issuer_does_not_count_as_a_failed_attempt() -> Non
 @pytest.mark.parametrize("together", [True, False], ids=["in parallel", "one after the other"])
 @seam
 async def test_guessed_codes_cause_at_most_sixty_requests_a_minute_to_the_login_provider(together: bool) -> None:
-    """One login that was begun is enough to send any number of answers."""
+    """One started login is enough to send any number of responses."""
     async with an_issuer() as issuer:
         provider = Provider(issuer)
         provider.install()

@@ -1,4 +1,4 @@
-"""`POST /api/v1/tools/call` and the Try page are calls: what `/mcp` enforces counts there as well."""
+"""`POST /api/v1/tools/call` and the Try page are calls: what `/mcp` enforces applies there as well."""
 
 from __future__ import annotations
 

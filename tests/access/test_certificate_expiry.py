@@ -1,4 +1,4 @@
-"""A connection may stay open for longer than the client's certificate is good: what is sent on it then is refused."""
+"""A connection may stay open for longer than the client's certificate is valid: later requests on it are refused."""
 
 from __future__ import annotations
 

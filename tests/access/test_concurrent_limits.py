@@ -17,7 +17,7 @@ AT_ONCE = 20
 
 
 def library(generation: str = "2025") -> Upstream:
-    """A server with many resources, which takes its time to confirm a subscription."""
+    """A server with many resources, which confirms a subscription after a delay."""
     server = Upstream(generation, capabilities={"resources": {"subscribe": True}, "tools": {}})
 
     async def listed(_call: Call) -> dict[str, Any]:

@@ -1,6 +1,5 @@
-"""Every declared route with every kind of credential. A route that is added is tried here without a line being written for it.
-
-What each kind of credential may reach is written down below by access class and scope, apart from the code that decides it.
+"""Every declared route with every kind of credential. A new route is tested here automatically. The permissions of each kind
+of credential are listed below by access class and scope, independently of the code that decides.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def config(issuer: Issuer) -> dict[str, Any]:
 
 
 def secrets_of(issuer: Issuer) -> dict[str, str]:
-    """What the bearer of each kind sends."""
+    """The secret that the holder of each kind sends."""
     lasting: dict[str, Any] = {"exp": int(clock.wall()) + 3600, "groups": ["root"]}
     return {
         "none": "",
@@ -175,7 +174,7 @@ async def visitors_of_each_kind() -> AsyncIterator[tuple[Gateway, dict[str, Visi
 
 
 def was_refused(reply: Reply, route: DeclaredRoute) -> bool:
-    """By the check of access, not by what the route itself found."""
+    """Refused by the access check, not by the route's handler."""
     if route.kind in (RouteKind.PAGE, RouteKind.FORM):
         if "set-cookie" in reply.headers:
             return False  # Logged out.
@@ -214,7 +213,7 @@ async def test_every_route_opens_to_the_credentials_of_its_class_and_to_no_other
                     continue  # At the bare address it is served in its own scope.
                 tried += 1
                 if tried % 50 == 0:
-                    await gate.advance(61)  # Of wrong ones sixty a minute are examined.
+                    await gate.advance(61)  # At most sixty wrong tokens per minute are examined.
                 reply = await visitor.ask(route, scope)
                 seen = (name, route.method, route.path, scope, reply.status, reply.body[:200])
                 assert reply.status < 500, seen
@@ -226,7 +225,7 @@ async def test_every_route_opens_to_the_credentials_of_its_class_and_to_no_other
 
 @seam
 async def test_the_credential_kinds_have_different_permissions() -> None:
-    """The table above is not empty on either side: each class opens to some kinds, and is closed to others."""
+    """Each access class is open to some kinds of credentials and closed to others."""
     for access in Access:
         if access not in (Access.PUBLIC, Access.CALL):
             assert 0 < sum(access in one.classes for one in KINDS.values()) < len(KINDS)

@@ -1,4 +1,4 @@
-"""What stays open ends with its credential: within two seconds, and with a reason.
+"""Open responses end with their credential: within two seconds, and with a reason.
 
 Each kind of stream with each way in which a credential can end. A reply in progress survives expiry, but not revocation.
 """
@@ -89,7 +89,7 @@ class Bench:
 
     @property
     def within_s(self) -> float:
-        """An opaque token is asked about again after `remember`."""
+        """An opaque token is introspected again after `remember`."""
         return WITHIN_S + (5.0 if self.ending == "revoked at the issuer" else 0.0)
 
     expires_at = 0.0
@@ -139,7 +139,7 @@ async def get_stream(bench: Bench) -> Exchange:
 
 
 async def resumed_stream(bench: Bench) -> Exchange:
-    """A call whose reply is a stream, cut off and taken up again by a GET."""
+    """A call whose reply is a stream, interrupted and resumed by a GET."""
     caller = await bench.gate.caller("2025", token=bench.secret)
     calling = caller.begin_call("shop__talk", {}, _meta={"progressToken": 1})
     await calling.head()
@@ -176,7 +176,7 @@ STREAMS = {
 
 
 def reason_of(stream: Exchange) -> Any:
-    """Of the last event, or of the error that a request was answered with."""
+    """The reason in the last event, or in the error that a request was answered with."""
     last = stream.reply.last
     return last["error"]["data"]["error_type"] if "error" in last else last.get("error_type")
 
@@ -279,7 +279,7 @@ async def test_call_through_the_console_survives_expiry_but_not_revocation(way: 
         await bench.end()
         revoked_later = way == "page" and ending == "revoked at the issuer"
         if "expired" in ending or revoked_later:
-            # A session was begun with a token that was good, and its issuer is not asked about it again.
+            # A session was started with a valid token, which is not introspected again.
             # After a while a call becomes a task.
             assert b"credential_" not in (await calling.done()).body
             return
@@ -451,7 +451,7 @@ async def test_a_stream_ends_when_its_client_disconnects() -> None:
 
 @seam
 async def test_ten_thousand_streams_end_in_portions() -> None:
-    """No turn of the loop looks at all of them."""
+    """No turn of the loop examines all of them."""
     async with a_bench("token revoked") as bench:
         responses, authorizer = bench.gate.life.app.responses, bench.gate.life.app.authorizer
         proof = HttpProof(Arrival("192.0.2.1", False, False), b"Bearer agent-token", ())

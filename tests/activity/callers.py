@@ -1,6 +1,5 @@
-"""Bare callers for tests: they speak JSON-RPC over HTTP or stdio, in either generation, and declare the given capabilities.
-
-No SDK stands between the test and the wire, so a test sees exactly what a tools-only client sees.
+"""Bare callers for tests: they use JSON-RPC over HTTP or stdio, in either generation, and declare the given capabilities. No
+SDK is involved, so a test sees exactly what a tools-only client sees.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ async def call_json(caller: Caller, name: str, /, **arguments: Any) -> dict[str,
 
 
 async def task_result(caller: Caller, task_id: str) -> dict[str, Any]:
-    """The result of a task, however often it must be asked for."""
+    """The result of a task, polled until it is available."""
     async with asyncio.timeout(120):
         while True:
             result = await call(caller, "get_task_result", task_id=task_id)
@@ -227,7 +226,7 @@ async def http_stateless(
 async def stdio_session(
     folder: Path, scope: str = "default", capabilities: Mapping[str, Any] | None = None, more: Sequence[str] = ()
 ) -> AsyncIterator[Stdio]:
-    """A gateway of its own on standard streams; its configuration is in the folder."""
+    """A separate gateway on standard streams; its configuration is in the folder."""
     process = await asyncio.create_subprocess_exec(
         *(
             sys.executable,

@@ -1,4 +1,5 @@
-"""An MCP server (2025-11-25, stdio) that misbehaves on request: asks much, talks much, dies, goes deaf. Run as a program."""
+"""An MCP server (2025-11-25, stdio) that misbehaves on request: sends many questions or notifications, exits, or stops
+reading. Run as a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The official everything-server, all of it, driven by a caller that can do nothing but call tools."""
+"""All features of the official everything-server, used by a caller that can only call tools."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def run(caller: Caller, tool: str, timeout_ms: int = 8000, **args: Any) ->
 
 
 async def waiting_form(caller: Caller, field: str) -> dict[str, Any]:
-    """The form that asks for this. The server asks for roots on its own, soon after it was started, so there may be two."""
+    """The form that requests this. The server also requests roots soon after its start, so there may be two."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             for asked in (await call_json(caller, "get_elicitations", server="everything"))["elicitations"]:
@@ -57,7 +57,7 @@ async def waiting_form(caller: Caller, field: str) -> dict[str, Any]:
 
 
 async def waiting_sample(caller: Caller) -> dict[str, Any]:
-    """What a model is asked for, once the server has asked."""
+    """The open sampling request of the server, as soon as there is one."""
     waiting: list[dict[str, Any]] = []
     async with asyncio.timeout(DEADLINE_S):
         while not waiting:
@@ -78,7 +78,7 @@ async def until(caller: Caller, kind: str) -> list[dict[str, Any]]:
 
 
 def filled_in(schema: dict[str, Any]) -> dict[str, Any]:
-    """Some answer that fits a form."""
+    """An answer that is valid for a form."""
     return {name: _value(schema["properties"][name]) for name in schema.get("required", [])}
 
 
@@ -161,7 +161,7 @@ async def test_its_question_for_roots_is_answered_with_a_tool() -> None:
     async with running_gateway(CONFIG) as running, http_session(running) as caller:
         await call_json(caller, "list_tools")
         promoted = read(await run(caller, "get-roots-list", timeout_ms=1500))
-        # It asks once when it was started and once for this tool.
+        # It sends one request when it was started and one for this tool.
         answer = {"action": "accept", "content": {"roots": [{"uri": "file:///tmp/project", "name": "Project"}]}}
         result = {"text": "still working"}
         async with asyncio.timeout(DEADLINE_S):

@@ -1,4 +1,5 @@
-"""A caller that can only call tools runs slow tools, is asked, answers, and finds its results: over HTTP in both generations
+"""A caller that can only call tools runs slow tools, receives questions, answers them, and gets the results: over HTTP in both
+generations
 and over stdio."""
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ DEADLINE_S = 120
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway() -> AsyncIterator[Gateway]:
     async with running_gateway(CONFIG) as running:
-        # The server has come before, so that its coming is not among anybody's news.
+        # The server is connected before, so that its connection is not among the events.
         async with http_stateless(running, client="the first") as first:
             await call_json(first, "list_tools")
         yield running
@@ -80,7 +81,7 @@ def events_in(activity: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def question_of(caller: Caller) -> dict[str, Any]:
-    """Wait until a server asks; returns the question."""
+    """Wait until a server asks a question, and return it."""
     found: list[dict[str, Any]] = []
     async with asyncio.timeout(DEADLINE_S):
         while not found:
@@ -155,7 +156,7 @@ async def test_wait_for_activity_returns_for_a_question_and_for_the_end_of_a_tas
     running = asyncio.create_task(call(any_caller, "execute_tool", server="files", tool="greet", timeout_ms=200))
     kinds: list[str] = []
     seen: dict[str, Any] = {}
-    # All who wait are woken, and one reply carries the event: that of the wait, or that of the call if it is just promoted.
+    # All waiting calls are woken, and one reply contains the event: that of the wait, or that of the call if it is just promoted.
     while not seen or not seen["pending_client"]["elicitations"]:
         seen = await call_json(any_caller, "await_activity", timeout_ms=4000)
         kinds += [event["type"] for event in events_in(seen)]

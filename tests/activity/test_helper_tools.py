@@ -1,4 +1,4 @@
-"""Callers that know no tasks follow their long calls with tools."""
+"""Callers without task support follow their long calls with tools."""
 
 from __future__ import annotations
 

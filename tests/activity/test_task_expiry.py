@@ -1,4 +1,4 @@
-"""How long a promoted call is kept: never forgotten while it works, kept for its time when it has ended, then `expired`."""
+"""How long a promoted call is stored: always while it runs, then for its ttl, and then it is `expired`."""
 
 from __future__ import annotations
 

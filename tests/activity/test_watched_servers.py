@@ -276,7 +276,7 @@ async def test_diagrams_and_status_are_listed_and_can_be_read_in_both_generation
 
 
 async def test_a_program_that_was_only_probed_for_its_generation_does_not_count_as_crashed() -> None:
-    """It was started for a caller of the newer generation, speaks the older one only, and has a link for that already."""
+    """It was started for a caller of the newer generation, supports only the older one, and has a link for that already."""
     config = {"schema": 1, "servers": {"odd": {**ODD, "restart": {"limit": 1, "within": "1m"}}}}
     async with running_gateway(config) as gateway:
         async with http_session(gateway) as older:

@@ -26,7 +26,7 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 
 @dataclass(slots=True)
 class Client:
-    """A client that started `taskgate stdio` and speaks to it line by line."""
+    """A client that started `taskgate stdio` and exchanges lines with it."""
 
     process: asyncio.subprocess.Process
     received: dict[Any, dict[str, Any]] = field(default_factory=dict)
@@ -181,7 +181,7 @@ async def gone(pid: int) -> None:
 async def stage(
     folder: Path, config: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None
 ) -> AsyncIterator[Stage]:
-    # Folders of tests have long names; a socket's path may not.
+    # Folders of tests have long names, but a socket's path must be short.
     runtime = Path(tempfile.mkdtemp(prefix="tg-", dir="/tmp"))
     made = Stage(folder, runtime, dict(env or {}))
     made.write(config or configuration())

@@ -45,7 +45,7 @@ BYTES = sum(map(len, BURST))
 
 
 class Gateway:
-    """The far end of a line: what it got in whole lines is executed, and is answered if `answers`."""
+    """The other end of a connection: complete lines are executed, and answered if `answers`."""
 
     def __init__(self, *, answers: bool) -> None:
         near, self.far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -199,7 +199,7 @@ def test_crash_at_every_byte_loses_and_repeats_nothing(
 
 
 def test_crash_at_every_byte_of_replay_loses_nothing(stages: list[Stage], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second gateway dies while it is brought to where the first one was: the third gets one whole opening."""
+    """The second gateway dies during the replay of the session: the third one gets a complete replay."""
     opening = [request(0, "initialize", protocolVersion="2025-11-25")]
     opening.append(encode({"jsonrpc": "2.0", "method": "notifications/initialized"}) + b"\n")
     for count in range(0, 400, 3):
@@ -335,7 +335,7 @@ def test_requests_beyond_limit_are_rejected_and_none_is_lost(
 
 
 def test_crash_after_end_of_client_input_answers_every_request(stages: list[Stage]) -> None:
-    """`printf ... | taskgate stdio`: the input has ended, and answers are still read."""
+    """`printf ... | taskgate stdio`: the input has ended, but replies are still read."""
     first = Gateway(answers=False)
     stage = Stage([first])
     stages.append(stage)

@@ -54,7 +54,7 @@ async def test_socket_and_folders_are_private(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         assert stat.S_IMODE((made.state / "run").stat().st_mode) == 0o700
         if os.getuid() == 0:
-            # Even where a folder's rights were opened by mistake, the gateway asks the kernel who is there.
+            # Even if the permissions of a folder are too wide, the gateway checks the peer's user with the kernel.
             for folder, mode in ((made.runtime, 0o755), (path.parent, 0o755), (path, 0o666)):
                 os.chmod(folder, mode)
             code = (
@@ -279,7 +279,8 @@ async def test_port_of_local_gateway_requires_token(tmp_path: Path) -> None:
 
 
 async def test_loopback_port_with_key_replaces_unix_socket(tmp_path: Path) -> None:
-    """A folder stands where the socket would be, so none can be made: clients find the port and the key, and other users do not."""
+    """A folder has the name of the socket, so the socket cannot be created: clients read the port and the key, which other
+    users cannot."""
     rules = {"rules": [{"match": "mirror", "action": "approve"}]}
     async with stage(tmp_path, configuration(governance=rules, tasks={"execute_on": "approval"})) as made:
         key = gateway_key(str(made.state), str(made.config))
@@ -299,7 +300,7 @@ async def test_loopback_port_with_key_replaces_unix_socket(tmp_path: Path) -> No
 
 
 async def greeted(address: str, key: str) -> dict[str, object]:
-    """What a bridge with this key is answered; nothing if it is hung up on."""
+    """The reply to a bridge with this key; empty if the connection is closed."""
     host, _, port = address.removeprefix("tcp:").rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(handshake.hello("0.1.0", None, "", {}, key))
@@ -311,7 +312,7 @@ async def greeted(address: str, key: str) -> dict[str, object]:
 
 
 async def approve_on_the_page(url: str, token: str) -> None:
-    """What a person does in a browser: log in, open the card, agree."""
+    """Approve as a person does in a browser: log in, open the card, approve."""
     async with httpx2.AsyncClient(verify=NO_TLS, timeout=WAIT_S) as http:
         page = await http.get(f"{url}/login")
         await http.post(f"{url}/login", data={"form_token": hidden(page.text, "form_token"), "token": token})

@@ -54,11 +54,11 @@ async def test_clients_in_equivalent_places_share_a_process(tmp_path: Path) -> N
         assert len(set(fixed)) == 1, "what does not depend on the client is shared by all"
         pid = made.gateway()["pid"]
         assert len(children(pid, "where_server.py")) == 4, "three places of one server, and one process of the other"
-        # After a crash each client is brought back to where it stood.
+        # After a crash the session of each client is restored.
         end(pid, signal.SIGKILL)
         await gone(pid)
         for client in (elsewhere, person, here):
-            # A ping may be asked twice; a call that reaches the dying gateway's socket may not.
+            # A ping may be sent twice; a call that reaches the dying gateway's socket may not.
             client.ask("ping", "ping")
             await client.result("ping")
         assert (await where(elsewhere))["folder"] == str(other)

@@ -17,7 +17,7 @@ TYPESCRIPT = next(caller for caller in CALLERS if caller.name == "ts2-2025")
 
 
 def started_by_a_client(made: Stage) -> list[str]:
-    """Clients hand their children a bare environment, so what matters is written into the command."""
+    """Clients start their children with a minimal environment, so the settings are in the command."""
     own = {"TASKGATE_STATE_DIR", "XDG_RUNTIME_DIR", "PYTHONPATH"}
     words = [f"{name}={value}" for name, value in made.environment().items() if name in own]
     return ["env", *words, *made.command_line()]

@@ -18,7 +18,7 @@ DEADLINE_S = 120.0
 
 
 def a_card(arguments: Any = None, *, last_approved: Any = None, **changes: Any) -> Card:
-    """An open approval, asked a moment before `NOW_S`."""
+    """An open approval, requested just before `NOW_S`."""
     binding = Binding("agent", "reports", "pay_now", "sha256:abc", "sha256:def", "r1", 0, scope="default")
     approval = open_approval("ap_1", WORKFLOW, "rules[2] pay_*", binding, int(NOW_S * 1_000) - 1_000)
     made = card(
@@ -39,7 +39,7 @@ def decided(state: State = State.DENIED) -> Card:
 
 
 class Ear:
-    """Stands for the gateway's handling of a decision: records it and returns the given reply."""
+    """Replaces the gateway's handling of a decision: records it and returns the given reply."""
 
     def __init__(self, answer: VoteReply | None = None) -> None:
         self.answer = answer or VoteReply("Recorded.")

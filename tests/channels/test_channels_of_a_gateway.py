@@ -1,4 +1,4 @@
-"""Slack and the webhook behind a running gateway: asked once, decided from outside, and taken up again after a restart."""
+"""Slack and the webhook behind a running gateway: announced once, decided from outside, and resumed after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The webhook: what goes out is signed and repeated safely, what comes back is believed only with the secret."""
+"""The webhook: outgoing messages are signed and retried safely, callbacks are accepted only with a valid signature."""
 
 from __future__ import annotations
 

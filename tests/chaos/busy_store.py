@@ -76,9 +76,9 @@ async def main(path: Path, runs: int, broken: str) -> None:
             await live(store, number)
 
     await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
-    while path.stat().st_size <= WITHOUT_CHECKPOINT:  # the thread that makes them comes when it comes
+    while path.stat().st_size <= WITHOUT_CHECKPOINT:  # they are made by a thread at any time
         await asyncio.sleep(0.005)
-    # No farewell: a power cut comes without one.
+    # No orderly shutdown, as in a power failure.
     os._exit(0)
 
 

@@ -1,6 +1,6 @@
 """Compares the replies that callers received with the executions in the ledger. Pure: it only reads records.
 
-`complaints` is empty for a gateway that kept its word. `test_random_kills.py` shows that it is not empty for gateways that do
+`complaints` is empty for a correct gateway. `test_random_kills.py` shows that it is not empty for gateways that do
 not: a checker counts only after it has failed.
 """
 
@@ -82,7 +82,7 @@ def _ending(report: CallReport, runs: Sequence[Execution], kills: Sequence[float
 
 
 def _unknown(report: CallReport, runs: Sequence[Execution], kills: Sequence[float]) -> list[str]:
-    """Unknown is honest only for a call that may not be repeated and was out when the gateway died."""
+    """Unknown is correct only for a call that may not be repeated and was in flight when the gateway was killed."""
     if not report.once:
         return ["reported as unknown though it may be repeated"]
     crashed = [at for at in kills if at >= report.made]

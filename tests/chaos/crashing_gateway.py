@@ -53,7 +53,7 @@ async def stop(moment: str) -> None:
 
 
 def doomed(name: str, write: Callable[..., Awaitable[Any]], task_in: Callable[..., str | None], end: Any) -> Any:
-    """The same write, with an end beside it for the tasks whose moment this is."""
+    """The same write, with the crash before or after it for the selected tasks."""
 
     async def around(self: Any, *arguments: Any, **options: Any) -> Any:
         call = CALLS.get(task_in(*arguments) or "", "")
@@ -91,7 +91,7 @@ async def intend_without_writing(self: Any, task_id: str, **_options: Any) -> An
 
 
 async def accept_before_writing(self: Any, draft: Any, **options: Any) -> Any:
-    """Promise first, write later: what a careless store would do."""
+    """Acknowledge first, write later, as a faulty store would."""
     if options.get("sent") is not None or options.get("key") is not None:
         return await REAL_ACCEPT(self, draft, **options)
 

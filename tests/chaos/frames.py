@@ -1,4 +1,4 @@
-"""The good messages that the fuzzer spoils: what callers send, and what upstreams answer."""
+"""The valid messages that the fuzzer corrupts: requests of callers, and replies of upstreams."""
 
 from __future__ import annotations
 

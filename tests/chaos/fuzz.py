@@ -1,4 +1,4 @@
-"""`make fuzz`: spoiled frames in each of the four directions, and proof that the gateway keeps its head.
+"""`make fuzz`: corrupted frames in each of the four directions, with checks that the gateway keeps serving.
 
 Callers send them over HTTP and stdio; upstreams answer with them over HTTP and stdio. After every thousand frames a
 good call must be answered within a second. It fails on a crash, a wait of more than five seconds, an HTTP 500, or
@@ -36,7 +36,7 @@ NO_HTTP = 0.01
 
 
 class Broken(Exception):
-    """The gateway did what it must never do; the words say what, and the frame that came before."""
+    """The gateway violated a requirement; the message has the violation and the frame before it."""
 
 
 class HttpCaller:
@@ -105,7 +105,7 @@ STATELESS_HEADERS = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/
 
 
 async def good_call(gateway: Gateway) -> None:
-    """A well-behaved caller is served while all this goes on."""
+    """A valid call is answered meanwhile."""
     caller = HttpCaller(gateway.port)
     started = time.monotonic()
     status, body = await caller.send(posted(json.dumps(echo("still here", True)).encode(), STATELESS_HEADERS))
@@ -116,7 +116,7 @@ async def good_call(gateway: Gateway) -> None:
 
 
 class Watch:
-    """Counts frames, makes the good call, and keeps an eye on the process."""
+    """Counts frames, makes the valid call, and monitors the process."""
 
     def __init__(self, gateway: Gateway, wanted: int) -> None:
         self.gateway, self.wanted, self.count = gateway, wanted, 0
@@ -257,7 +257,7 @@ async def stdio_conversation(child: asyncio.subprocess.Process, frames: int, see
 
 
 async def good_line(child: asyncio.subprocess.Process, words: str) -> None:
-    """Read away what was answered so far, then ask properly: that answer must come at once."""
+    """Discard earlier replies, then send a valid request, which must be answered immediately."""
     assert child.stdin is not None
     assert child.stdout is not None
     for deadline, text in ((60.0, f"catch up, {words}"), (GOOD_CALL, words)):
@@ -333,7 +333,7 @@ async def gateway_with(servers: dict[str, Any]) -> AsyncIterator[Gateway]:
 
 
 async def good_call_eventually(gateway: Gateway) -> None:
-    """The first call also starts and meets the upstreams, so it may take its time."""
+    """The first call also starts the upstreams and performs handshakes, so it may take longer."""
     deadline = time.monotonic() + 15
     while True:
         try:

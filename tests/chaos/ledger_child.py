@@ -1,4 +1,4 @@
-"""The same books over stdio: a child that writes every execution to the ledger before anything else happens.
+"""The same ledger over stdio: a child that writes every execution to the ledger before anything else happens.
 
 ledger_child.py LEDGER
 """

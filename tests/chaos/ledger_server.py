@@ -1,7 +1,7 @@
-"""An upstream that keeps books: every execution of a tool is written to a ledger and synced before anything else happens.
+"""An upstream with a ledger: every execution of a tool is written to a ledger and synced before anything else happens.
 
-It speaks both generations over HTTP, so that the crash tests can ask it afterwards, from a file that no crash of the gateway
-can touch, how often each call really ran. Tools whose name ends in `_task` run as tasks of this server.
+It supports both generations over HTTP. The crash tests read the ledger afterwards, which no crash of the gateway can change,
+to find out how often each call was executed. Tools whose name ends in `_task` run as tasks of this server.
 
 ledger_server.py PORT LEDGER [2025|2026|empty|own-tasks|no-list]
 

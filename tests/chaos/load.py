@@ -61,7 +61,7 @@ class Load:
             try:
                 await make(report, params)
             except (httpx2.HTTPError, AssertionError, Failed, KeyError):
-                # The gateway is dead or being born; a caller would try again later.
+                # The gateway has crashed or is starting; a caller would try again later.
                 await asyncio.sleep(0.05)
 
     async def _as_task(self, report: CallReport, params: dict[str, Any]) -> None:
@@ -87,7 +87,7 @@ class Load:
                 report.task_id = named.group()
 
     async def _with_key(self, report: CallReport, params: dict[str, Any]) -> None:
-        """The one kind that may try again by itself: its key makes that safe."""
+        """The only kind of caller that retries: its key makes that safe."""
         deadline = time.time() + READ_TIMEOUT_S
         while time.time() < deadline:
             try:

@@ -1,7 +1,7 @@
 """Turns good JSON-RPC messages into bad ones, reproducibly: the same seed gives the same frames.
 
-Some mutations keep valid JSON and break its meaning, others break the text or its bytes. Used by `fuzz.py`; nothing
-here knows a transport.
+Some mutations keep valid JSON and break its meaning, others break the text or its bytes. Used by `fuzz.py`; independent of
+transports.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class LedgerFile:
 
 @dataclass(slots=True)
 class DoomedGateway(Gateway):
-    """A gateway that can be started with an evil fate (`crashing_gateway.py`); without one it is the real thing."""
+    """A gateway that can be started with a planned crash (`crashing_gateway.py`); without one it is unmodified."""
 
     fate: str | None = None
 
@@ -114,8 +114,8 @@ def upstream_command(port: int, ledger: LedgerFile, kind: str) -> list[str | Pat
 
 
 def configuration(port: int, **tasks: Any) -> dict[str, Any]:
-    """Short waits, so that every delivery_mode of the ladder is climbed within a test. The load opens a session for each call and
-    ends none, because its callers are to be as many as the machine can bear.
+    """Short waits, so that every delivery mode is reached within a test. The load opens a session for each call and ends
+    none, to have as many callers as possible.
     """
     return {
         "schema": 1,

@@ -1,4 +1,4 @@
-"""The fuzzer's own eyes: it counts only because it sees a server that hangs, answers 500, or answers wrongly."""
+"""The checks of the fuzzer: they detect a server that hangs, answers 500, or answers wrongly."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What else may happen under load: the upstream or a child is killed, the gateway is asked to stop, its configuration is read
-again, the disk is full at a restart, a backup is put back.
+"""Other faults under load: the upstream or a child is killed, the gateway is stopped, its configuration is reloaded, the
+disk is full at a restart, a backup is restored.
 
 The same callers and the same checker as for random kills. The short runs are part of `make test`, the long ones of `make chaos`.
 """
@@ -31,7 +31,7 @@ Happening = Callable[[Stage, int], Awaitable[None]]
 
 
 async def upstream_killed(stage: Stage, _number: int) -> None:
-    """Without a chance to say anything; what it held in memory, its tasks too, is gone."""
+    """Killed without a shutdown; its memory, including its tasks, is lost."""
     stage.upstream.process.kill()
     await stage.upstream.process.wait()
     generation = "2026" if "2026" in str(stage.gateway.folder.name) else "2025"
@@ -84,7 +84,7 @@ async def tormented(folder: Path, what: Happening, *, times: int, callers: int, 
         print(f"{what.__name__} {times} times, {len(settled)} acknowledged tasks, {reported} unknown")
         assert len(settled) > times
         found = complaints(load.reports, stage.ledger.executions(), [] if what is reloaded else at)
-        # Who restores a backup loses what it does not hold; nothing that may run once may run twice for it.
+        # Restoring a backup loses later data, but a call that may run only once must not run twice.
         return [each for each in found if TWICE in each] if what is backup_restored else found
 
 

@@ -1,7 +1,7 @@
 """The gateway is killed again and again at random moments, under load of every class and every kind of caller.
 
-Afterwards nothing that was acknowledged is lost, nothing that may run once ran twice, unknown is said only where it is true, and
-an ending once read stays the same. The short run is part of `make test`; `make chaos` kills two hundred times.
+Afterwards nothing that was acknowledged is lost, nothing that may run once ran twice, unknown is reported only where it is
+correct, and an outcome once read stays the same. The short run is part of `make test`; `make chaos` kills two hundred times.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ async def test_the_checker_detects_a_sabotaged_build_under_load(tmp_path: Path, 
     ("fate", "expected"),
     [
         SABOTAGED[0],
-        # However long the kill takes to come, the write is not there yet.
+        # The write is still missing when the process is killed, regardless of the delay.
         pytest.param("early-reply+600", "acknowledged as", id="one that promises before it writes"),
     ],
 )

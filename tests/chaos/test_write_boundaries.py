@@ -1,6 +1,6 @@
 """A task whose gateway is killed right before and right after each of its writes. The ledger is the reference.
 
-The short version brings one life to each moment, where it goes no further, and kills the gateway once: many runs, one crash. The
+The short version stops one task at each write and kills the gateway once: many tasks, one crash. The
 long version crashes at the exact write, one gateway after the other in front of the same upstream.
 """
 
@@ -60,7 +60,7 @@ REPORTED_S = 20.0
 
 @dataclass(slots=True)
 class InterruptedRuns:
-    """What became of each call."""
+    """The outcome of each call."""
 
     stage: Stage
     known: dict[Moment, str] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class InterruptedRuns:
                 self.wrong.append(f"{moment}: not said to be unknown: {ended}")
 
     async def read_again(self) -> None:
-        """After one more death: an ending stays as it is, and nothing runs once more."""
+        """After another crash: an outcome stays as it is, and nothing runs again."""
         await self.stage.gateway.kill()
         await self.stage.gateway.reborn()
         for moment, seen in self.seen.items():

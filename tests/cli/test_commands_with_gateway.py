@@ -1,4 +1,4 @@
-"""What scripts and people get from the commands that talk to a gateway."""
+"""The output of commands that use a running gateway, for scripts and people."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
 
 
 async def run(gateway: Gateway, *words: str) -> tuple[int, str, str]:
-    """A script's way: no terminal, no address, only the state folder."""
+    """Run a command as a script does: no terminal, no address, only the state folder."""
     env = {"TASKGATE_STATE_DIR": str(gateway.state)}
     return await run_to_end([sys.executable, "-m", "taskgate", *words], env, within=90)
 

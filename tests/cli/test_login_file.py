@@ -1,4 +1,4 @@
-"""Logins that commands keep for gateways which ask for one."""
+"""Logins that commands store for gateways that require one."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def configuration(folder: Path, **more: Any) -> str:
 
 
 async def run_with_mistake(folder: Path, *words: str, state: str | None = None) -> tuple[int, str]:
-    """The exit code of a command in a process of its own, and all that it said."""
+    """The exit code of a command in a separate process, and all its output."""
     env = {"TASKGATE_STATE_DIR": state or str(folder / "state")}
     code, out, err = await run_to_end([sys.executable, "-m", "taskgate", *words], env, within=90)
     assert "Traceback" not in out + err

@@ -1,4 +1,4 @@
-"""A gateway asks for as many open files as it may have: every connection is one."""
+"""A gateway raises its limit of open files to the maximum: every connection is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The person who runs `taskgate call` is asked what its server asks beside other calls."""
+"""The person who runs `taskgate call` receives questions of its server that are not tied to a call."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The servers the client is tested against: real programs in other processes, each started once and shared by this folder.
 
-A test names the environments it needs with `pytest.mark.peers`; those of absent ones are left out and named at the end.
+A test names the environments it needs with `pytest.mark.peers`; tests of absent ones are skipped and reported at the end.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ STDIO_TOO = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every behaviour runs over HTTP; starting a program for each test is dear, so only some run over stdio too."""
+    """Every behaviour runs over HTTP; starting a program for each test is expensive, so only some run over stdio too."""
     for fixture, peers in (("behaviour_peer", BEHAVIOUR), ("task_peer", _TASK_PEERS)):
         if fixture in metafunc.fixturenames:
             wanted = [peer for peer in peers if peer.transport == "http" or metafunc.function.__name__ in STDIO_TOO]
@@ -117,7 +117,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class Servers:
-    """HTTP servers by command, started when first wanted."""
+    """HTTP servers by command, started on first use."""
 
     def __init__(self) -> None:
         self._running: dict[tuple[str, ...], tuple[subprocess.Popen[bytes], str]] = {}

@@ -1,4 +1,4 @@
-"""A server in this process that answers with the bytes a script gives, for tests about which bytes come when."""
+"""A server in this process that sends scripted bytes, for tests about the order and timing of bytes."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ async def test_closing_session_leaves_followed_task_undecided() -> None:
 
 
 def rounds(second: Callable[[Request], bytes | None]) -> Callable[[Request], bytes | None]:
-    """A stateless server whose first answer to a call asks for input."""
+    """A stateless server whose first reply to a call requests input."""
 
     def answer(request: Request) -> bytes | None:
         if request.method == "server/discover":
@@ -137,7 +137,7 @@ def rounds(second: Callable[[Request], bytes | None]) -> Callable[[Request], byt
         (lambda request: http(b"no", 401), Unauthorized, "maybe"),
         (lambda request: http(b"no", 429), HttpRefusal, "maybe"),
         (lambda request: answer_error(request), ServerError, "maybe"),
-        # The first round was the gateway asking its caller for an approval: the gateway has the record.
+        # In the first round the gateway requested an approval from its caller: the gateway has the record.
         (lambda request: answer_error(request, error_type="approval_rejected", executed="no"), ServerError, "no"),
     ],
 )
@@ -169,7 +169,7 @@ async def test_failed_handshake_executes_nothing(status: int) -> None:
 
 
 async def test_failed_listing_before_call_executes_nothing() -> None:
-    """A stateful server with tasks is asked for the tool first: whether it must run as a task."""
+    """The tool is first looked up at a stateful server with tasks: whether it must run as a task."""
 
     def answer(request: Request) -> bytes | None:
         if request.method == "initialize":

@@ -1,4 +1,4 @@
-"""Servers that break the rules: each lie gives a typed error or the right result, and never a hang."""
+"""Servers that violate the protocol: each violation results in a typed error or the right result, and never in a hang."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def test_a_result_that_comes_while_the_status_says_otherwise_counts(faulty
 
 
 async def test_an_unrequested_task_is_followed_by_a_plain_call(faulty: str) -> None:
-    """Bad input: servers that return a task where none was asked."""
+    """Bad input: servers that return a task that was not requested."""
     async with faulty_session(faulty, "stateful") as session:
         assert (await session.call_tool("unasked_task", timeout=TIMEOUT)).text == "true result"
 

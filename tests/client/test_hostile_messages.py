@@ -1,4 +1,4 @@
-"""Any JSON at all, wherever a server may put it: a typed error or nothing, never another exception."""
+"""Arbitrary JSON in every place of a server's messages: a typed error or nothing, never another exception."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MESSAGES = st.builds(message, OBJECTS, st.none() | st.sampled_from(METHODS), IDS
 
 
 class Silent:
-    """A transport into which answers vanish."""
+    """A transport that drops all answers."""
 
     closing_cancels = True
     session_id = None

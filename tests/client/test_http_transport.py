@@ -1,6 +1,6 @@
-"""What the HTTP transport makes of every way an answer can come, break off or be refused.
+"""How the HTTP transport handles complete, interrupted and refused replies.
 
-The server is a script in this process, because the point is which bytes come when: no SDK would send most of them.
+The server is a script in this process, because the tests depend on exact bytes and timing, most of which no SDK would send.
 """
 
 from __future__ import annotations

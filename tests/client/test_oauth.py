@@ -1,4 +1,4 @@
-"""Logging in: what is believed, what is asked for, and a whole login with a browser's part played by the test.
+"""OAuth logins: what is accepted, which scopes are requested, and a whole login in which the test acts as the browser.
 
 The official suite's `auth/*` scenarios (tests/conformance) exercise the flow against real authorization servers.
 """

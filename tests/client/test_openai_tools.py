@@ -1,4 +1,4 @@
-"""Tools for models: names that can be read back, definitions, and calls that always give an answer."""
+"""Tools for models: reversible names, definitions, and calls that always return a message."""
 
 from __future__ import annotations
 

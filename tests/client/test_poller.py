@@ -1,4 +1,4 @@
-"""The scheduler: who gets a turn when, however many there are."""
+"""The scheduler: objects are polled in time, regardless of their number."""
 
 from __future__ import annotations
 

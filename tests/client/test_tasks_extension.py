@@ -51,7 +51,7 @@ def extension_server(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any
 
 @pytest.fixture(params=[EVERYTHING, FASTMCP])
 def asking_server(request: pytest.FixtureRequest) -> tuple[str, tuple[str, dict[str, Any]]]:
-    """The same, and a tool that asks from inside its task (the gateway asks before there is a task)."""
+    """The same, and a tool that asks a question from inside its task (the gateway asks before there is a task)."""
     return request.getfixturevalue(request.param), TOOLS[request.param]["ask"]
 
 

@@ -22,7 +22,7 @@ TIMEOUT = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the library made of an answer."""
+    """What the library returned for a reply."""
 
     value: Any = None
     text: str = ""
@@ -93,7 +93,7 @@ class RunningClient:
 
 @asynccontextmanager
 async def running_client(command: Sequence[str | Path]) -> AsyncIterator[RunningClient]:
-    """The client, from the moment it has connected until the block ends."""
+    """The connected client, until the block ends."""
     log = Path(tempfile.mkstemp(prefix="client-", suffix=".log")[1])
     with log.open("wb") as sink:
         process = await asyncio.create_subprocess_exec(

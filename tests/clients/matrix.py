@@ -16,7 +16,7 @@ PROGRAMS = Path(__file__).resolve().parent / "programs"
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One library in one version, in the generation that it speaks."""
+    """One library in one version, in the generation that it uses."""
 
     name: str
     peer: str
@@ -41,7 +41,7 @@ class Client:
     def _interpreter(self) -> Path:
         if self.program.endswith(".mjs"):
             return HOME / "node"
-        # The Inspector is a program of its own; what drives it is ours.
+        # The Inspector is a separate program, driven by ours.
         return Path(sys.executable) if self.peer == "inspector" else interpreter(self.peer)
 
 

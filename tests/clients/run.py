@@ -18,7 +18,7 @@ from tests.harness.absent import reason_for
 
 
 async def play(client: Client, scene: str, stage: Stage) -> tuple[bool, str]:
-    """Whether the scene went well, and what is to be said of it."""
+    """Whether the scene passed, and a remark for the table."""
     key = f"{client.name}-{scene}".replace(" ", "-")
     try:
         return True, await SCENES[scene](Play(client, stage, key, controls=True))

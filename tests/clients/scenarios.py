@@ -1,8 +1,9 @@
 """What every client must be able to do with a typed tool: the scenes of the matrix.
 
-A scene plays with a running client and a stage, and says what it saw. It fails with an `AssertionError` that names the reply. What
-a client cannot do by itself is shown by doing it directly, without a gateway; then the scene goes the way that Taskgate offers
-instead.
+A scene uses a running client and a stage, and returns what it observed. It fails with an `AssertionError` that names the
+reply. What
+a client cannot do by itself is shown by doing it directly, without a gateway; then the scene uses the alternative that
+Taskgate offers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ REQUEST_ID = re.compile(r"""request_id\W+([A-Za-z0-9_-]{6,60})""")
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """One client and the stage it plays on; everything it does is known to the server by the key."""
+    """One client and its stage; the server identifies all calls of a scene by the key."""
 
     client: Client
     stage: Stage
@@ -56,7 +57,7 @@ def handle_in(reply: Reply) -> str:
 
 
 async def result_of(client: RunningClient, task_id: str, label: str) -> None:
-    """Fetched with the handle, however often it takes."""
+    """The result, fetched with the handle, with as many polls as needed."""
     async with asyncio.timeout(120):
         while True:
             reply = await client.call("get_task_result", task_id=task_id)
@@ -78,7 +79,7 @@ async def promoted(play: Play) -> str:
 
 
 async def held(play: Play) -> str:
-    """A call that a person must agree to is answered with a handle; approved, it runs, and its result is fetched."""
+    """A call that requires approval is answered with a handle; after approval it runs, and its result is fetched."""
     async with play.open(play.stage.hasty.url) as client:
         await client.tools()
         task_id = handle_in(await client.call("pay", key=play.key))
@@ -129,7 +130,7 @@ async def asked_in_the_inbox(play: Play, why: str) -> str:
 
 
 async def cancelled(play: Play) -> str:
-    """Giving a call up reaches the server as it does directly; cancelling by the handle always does."""
+    """A cancelled call is cancelled at the server as it is directly; cancelling by the handle always works."""
     if play.controls:
         await given_up(play, play.stage.direct, f"{play.key}-direct")
     await given_up(play, play.stage.patient.url, play.key)

@@ -1,7 +1,7 @@
-"""What stands behind the clients: the typed server with its ledger, and two gateways in front of it.
+"""The typed server with its ledger, and two gateways in front of it.
 
-One gateway makes a task of whatever does not end at once, the other waits as long as it may; so a scene says which of both it
-means, and none depends on how fast the machine is.
+One gateway promotes every call that does not end at once, the other waits as long as possible; each scene chooses one of
+them, and none depends on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Stage:
     http: httpx2.AsyncClient
 
     def happened(self, key: str) -> list[str]:
-        """What the server did for this key, in order."""
+        """The events at the server for this key, in order."""
         rows = [json.loads(line) for line in self.ledger.read_text().splitlines()]
         return [row["happened"] for row in rows if row["key"] == key]
 
     async def until(self, key: str, what: str) -> None:
-        """Until the ledger has it."""
+        """Wait until the ledger has it."""
 
         async def noted() -> Any:
             return True if what in self.happened(key) else None
@@ -81,7 +81,7 @@ def configuration(url: str, promote_after_ms: int) -> dict[str, Any]:
     return {
         "schema": 1,
         "servers": {"typed": {"url": url}},
-        # A stateless client that cannot be asked is only helped where a scope has the facade.
+        # A stateless client that cannot answer questions needs a scope with the facade.
         "scopes": {
             "default": {"default_servers": ["*"], "names": "plain"},
             "both": {"default_servers": ["*"], "names": "plain", "mode": "both"},

@@ -1,4 +1,4 @@
-"""The server behind the clients: typed tools on `mcp` 2.3, in both generations, and a ledger of what really happened.
+"""The server behind the clients: typed tools on `mcp` 2.3, in both generations, and a ledger of executed calls.
 
 Every tool has an output schema with definitions of its own, as each typed tool of an SDK has. Nothing here takes time: `report`
 works until `release` is called for its key, so no test depends on how fast a machine is.

@@ -1,4 +1,4 @@
-"""Where the suite is pointed: an everything-server alone, and Taskgate in front of it in several arrangements.
+"""The targets of the suite: an everything-server alone, and Taskgate in front of it in several arrangements.
 
 There are two: our own, which also has tasks and can be held to one generation, and the official one of the Python SDK.
 
@@ -34,7 +34,7 @@ OF_ONE_PROGRAM = {"tools-list:tools-list-deterministic-order"}
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """How the everything-server stands: its transport, its generation, and whether it has tasks."""
+    """The setup of the everything-server: its transport, its generation, and whether it has tasks."""
 
     name: str
     options: tuple[str, ...] = ()
@@ -44,7 +44,8 @@ class Arrangement:
     def must_pass(self, check: str, *, replicas: bool = False) -> bool:
         """Whether this arrangement must pass a check.
 
-        A server of 2025-11-25 pushes its questions without keys, so no gateway can show the keys the suite wants. Of a server on
+        A server of 2025-11-25 pushes its questions without keys, so no gateway can return the keys that the suite expects. Of
+        a server on
         standard streams each of several gateways starts its own program, and a tool that one of them adds is not in the others.
         """
         if replicas and self.stdio and check.split("/")[0] in OF_ONE_PROGRAM:
@@ -82,8 +83,8 @@ async def through_replicas(arrangement: Arrangement) -> AsyncIterator[str]:
 
 
 async def programs_started(gateway: Gateway) -> None:
-    """A gateway starts a server's program for each generation with the first call. The suite gives some calls half a second, in
-    which a program that is only being started says nothing; with one gateway earlier scenarios have started it."""
+    """A gateway starts a server's program for each generation with the first call. The suite gives some calls half a second,
+    in which a program that is still starting does not respond; with one gateway earlier scenarios have started it."""
     for stateless in (True, False):
         able: dict[str, Any] = {"elicitation": {}, "sampling": {}, "roots": {}}
         async with RawClient(gateway.url, stateless=stateless, capabilities=able) as caller:
@@ -92,7 +93,7 @@ async def programs_started(gateway: Gateway) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Official:
-    """The everything-server that an SDK is tested with. It speaks both generations, and has no tasks."""
+    """The everything-server that an SDK is tested with. It supports both generations, and has no tasks."""
 
     name: str
     peer: str
@@ -126,7 +127,7 @@ class Official:
 
     @property
     def ways(self) -> dict[str, bool]:
-        """Over what the gateway reaches it, and whether that is standard streams."""
+        """The transports by which the gateway reaches it, and whether each is standard streams."""
         return {"HTTP": False, **({"stdio": True} if self.stdio else {})}
 
 
@@ -162,7 +163,7 @@ OFFICIAL = (
         "the official TypeScript everything-server",
         "official-ts2",
         (str(HOME / "node"), str(HOME / "official-ts2/everything_server.ts")),
-        # It asks for 5 s until a client reconnects, the gateway waits for as long, and the suite waits no longer than that.
+        # It requests a pause of 5 s before a reconnect, which the gateway observes, and the suite waits no longer than that.
         undecided=frozenset({"server-sse-polling:server-sse-disconnect-resume/ServerDisconnectResume"}),
     ),
 )

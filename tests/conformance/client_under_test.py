@@ -1,7 +1,7 @@
 """The program the official suite's client scenarios drive: our client library, with the server's URL as argument.
 
-The suite says by MCP_CONFORMANCE_SCENARIO what it is about to look at. Most scenarios only want a client that
-connects, lists the tools and calls them; the program does that for every server it meets, with arguments made from
+The suite names the scenario in MCP_CONFORMANCE_SCENARIO. Most scenarios only need a client that connects, lists the tools and
+calls them; the program does that for every server it meets, with arguments made from
 each tool's schema, and reads prompts and resources where there are any. It is no test by itself.
 """
 
@@ -66,7 +66,7 @@ async def attempt(work: Any) -> None:
 
 
 async def visit(address: str) -> str:
-    """The suite's authorization servers agree at once: take the redirect they answer with."""
+    """The suite's authorization servers approve at once: follow their redirect."""
     parts = urlsplit(address)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     writer.write(

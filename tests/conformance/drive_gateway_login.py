@@ -3,7 +3,7 @@
     python -m tests.conformance.drive_gateway_login SERVER_URL
 
 The person opens every page that the gateway asks for, and the suite's authorization server agrees at once. The caller lists the
-tools and calls each; what reaches the suite's servers is what is judged.
+tools and calls each; the suite checks what reaches its servers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Person:
         return bool((await self._client.get(address, headers=self._headers)).json()["accounts"])
 
     async def stand_by(self) -> None:
-        """Answer what the gateway asks, for as long as it runs."""
+        """Answer the gateway's questions while it runs."""
         while True:
             rows = await self._client.get(f"{self._gate.base}/api/v1/questions", headers=self._headers)
             for row in rows.json():

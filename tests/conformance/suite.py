@@ -1,7 +1,7 @@
-"""Runs the official conformance suite against a URL and reads what each check said.
+"""Runs the official conformance suite against a URL and reads the result of each check.
 
 The suite counts WARNING and SKIPPED as green and passes a few scenarios on a server that only answers errors, so we
-compare checks, never scenarios: a check that says SUCCESS directly must say SUCCESS through the gateway. Used by the
+compare checks, never scenarios: a check with SUCCESS directly must have SUCCESS through the gateway. Used by the
 test module and by the command next to it.
 """
 
@@ -23,7 +23,7 @@ SEVERITY = ("FAILURE", "WARNING", "SKIPPED", "INFO", "SUCCESS")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The worst that a check said in one scenario, and why."""
+    """The worst result of a check in one scenario, and its reason."""
 
     status: str
     reason: str = ""
@@ -63,7 +63,7 @@ def scenario_of(folder: str) -> str:
 def losses(direct: Verdicts, through: Verdicts) -> dict[str, str]:
     """What the gateway lost: checks that passed directly and do not pass through, and failures that are new.
 
-    INFO is the suite's own word for "does not apply": a server may answer JSON where another streams.
+    INFO means "does not apply" in the suite: a server may answer JSON where another streams.
     """
     lost = {}
     for name, verdict in direct.items():

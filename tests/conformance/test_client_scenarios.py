@@ -1,4 +1,4 @@
-"""Taskgate as a client of its upstreams, judged by the official client scenarios that apply to a gateway.
+"""Taskgate as a client of its upstreams, tested by the official client scenarios that apply to a gateway.
 
 The scenarios about authorization have a person who opens the gateway's pages; most of them run in `make conformance` only. The one
 about defaults in forms is for the client that shows the form, which a gateway does not. Left out are extensions that we do not have

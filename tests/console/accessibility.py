@@ -1,7 +1,8 @@
 """What axe finds on pages of the console, at each size and in each scheme, and whether a page must be moved sideways to be read.
 
-Contrast is the dearest of axe's rules by far. It depends on colours, the backgrounds behind them and the font: text that looks like
-text that axe has judged before, on another page or at another size, is not judged again. Everything else depends on the size only.
+Contrast is by far the most expensive of axe's rules. It depends on colours, the backgrounds behind them and the font: text
+with the same properties as text that axe has already checked, on another page or at another size, is not checked again.
+Everything else depends on the size only.
 """
 
 from __future__ import annotations

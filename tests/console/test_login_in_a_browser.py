@@ -1,4 +1,4 @@
-"""People log in to the console with a real provider in a real Chromium: roles, a fresh login for a decision, and the way out.
+"""People log in to the console with a real provider in a real Chromium: roles, a new login for a decision, and the logout.
 
 The gateway is `localhost` and the provider `127.0.0.1`, so that for the browser they are two sites and its rules for cookies count.
 """
@@ -62,7 +62,7 @@ async def stage(chromium: Chromium, folder: Path) -> AsyncIterator[tuple[Console
 
 
 async def at_the_provider(browser: Browser, name: str) -> None:
-    """Fill in whatever the provider asks, until the browser is back at the gateway."""
+    """Fill in the provider's forms until the browser is back at the gateway."""
     while (await browser.url()).startswith("http://127.0.0.1:"):
         if await browser.all("input[name=login]"):
             await browser.type("input[name=login]", name)

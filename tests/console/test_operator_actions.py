@@ -1,4 +1,4 @@
-"""Servers, rules, scopes, waterfall, audit, system, grants and tasks steered from their pages in a real browser."""
+"""Servers, rules, scopes, waterfall, audit, system, grants and tasks, managed on their pages in a real browser."""
 
 from __future__ import annotations
 

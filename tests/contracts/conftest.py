@@ -20,8 +20,8 @@ def adapter(request: pytest.FixtureRequest, tmp_path: Path) -> StoreUnderTest:
 
 @pytest.fixture(autouse=True)
 def whose_clock_stands_may_send(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lease ends by real time, and on a busy machine it may do so at any moment. A test whose clock is its own is not about
-    that: those that are open their stores without one."""
+    """A lease ends by real time, and on a busy machine it may do so at any moment. Tests with their own clock do not test
+    that; those that do open their stores without one."""
     if find_spec("psycopg") is None:
         return
     from taskgate.store.postgres.engine import PostgresEngine

@@ -1,4 +1,4 @@
-"""What the contract suite needs from an adapter: a way to open a store, a clock to turn, and calls to keep."""
+"""What the contract suite needs from an adapter: a way to open a store, a settable clock, and calls to store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPS = Workflow("ops")
 
 
 class TurnedClock:
-    """A clock that stands still until a test turns it."""
+    """A clock that changes only when a test sets it."""
 
     def __init__(self) -> None:
         self.now_ms = START
@@ -44,7 +44,7 @@ class TurnedClock:
 
 
 class StoreUnderTest(ABC):
-    """Opens an adapter. A rival is a second owner on the same data, as after a failover: the first is taken for dead."""
+    """Opens an adapter. A rival is a second owner on the same data, as after a failover: the first counts as dead."""
 
     def __init__(self) -> None:
         self.clock = TurnedClock()
@@ -57,7 +57,7 @@ class StoreUnderTest(ABC):
 
     @abstractmethod
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        """What a statement of another program finds in the database."""
+        """The result of a statement that another program runs on the database."""
 
     @abstractmethod
     def large_results(self) -> int:

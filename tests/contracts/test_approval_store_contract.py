@@ -406,7 +406,7 @@ async def test_a_stale_owner_cannot_decide(adapter: StoreUnderTest) -> None:
 
 
 async def test_the_counts_of_open_tasks_and_approvals_follow_every_change(store: Store) -> None:
-    """Asked for, agreed to, denied, withdrawn, cancelled, deleted: what a limit is checked by is what is there."""
+    """Requested, approved, denied, withdrawn, cancelled, deleted: the counters of limits match the rows."""
     calls = [a_call(limited_as="carol") for _ in range(5)]
     requests = [asking(call) for call in calls]
     for call, request in zip(calls, requests, strict=True):
@@ -487,7 +487,7 @@ async def test_the_same_request_joins_the_one_that_waits_or_was_approved_and_not
 
 
 async def test_an_approval_used_by_another_run_prevents_the_send(store: Store) -> None:
-    """It is good for one run. That this task has never been sent proves that the run it was spent on was not this one."""
+    """It is valid for one run. This task has never been sent, so the approval was used by another run."""
     task, request = await waiting(store)
     await decided(store, request, YES)
     spent = await store.change_held(request.id, OPS, CallDispatched(0))

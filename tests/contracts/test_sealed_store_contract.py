@@ -103,7 +103,7 @@ async def test_rows_are_sealed_and_read_back(adapter: StoreUnderTest) -> None:
 
 
 async def write_server_texts_and_calls(store: Store) -> str:
-    """A task whose server speaks about it, and a recorded call."""
+    """A task with status texts of its server, and a recorded call."""
     task = await dispatched(store)
     question = TaskQuestion("k", "reports", "elicit", SERVER_TEXT)
     asked = await store.advance(task.id, h.InputRequested(("k",), f"about {MARKER}"), questions=[question])

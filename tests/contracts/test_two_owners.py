@@ -1,4 +1,4 @@
-"""Two gateways on one store, both alive: what one does, the other must see, and neither takes what is the other's."""
+"""Two gateways on one store, both alive: changes of one are visible to the other, and neither takes the other's tasks."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ async def test_the_tasks_of_a_dead_gateway_are_claimed_by_one_other_and_its_writ
 
 
 async def test_a_gateway_that_was_paused_expires_no_other_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own lease must have been renewed without a gap for a whole lease before it may judge another's."""
+    """Its own lease must have been renewed without a gap for a whole lease before it may expire another's."""
     lets_send_without_a_lease(monkeypatch)
     url = fresh_url()
     one, two = open_store(url, owner="one"), open_store(url, owner="two")
@@ -383,7 +383,7 @@ async def test_lists_are_announced_when_they_differ_or_their_server_announced_th
 
 
 async def test_shared_data_of_a_person_is_erased_too(a: PostgresStore, b: PostgresStore) -> None:
-    """What was asked and answered, under any of their conversations, and the sessions without an owner."""
+    """Questions and answers in any of their conversations, and the sessions without an owner."""
     streams = {"carol": "carol", "named": ConversationKey("carol", "s:1").stream, "other": "carole"}
     questions = [KeptQuestion(name, caller, "", START, b"{}") for name, caller in streams.items()]
     await a.shared_questions.put_questions(questions)

@@ -1,8 +1,8 @@
-"""What a caller must see of each behaviour of the behaviour servers: the conversations, written as data.
+"""What a caller must observe of each behaviour of the behaviour servers: the conversations, written as data.
 
 One list serves every pairing of caller and upstream, directly and through Taskgate. A behaviour is a few steps of a
-script and what each must yield. Differences that a generation itself makes (an error number, a missing ping) are
-spelt out here, so that nothing is excused inside the runner.
+script and what each must yield. Differences between generations (an error code, a missing ping) are listed here, so that the
+runner has no exceptions.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def progressed(*updates: Sequence[Any], then: Expectation) -> Expectation:
 
 
 def logged(*lines: Sequence[str], then: Expectation) -> Expectation:
-    """At least these lines, in order; a server may also send what is below the level the caller asked for."""
+    """At least these lines, in order; a server may also send lines below the level that the caller requested."""
 
     def check(seen: Observation) -> str | None:
         found = [line for line in seen.get("logs", []) if tuple(line) in lines]

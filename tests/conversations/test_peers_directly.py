@@ -1,4 +1,4 @@
-"""The same conversations without a gateway: what the suite asks of Taskgate, the SDKs do among themselves."""
+"""The same conversations without a gateway: the SDKs themselves pass what the suite requires of Taskgate."""
 
 from __future__ import annotations
 

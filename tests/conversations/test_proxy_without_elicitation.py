@@ -1,4 +1,4 @@
-"""A FastMCP proxy whose client cannot be asked: a held call still gives its caller the task, and its retry is no second call."""
+"""A FastMCP proxy whose client supports no elicitation: a held call still returns the task, and its retry is not a second call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONFIG: dict[str, Any] = {
 
 
 async def outcomes(folder: Path, token: str) -> list[dict[str, str]]:
-    """What comes of two equal calls and another one."""
+    """The outcomes of two equal calls and a different one."""
     calls = [json.dumps({"name": name}) for name in ("one.txt", "one.txt", "two.txt")]
     async with running_gateway(CONFIG, folder) as gateway:
         program = [str(interpreter("fastmcp")), str(PROXY), gateway.url, token, "demo__read_file", *calls]

@@ -1,4 +1,4 @@
-"""Programs that others published, as they are: the reference server behind Taskgate, and the Inspector before it."""
+"""Published programs, unmodified: the reference server behind Taskgate, and the Inspector before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Python examples take for granted: a session, a task, a user who answers."""
+"""Names that the Python examples use: a session, a task, a user who answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from taskgate.client import accept, connect
 
 
 async def given(name: str, url: str, stack: AsyncExitStack, known: dict[str, Any]) -> Any:
-    """The thing that an example calls by this name."""
+    """The object that an example uses under this name."""
     match name:
         case "url":
             return url

@@ -92,13 +92,13 @@ class AppsHost:
         assert not await self.browser.run("return host.failed"), await self.browser.run("return host.failed")
 
     async def seen(self, number: int) -> dict[str, Any]:
-        """What this app asked of its host so far."""
+        """The requests of this app to its host so far."""
         found: dict[str, Any] = await self.browser.run(f"return host.apps[{number}]")
         return found
 
     @asynccontextmanager
     async def inside(self, number: int) -> AsyncIterator[Browser]:
-        """The browser, with its attention in the app's own document."""
+        """The browser, switched to the app's own document."""
         async with self.browser.frame(f"#app-{number}"), self.browser.frame("#inner"):
             yield self.browser
 

@@ -224,7 +224,7 @@ async def test_an_approved_call_is_not_sent_when_the_interface_changed_meanwhile
 
 @seam
 async def test_an_approved_call_of_a_changed_interface_is_bound_to_it() -> None:
-    """It was asked while the new content was shown but not accepted: another change stops it, and only that."""
+    """It was requested while the new content was shown but not accepted: only another change prevents it."""
     server = board()
     async with Gateway(APPROVE, {"board": server}) as gate:
         caller = await gate.caller("2025")

@@ -1,4 +1,4 @@
-"""Tools that are for apps and not for the model: hidden where the gateway talks to the model, callable for apps."""
+"""Tools that are for apps and not for the model: hidden where the gateway lists tools for the model, callable for apps."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ async def test_tasks_of_others_are_shown_as_unknown_ones(generation: str) -> Non
 
 @seam
 async def test_showing_a_held_task_never_decides_it() -> None:
-    """Whatever an app could send through its host: no tool of ours takes a decision."""
+    """No tool of the gateway accepts a decision, whatever an app sends through its host."""
     server = notes()
     async with Gateway(HELD, {"notes": server}) as gate:
         caller = await gate.caller("2025", capabilities=RENDERS_APPS)

@@ -72,7 +72,7 @@ class Case:
 
 @dataclass(slots=True)
 class Books:
-    """The ledger: what each case had run and been sent."""
+    """The ledger: what was executed and sent for each case."""
 
     ran: Counter[int] = field(default_factory=Counter)
     sent: Counter[int] = field(default_factory=Counter)
@@ -261,7 +261,7 @@ class Stage:
 
 
 def executed_in(reported: Wire) -> str:
-    """`answer` for what the server itself said, else the word in our own error."""
+    """`answer` for a reply of the server itself, else `executed` of the gateway's error."""
     if "error" in reported:
         return str((reported["error"].get("data") or {}).get("executed", "answer"))
     error = (reported["result"].get("_meta") or {}).get("taskgate/error")
@@ -274,7 +274,7 @@ def _is_the_answer(reported: Wire, fault: Fault) -> bool:
 
 
 def _most_sends(case: Case) -> int:
-    """By the table: what is refused once more only after a cure, what may be repeated three times, everything else once."""
+    """By the table: a refused call is sent again only after its cause was removed, a repeatable one three times, any other once."""
     if case.fault.is_answer:
         return 1
     if case.fault.proves_no_run:

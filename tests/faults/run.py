@@ -1,4 +1,4 @@
-"""All of the fault matrix: `python -m tests.faults.run [WHICH ...]`. Says how many cases there were and what was wrong.
+"""All of the fault matrix: `python -m tests.faults.run [WHICH ...]`. Prints the number of cases and the failures.
 
 WHICH is a generation, a transport and a way of calling, or the beginning of that: `2025`, `2026/http`, `2025/http/promoted`.
 """

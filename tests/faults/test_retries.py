@@ -34,7 +34,7 @@ class Forgetful(Upstream):
 
 
 class Asking(Upstream):
-    """Its tool `t` asks for a colour, and keeps what it is given."""
+    """Its tool `t` requests a colour, and stores the answer."""
 
     def __init__(self) -> None:
         super().__init__("2026", tools={"t": self._asks})

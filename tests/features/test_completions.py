@@ -1,4 +1,4 @@
-"""Completions: the owner's suggestions first, ours after them, and every bad reference with its exact error."""
+"""Completions: the server's suggestions first, then those of the gateway, and the error for every invalid reference."""
 
 from __future__ import annotations
 

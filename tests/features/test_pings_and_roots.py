@@ -1,4 +1,4 @@
-"""Small messages that the big flows pass over: pings of servers, changed roots."""
+"""Messages that other tests do not cover: pings of servers, changed roots."""
 
 from __future__ import annotations
 

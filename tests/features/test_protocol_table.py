@@ -56,7 +56,7 @@ def section(title: str) -> list[list[str]]:
 
 
 def marked(found: list[list[str]], column: int, word: str = "yes") -> list[str]:
-    """What the rows say, with whatever stands behind the method, sorted; twins stay twins."""
+    """The entries of the rows, sorted, with the text after the method; duplicates are kept."""
     return sorted(row[0].replace("`", "") for row in found if row[column] == word)
 
 

@@ -250,7 +250,7 @@ async def test_a_run_of_a_task_is_a_span_in_the_callers_trace() -> None:
 
 
 async def test_a_run_after_a_restart_stays_in_the_callers_trace() -> None:
-    """The request that asked for it is long over, in another process; its context was kept with the call."""
+    """The request that started it ended long ago, in another process; its context was stored with the call."""
     with collecting() as (collector, endpoint):
         rules = {"rules": [{"match": "headers", "action": "approve", "approval": "ops"}]}
         more = {"governance": rules, "approval": {"ops": {"channels": ["inbox"], "timeout": "5m"}}}

@@ -243,7 +243,7 @@ async def until_status(caller: WireClient, task_id: str, status: str) -> dict[st
 
 
 async def test_completion_of_a_url_elicitation_is_sent_during_a_task() -> None:
-    """Over HTTP the news comes on the stream of the task's own call."""
+    """Over HTTP the notification arrives on the stream of the task's own call."""
     port = free_port()
     settings = {"schema": 1, "servers": {"old": {"url": f"http://127.0.0.1:{port}/mcp"}}}
     async with running_program([sys.executable, MIRROR, "stateful", str(port)], listening(port)):

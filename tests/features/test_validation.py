@@ -102,7 +102,7 @@ async def test_invalid_output_is_an_error_result_with_executed_yes(strict: Gatew
 
 @pytest.mark.real_processes
 async def test_output_with_an_unusable_schema_passes_with_a_warning_in_the_log(strict: Gateway) -> None:
-    """The tool has run: what it gave is not withheld because its server describes it badly."""
+    """The tool has run: its result is not withheld because of an invalid schema."""
     async with session(strict) as caller:
         assert (await caller.call("unmeasured", {"how": "bad"}))["structuredContent"] == {"length": "three"}
     received = [line for line in strict.log.splitlines() if "Tool unmeasured: output is not validated" in line]

@@ -1,4 +1,4 @@
-"""Bare callers over HTTP that keep everything they hear, in both generations. No SDK stands between the test and the wire."""
+"""Bare callers over HTTP that record everything they receive, in both generations, without an SDK."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def config(**more: Any) -> Wire:
 
 
 class Refused(Exception):
-    """A JSON-RPC error, as it came."""
+    """A JSON-RPC error, as received."""
 
     def __init__(self, error: Wire) -> None:
         super().__init__(json.dumps(error))
@@ -64,7 +64,7 @@ class Refused(Exception):
 
 
 class WireClient:
-    """One caller. `received` are the notifications in their order, `answers` say what to reply to questions."""
+    """One caller. `received` are the notifications in order, `answers` are the replies to questions."""
 
     def __init__(self, http: httpx2.AsyncClient, url: str, headers: Mapping[str, str] | None = None) -> None:
         self.headers = {"Accept": "application/json, text/event-stream", **(headers or {})}
@@ -134,7 +134,7 @@ class WireClient:
         return await self.ask("tools/call", {"name": name, "arguments": dict(arguments or {}), **more})
 
     async def call_json(self, name: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Any:
-        """What a tool of the odd server said, as JSON."""
+        """The result of a tool of the odd server, as JSON."""
         return json.loads((await self.call(name, arguments, **more))["content"][0]["text"])
 
     def messages_of(self, method: str) -> list[Wire]:

@@ -1,4 +1,4 @@
-"""HTTP by hand over a socket, for what no client library lets a test say: one request for each connection."""
+"""HTTP by hand over a socket, for requests that no client library can send: one request for each connection."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ async def test_a_failing_list_does_not_affect_other_lists_of_its_server() -> Non
             found = (await ready_state(gateway, caller))["catalogs"]["s1"]
             assert (found["tools"], found["resources"], found["generation"]) == (1, 1, "stateful")
             assert "it broke" in found["failed"]["prompts/list"]
-            # And it is asked again without anybody's doing.
+            # It is listed again automatically.
             server.lists["prompts/list"] = [PROMPT]
             server.failing.clear()
             await until_named(caller, {"s1__greet"}, "prompts")
@@ -84,7 +84,7 @@ async def test_an_unlisted_name_causes_a_new_list_request() -> None:
     async with changeable(lists={"tools/list": [tool("old")]}) as server, changeable(lists={"tools/list": []}) as other:
         async with running_gateway(config(server, other)) as gateway, RawClient(gateway.url) as caller:
             assert await names(caller) == {"s1__old"}
-            # Another gateway may have listed it meanwhile: that our lists are young is no reason to refuse it. That asking takes
+            # Another gateway may have listed it meanwhile: that our lists are recent is no reason to refuse it. That listing takes
             # a second is none, either.
             server.lists["tools/list"] = [tool("new")]
             server.slow["tools/list"] = 1.0

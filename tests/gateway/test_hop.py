@@ -113,7 +113,7 @@ def test_request_for_another_gateway_is_rejected(clock: Clock, verifier: HopVeri
 
 @pytest.mark.parametrize("claims", [b"", b"1 a b", b"2 a b 1 1 e30=", b"1 a b 1 1 e30= more", b"1 a b soon 1 e30="])
 def test_claims_of_another_version_are_not_accepted(clock: Clock, verifier: HopVerifier, claims: bytes) -> None:
-    """Its caller is answered, and may ask again: an error of ours would leave it waiting."""
+    """Its caller is answered, and may retry: an internal error would leave it waiting."""
     signed_text = b"%b\nPOST\n/mcp\n%b\n" % (claims, hashlib.sha256(BODY).hexdigest().encode())
     signature = claims + b" " + Keyed(KEY).hex_digest(signed_text)
     with pytest.raises(HopNotAccepted, match="another version"):

@@ -142,7 +142,7 @@ async def test_a_reload_does_not_remove_authentication_of_an_exposed_gateway(tmp
     ],
 )
 def test_the_host_localhost_is_accepted_on_loopback_only(sockname: Any, near: bool, open_to_all: bool) -> None:
-    """Without identity the Host header is the only guard: a stranger may not just write localhost into it."""
+    """Without identity the Host header is the only guard: a remote caller must not be able to use localhost."""
     guard = Guard(["gate.example"], [], open_to_all)
     arrived = arrived_on_loopback(sockname)
     believed = near or not open_to_all

@@ -1,4 +1,4 @@
-"""Every limit of the file is the one that holds, and a reload changes it for callers and servers that are there already."""
+"""Every configured limit is enforced, and a reload changes it for connected callers and servers too."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_json_depth_applies_to_callers_and_servers(tmp_path: Path) -> None
             return outcome(await caller.call(f"{server}__mirror", {"value": nested(levels)}))
 
         for server in servers:
-            # The answer holds the question, one level deeper than it was asked.
+            # The reply contains the request, one level deeper.
             found = [await ask(server, levels) for levels in range(6, 12)]
             assert found == ["fine", "fine", "fine", "upstream_protocol", "parse_error", "parse_error"]
         await reloaded(gateway, config({"json_depth": 150}, **servers))
@@ -81,7 +81,7 @@ async def test_json_nodes_applies_to_callers_and_servers(tmp_path: Path) -> None
             return outcome(await caller.call(f"{server}__mirror", {"value": [1] * values}))
 
         for server in servers:
-            # The answer holds the question three times.
+            # The reply contains the request three times.
             found = [await ask(server, values) for values in (100, 300, 500)]
             assert found == ["fine", "upstream_protocol", "parse_error"]
         await reloaded(gateway, config({"json_nodes": 200_000}, **servers))
@@ -123,12 +123,12 @@ def facade(limits: dict[str, Any]) -> dict[str, Any]:
 
 
 async def timer_events(caller: Any, timers: int, wait_s: float) -> list[tuple[str, Any]]:
-    """Set timers that fire together, say nothing for a while, then ask."""
-    # The server has come before, so that its coming is not among the news.
+    """Set timers that fire together, wait without requests, then poll."""
+    # The server is connected before, so that its connection is not among the events.
     await call_json(caller, "list_tools")
     for _ in range(timers):
         await call_json(caller, "set_timer", duration_ms=400, message="now")
-    # Nothing may be asked meanwhile: every reply would hand over what there is.
+    # No request may be sent meanwhile: every reply would deliver the events.
     await asyncio.sleep(wait_s)
     events = (await call_json(caller, "list_timers")).get("events_since_last_response", [])
     return [(event["type"], event["data"].get("count")) for event in events if event["type"] != "server_connected"]

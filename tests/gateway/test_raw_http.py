@@ -1,4 +1,4 @@
-"""HTTP as it comes over the socket: what no client library lets a test say, and what some real clients say all the same."""
+"""Raw HTTP over a socket: requests that no client library can send, although some real clients send them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_an_absolute_request_target_is_accepted(gateway: Gateway) -> None:
 
 
 async def test_an_upgrade_request_is_answered_in_http_1_1(gateway: Gateway) -> None:
-    """Java's own HTTP client asks for HTTP/2 in this way, with each new connection."""
+    """Java's HTTP client requests HTTP/2 in this way on each new connection."""
     line = await Line.open(gateway)
     wish = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk")
     await line.send(post(ask(7), *wish))

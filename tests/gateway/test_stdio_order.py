@@ -1,4 +1,4 @@
-"""On standard streams everything shares one line: a caller learns its task's id before any news of that task."""
+"""On standard streams everything shares one line: a caller receives its task's id before any notification about that task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_the_id_of_a_task_arrives_before_its_notifications(tmp_path: Path)
 
 
 async def _made(client: StdioClient, number: int) -> list[dict[str, Any]]:
-    """Everything that is said until a task is known and over."""
+    """All messages until a task is created and has ended."""
     arguments = {"value": number}
     client.send(number, "tools/call", {"name": "a__mirror", "arguments": arguments, "task": {"ttl": 60000}})
     received: list[dict[str, Any]] = []

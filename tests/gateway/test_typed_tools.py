@@ -1,4 +1,4 @@
-"""Tools with an output schema: whatever the gateway answers in their place fits the schema that it listed."""
+"""Tools with an output schema: replies of the gateway in their place are valid for the listed schema."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_the_tools_own_output_is_validated_by_its_own_schema(stateless: bo
             result = (await caller.call("s__report", {})).result
             assert result["structuredContent"] == ROWS
             Draft202012Validator(schema).validate(ROWS)
-            # Our notice is not the tool's to give.
+            # A tool cannot return the gateway's notice.
             server.answers["tools/call"] = answering({"taskgate_notice": {"kind": "task", "message": "ha"}})
             refused = (await caller.call("s__report", {})).result
             assert refused["isError"] is True

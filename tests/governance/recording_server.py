@@ -1,8 +1,8 @@
 """A stdio MCP server that records every call, and reads the definitions of its tools from a file at each list request.
 
 Run as a program: `recording_server.py NOTES TOOLS`. The test reads NOTES to prove what went upstream, and rewrites TOOLS to
-change a definition behind the gateway's back. A file CAPABILITIES beside TOOLS, if there is one, is added to what the
-server says it can do; with `tasks` in it, calls may be tasks, which end at once. Its process id is in the file PID.
+change a definition behind the gateway's back. A file CAPABILITIES beside TOOLS, if there is one, is added to the
+capabilities of the server; with `tasks` in it, calls may be tasks, which end at once. Its process id is in the file PID.
 """
 
 from __future__ import annotations

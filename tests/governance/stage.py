@@ -1,6 +1,6 @@
 """A gateway with a noting upstream, wire-level callers of each generation, and people who decide through the API.
 
-The callers speak JSON-RPC over HTTP by hand, so that a test says exactly what is on the wire. Expectations live in the tests.
+The callers send JSON-RPC over HTTP without a library, so that a test controls exactly what is sent. Expectations are in the tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Asking elsewhere than in the inbox: the caller's own elicitation, and a signed webhook that answers."""
+"""Approvals outside the inbox: by an elicitation of the caller, and by a signed webhook."""
 
 from __future__ import annotations
 

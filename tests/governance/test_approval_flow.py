@@ -1,4 +1,4 @@
-"""The whole way of a call that needs a person, for a caller of each delivery_mode: ask, wait, decide, run."""
+"""The whole path of a call that needs approval, for each delivery mode: request, wait, decide, run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With plain names a server gets names it never listed. None of them passes a denial, a pin or a list by its looks."""
+"""With plain names a server gets names it never listed. None of them evades a denial, a pin or a list by its spelling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people agreed to must still be what would be sent: any difference between approval and dispatch stops the call, unsent."""
+"""The call that is sent must equal the approved one: any difference between approval and sending stops the call."""
 
 from __future__ import annotations
 

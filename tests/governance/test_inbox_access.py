@@ -28,7 +28,7 @@ GUARDED = ["/api/approvals", "/api/grants", "/api/tasks", "/api/pins", "/approva
 
 
 async def log_in(stage: Stage, token: str) -> httpx2.AsyncClient:
-    """A browser's worth of cookies, got by typing a token into the login page."""
+    """The cookies of a browser that logged in with a token."""
     http = httpx2.AsyncClient()
     page = await http.get(f"{stage.gateway.base}/login")
     form = {"form_token": form_token(page.text), "token": token}
@@ -64,7 +64,7 @@ async def test_the_inbox_opens_to_the_operator_and_approvers_only(tmp_path: Path
 
 
 async def the_role_matrix(stage: Stage, approval_id: str) -> None:
-    """Every route, for everybody who might come."""
+    """Every route with every kind of credential."""
     for path in (*GUARDED, f"/api/approvals/{approval_id}", f"/approvals/{approval_id}"):
         for token, allowed in (
             (None, True),

@@ -1,4 +1,5 @@
-"""The operator's keys on disk, and the sessions of the pages: what is kept, how long it is good, and what forges nothing."""
+"""The operator's keys on disk, and the sessions of the pages: what is stored, how long it is valid, and that it cannot be
+forged."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ async def names(stage: Stage) -> set[str]:
 
 
 async def list_again(stage: Stage) -> None:
-    """The upstream comes back, and so is asked for its lists anew."""
+    """The upstream reconnects, so its lists are fetched again."""
     os.kill(int((stage.tools.parent / "PID").read_text()), signal.SIGTERM)
 
 

@@ -18,7 +18,7 @@ from taskgate.core.identity.caller import OPERATOR
 
 
 class LoginIssuer:
-    """Gives codes to who logs in, tokens for codes that come with their verifier, and new tokens for refresh tokens."""
+    """Issues codes after a login, tokens for codes with their verifier, and new tokens for refresh tokens."""
 
     def __init__(self, issuer: Issuer, life_s: int = 3600) -> None:
         self.url = issuer.url
@@ -73,13 +73,13 @@ class LoginIssuer:
         return 200, json.dumps({**payload, "token_type": "Bearer", "expires_in": self.life_s, "scope": scope}).encode()
 
     def end_tokens(self) -> None:
-        """No access token is good any more; refresh tokens are."""
+        """Invalidate all access tokens; refresh tokens stay valid."""
         self.good.clear()
 
 
 @dataclass
 class Notes:
-    """A server that answers only who brings a token of the issuer, with the name of the login."""
+    """A server that requires a token of the issuer and returns the name of the login."""
 
     issuer: LoginIssuer
     generation: str = "2025"
@@ -121,14 +121,14 @@ class Browser:
     """By name: the value, the path, and `SameSite`."""
 
     async def get(self, path: str, *, from_elsewhere: bool = False) -> Reply:
-        """`from_elsewhere`: another site's link or redirect leads there."""
+        """`from_elsewhere`: the request comes from another site's link or redirect."""
         headers = self._headers(path, from_elsewhere=from_elsewhere)
         if from_elsewhere:
             headers["sec-fetch-site"] = "cross-site"
         return self._kept(await self.gate.http("GET", path, headers=headers).done())
 
     async def press(self, path: str, page: Reply | None = None, **values: str) -> Reply:
-        """Send a form of ours, with the token that the page holds."""
+        """Send a form of the console, with the token on the page."""
         found = re.search(r'name="form_token" value="([^"]+)"', page.body.decode()) if page is not None else None
         body = urlencode({**values, **({"form_token": found[1]} if found is not None else {})}).encode()
         headers = {**self._headers(path), "content-type": "application/x-www-form-urlencoded"}

@@ -35,7 +35,7 @@ def signed(header: dict[str, Any], payload: bytes, key: Any) -> str:
 
 
 class Issuer:
-    """`pages` is what it serves, by path; `asked` counts what was asked for."""
+    """`pages` is what it serves, by path; `asked` counts the requests."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
@@ -52,7 +52,7 @@ class Issuer:
         return {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
 
     def claims(self, **changes: Any) -> dict[str, Any]:
-        """Good claims with some of them changed; None takes one away."""
+        """Valid claims with some of them changed; None removes one."""
         now = int(clock.wall())
         good = {"iss": self.url, "sub": "ann", "aud": "gate", "iat": now, "exp": now + 300, **changes}
         return {name: value for name, value in good.items() if value is not None}

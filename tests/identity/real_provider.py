@@ -4,7 +4,7 @@
         token = await provider.token_of_client("agent", "secret", resource="https://gate.example/mcp")
         landed = await provider.log_in(address_of_the_authorization_request, "ann")
 
-Tests that use it carry `@pytest.mark.peers("oidc")`. `log_in` plays the browser of a person: it follows redirects with cookies,
+Tests that use it carry `@pytest.mark.peers("oidc")`. `log_in` acts as the browser of a person: it follows redirects with cookies,
 fills in the login and the consent, and stops in front of the first address that is not the provider's own.
 """
 
@@ -87,15 +87,15 @@ class RealProvider:
         await self._post("rotate")
 
     async def revoke_everything(self) -> None:
-        """No token, no refresh token and no consent that was given out is good any more."""
+        """Revoke all tokens, refresh tokens and consents."""
         await self._post("revoke")
 
     async def age_logins(self) -> None:
-        """Everybody who is logged in at the provider did so an hour earlier."""
+        """Set the time of every login at the provider an hour back."""
         await self._post("age")
 
     async def counts(self) -> dict[str, int]:
-        """How often each path was asked for."""
+        """The number of requests by path."""
         found: dict[str, int] = json.loads(await self._post("counts"))
         return found
 

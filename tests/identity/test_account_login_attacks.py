@@ -35,7 +35,7 @@ async def test_answers_that_do_not_belong_to_a_login_connect_nothing() -> None:
             for browser, query, why in (
                 (ann, {}, b"has expired"),
                 (ann, {**good, "state": "guessed"}, b"has expired"),
-                # Each state is used up by whatever comes with it, so each row has a login of its own.
+                # Each callback uses up its state, so each row has its own login.
                 (mallory, bad | {"iss": "https://other.example"}, b"another issuer"),
             ):
                 reply = await browser.come_back(query)
@@ -178,12 +178,12 @@ async def test_the_issuer_of_a_server_is_found_by_every_method_of_both_revisions
         documents = GuardedDocuments(lambda: client, ["127.0.0.1"])
         issuer = LoginIssuer(served)
         url = f"{served.url}/mcp"
-        # 2025-03-26: nothing about itself, its origin is the issuer.
+        # 2025-03-26: no metadata, its origin is the issuer.
         assert (await protected_resource(url, None, documents)).issuer == issuer.url
         url = described(served, resource=url, authorization_servers=["https://first.example"], scopes_supported=["a"])
         found = await protected_resource(url, None, documents)
         assert (found.issuer, found.resource, found.scopes) == ("https://first.example", url, ("a",))
-        # The operator's word counts more.
+        # The operator's configuration has precedence.
         assert (await protected_resource(url, issuer.url, documents)).issuer == issuer.url
         described(served, resource="https://other.example/mcp", authorization_servers=[issuer.url])
         with pytest.raises(IssuerUnavailable, match="another resource"):

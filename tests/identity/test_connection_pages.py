@@ -52,7 +52,7 @@ async def link_from_a_call(gate: Gateway, generation: str) -> str:
 @pytest.mark.parametrize("victim", ["", "ann", "a-viewer", "a-approver", "a-operator", "a-admin", OPERATOR])
 @seam
 async def test_link_of_a_caller_opens_for_no_other_person(generation: str, victim: str) -> None:
-    """Bob passes his link on. With the victim's account his calls would run in the victim's name."""
+    """Bob sends his link to a victim. With the victim's account his calls would run in the victim's name."""
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         async with Gateway(with_staff(issuer), {"notes": Notes(issuer, generation).upstream()}) as gate:
@@ -99,7 +99,7 @@ async def test_link_opens_for_its_own_caller(generation: str) -> None:
 
 @seam
 async def test_link_from_another_site_finds_the_login_of_the_console() -> None:
-    """A browser keeps the Strict cookie back when another site's link leads here; our own page leads on with it."""
+    """A browser does not send the Strict cookie after another site's link; a redirect of our own page sends it."""
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         async with Gateway(config(issuer), {"notes": Notes(issuer).upstream()}) as gate:
@@ -259,7 +259,7 @@ async def test_operators_login_is_the_principal_of_a_local_gateway_without_ident
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @seam
 async def test_anonymous_callers_beside_identities_have_no_account_to_connect(generation: str) -> None:
-    """No one can log in as them, so no link is handed out and the call fails at once."""
+    """Nobody can log in as them, so no link is created and the call fails at once."""
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         notes = Notes(issuer, generation)

@@ -28,7 +28,7 @@ def unsigned(issuer: Issuer, alg: str, signature: bytes = b"") -> bytes:
 
 
 def twice(issuer: Issuer, name: str) -> str:
-    """A payload in which one claim stands twice, properly signed."""
+    """A payload with a duplicate claim, correctly signed."""
     text = json.dumps(issuer.claims())[:-1] + f', "{name}": "gate2"}}'
     return signed({"alg": "RS256", "kid": "rsa-1"}, text.encode(), RSA)
 
@@ -42,7 +42,7 @@ def cut(issuer: Issuer) -> str:
 
 
 def swapped(issuer: Issuer) -> bytes:
-    """Another one's claims behind a good header and signature."""
+    """The claims of another token with a valid header and signature."""
     head, _, signature = issuer.token().encode().split(b".")
     return b".".join((head, encoded(issuer.claims(sub="root")), signature))
 
@@ -127,7 +127,7 @@ TABLE: dict[str, tuple[Forge, str]] = {
 
 
 def own_header(issuer: Issuer, more: dict[str, object]) -> bytes:
-    """A header that a careful library would refuse to write."""
+    """A header that libraries refuse to write."""
     _head, claims, signature = issuer.token().encode().split(b".")
     return b".".join((encoded({"alg": "RS256", "kid": "rsa-1", **more}), claims, signature))
 

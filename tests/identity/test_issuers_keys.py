@@ -1,4 +1,4 @@
-"""An issuer's keys: rotated without a failed call, fetched once for many, never for nothing, and good while the issuer is away."""
+"""An issuer's keys: rotated without a failed call, fetched once for many calls, and valid while the issuer is unavailable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS on real sockets: which certificate is shown, whose is believed, and what a header may say."""
+"""TLS on real sockets: which certificate is presented, which client certificates are accepted, and which header is trusted."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def trusting(ca: str, client: tuple[str, str] | None = None) -> ssl.SSLContext:
 
 
 async def turned_away(gate: Served, context: ssl.SSLContext) -> bool:
-    """Whether no answer at all comes back."""
+    """Whether the connection gets no reply."""
     try:
         return (await gate.ask(context))[0] == 0
     except (ssl.SSLError, ConnectionError, ValueError):

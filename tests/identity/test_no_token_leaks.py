@@ -1,4 +1,4 @@
-"""After a run with every kind of credential, good and bad, no token or secret is found in what the gateway wrote or said."""
+"""After a run with every kind of credential, good and bad, no token or secret is found in the gateway's files and replies."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ async def walked(gate: Gateway, person: Person) -> list[Reply]:
 
 
 async def everything_used(folder: Path, found: dict[str, str], kept: list[bytes]) -> None:
-    """Use every kind of credential, good and bad; `found` gets the secrets that only came up now, `kept` what was said."""
+    """Use every kind of credential, good and bad; `found` collects the secrets created here, `kept` the replies."""
     async with an_issuer() as issuer:
         env = {"TASKGATE_TEST_SECRET": GIVEN["variable"]}
         async with Gateway(every_kind(folder, issuer.url), {"bank": paying()}, folder=folder, env=env) as gate:

@@ -15,7 +15,7 @@ TOKENS = [{"id": who, "sha256": digest(f"token-of-{who}")} for who in ("ann", "b
 
 
 class Listening:
-    """A server that writes down what it was shown."""
+    """A server that records the credentials it received."""
 
     def __init__(self, generation: str) -> None:
         self.shown: list[str] = []

@@ -1,6 +1,6 @@
-"""A server whose authorization server is the certified provider: found, registered at, logged in to, and renewed, all for real.
+"""A server whose authorization server is the certified provider: discovery, registration, login and renewal.
 
-The server is a second gateway that takes the provider's tokens, so both ends are ours and nothing between them is.
+The server is a second gateway that takes the provider's tokens, so both ends are Taskgate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WITHIN = 120.0
 
 
 class Caller:
-    """A plain caller of 2025-11-25 that can open nothing."""
+    """A plain caller of 2025-11-25 that supports no URL elicitation."""
 
     def __init__(self, gate: Gateway, token: str, client: httpx2.AsyncClient) -> None:
         self._gate, self._client = gate, client

@@ -1,4 +1,4 @@
-"""`taskgate servers login`: a browser's part is played by a small program, the rest is real."""
+"""`taskgate servers login`: a small program acts as the browser, the rest is real."""
 
 from __future__ import annotations
 

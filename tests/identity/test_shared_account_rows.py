@@ -132,7 +132,7 @@ async def test_fifty_callers_at_two_gateways_with_an_expired_token_cause_one_ref
 
 
 class GuardedServer:
-    """An MCP server on a socket that answers only who brings one of these tokens."""
+    """An MCP server on a socket that requires one of these tokens."""
 
     def __init__(self) -> None:
         self.accepts = {"first"}

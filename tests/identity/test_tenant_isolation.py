@@ -1,6 +1,6 @@
-"""Two tenants' people at one gateway: every route of the API, every page and every method, tried on what is the other's.
+"""Two tenants' people at one gateway: every route of the API, every page and every method, tried with the data of the other tenant.
 
-The tables of routes and methods are walked as they are declared, so one that forgets to ask whose something is fails here. The
+The tables of routes and methods are walked as they are declared, so one that does not check the tenant fails here. The
 other tenant's name stands in all of its principals' names and in everything that they send: it must never come back.
 """
 
@@ -356,7 +356,7 @@ def argument(parameter: Parameter, value: str) -> Any:
 
 
 def questions_to(method: str, value: str) -> Iterator[dict[str, Any]]:
-    """The value wherever a method may take one, alone and together; for calls, wherever a tool of our own takes a text."""
+    """The value in every place where a method takes one, alone and together; for calls, where an own tool takes a text."""
     if method == "tools/call":
         for face in (tool.face for tool in TOOLS.values()):
             given = {parameter.name: argument(parameter, value) for parameter in face.parameters}

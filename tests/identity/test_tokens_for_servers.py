@@ -48,7 +48,7 @@ class TokenIssuer:
 
 
 def guarded(accepts: set[str], generation: str = "2025") -> Upstream:
-    """A server that answers only who brings one of these tokens."""
+    """A server that requires one of these tokens."""
     upstream = Upstream(generation, authorized=lambda header: header.removeprefix("Bearer ") in accepts)
 
     @upstream.tool("read")
@@ -246,7 +246,7 @@ async def test_the_shared_account_can_be_connected_during_a_lookup(tmp_path: Pat
 
 
 class _HeldByAnother(LoginStore):
-    """Another process has stopped while it had the file to itself."""
+    """Another process has stopped while it held the lock of the file."""
 
     def __init__(self, rows: FileRows) -> None:
         super().__init__(rows, b"k" * 32)
@@ -274,7 +274,7 @@ async def test_reading_a_login_times_out(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def _means(kept: LoginStore) -> TokenDeps:
-    """Where no issuer is asked."""
+    """Dependencies for tests without requests to an issuer."""
     return TokenDeps(
         lambda *_: Documents(httpx2.AsyncClient), kept, Assertions(b"k" * 32, lambda: "https://gate.example")
     )

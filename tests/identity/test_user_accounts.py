@@ -1,4 +1,4 @@
-"""Each principal's own account at a server: a call without one becomes a question to the right person, then goes on."""
+"""Each principal's own account at a server: a call without one becomes a question to the right person, then continues."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def form(message: str) -> dict[str, Any]:
 
 
 def server(seconds: float = 0.0) -> Upstream:
-    """Asks two things in one round, keeps count of how often it asked, and takes its time once it has both answers."""
+    """Asks two questions in one round, counts them, and runs for a while after it has both answers."""
     notes = Upstream("2026")
 
     @notes.tool("paint", **REPEATABLE)  # type: ignore[untyped-decorator]
@@ -70,7 +70,7 @@ async def painted(gate: Gateway, caller: Caller, task_id: str) -> str:
 async def killed(gate: Gateway, generation: str = "2025") -> Caller:
     gate.crash()
     await gate.start()
-    # It serves before it has moved on all that it took over.
+    # It serves before it has resumed all tasks that it took over.
     await gate.advance(0.5)
     return await gate.caller(generation, token=TOKEN)
 
@@ -136,7 +136,8 @@ def answer_colour_only(params: dict[str, Any]) -> dict[str, Any] | None:
 
 @seam
 async def test_an_answer_on_the_sessions_own_stream_is_stored_with_the_task() -> None:
-    """A caller that is asked natively, in one round: it answers the first question, and the second when the call is a task."""
+    """A caller that answers questions natively, in one round: it answers the first question, and the second when the call is a
+    task."""
     notes = server()
     async with Gateway(CONFIG, {"notes": notes}) as gate:
         answers = {"elicitation/create": answer_colour_only}

@@ -1,4 +1,4 @@
-"""The client library asks its user what waits in the caller's inbox at a gateway."""
+"""The client library passes questions in the caller's inbox at a gateway to its callbacks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def config(instances: str, **more: Any) -> dict[str, Any]:
 
 
 class User:
-    """Answers with one colour, and remembers what was asked."""
+    """Answers with one colour, and records the questions."""
 
     def __init__(self) -> None:
         self.asked: list[Question] = []

@@ -1,4 +1,4 @@
-"""The inbox and the page to try tools on: decided, answered and called by forms, with what happens next said beforehand."""
+"""The inbox and the page to try tools on: decided, answered and called by forms, with the next step shown beforehand."""
 
 from __future__ import annotations
 

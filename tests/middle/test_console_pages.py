@@ -22,7 +22,7 @@ GOVERNED: dict[str, Any] = {**TOKENS, "approval": {"default": {"redact_fields": 
 
 
 class Person:
-    """A browser's worth: a login by token, its cookie, and the token of its forms."""
+    """A browser session: a login by token, its cookie, and the token of its forms."""
 
     def __init__(self, gate: Gateway, cookie: str = "") -> None:
         self.gate, self.cookie = gate, cookie
@@ -253,7 +253,7 @@ async def test_the_badge_of_each_state_has_its_text_and_colour() -> None:
 
 
 def colour_of(sheet: str, state: str) -> str:
-    """The last rule that fits wins; the badge itself has one for all others."""
+    """The last matching rule applies; the badge itself has a default rule."""
     found = "?"
     for selectors, rules in re.findall(r"([^{}]+)\{([^{}]*)\}", re.sub(r"/\*.*?\*/", "", sheet)):
         fits = {one.strip() for one in selectors.split(",")} & {".state", f".state.{state}"}

@@ -1,4 +1,4 @@
-"""The frame of the console: the table of routes and who may ask for what, OpenAPI, and the stream that keeps pages alive."""
+"""The frame of the console: the table of routes with its permissions, OpenAPI, and the stream that updates pages."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ async def test_temporary_scope_token_is_invalid_after_expiry() -> None:
         scopes = gate.life.app.gateway.console.servers.temporary_scopes
         assert scopes.scope_of_token(digest) == made["scope"]
         the_loop().leap(60)
-        # Nothing has been swept: no timer rings between these two lines.
+        # No cleanup has run: no timer fires between these two lines.
         assert scopes.scope_of_token(digest) is None
 
 
@@ -304,7 +304,7 @@ async def test_plain_calls_are_refused_while_caches_are_unconfirmed(
 async def test_plain_call_continues_while_a_change_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What was current a moment ago is not refused as unconfirmed because there is news; what stays unread for long is."""
+    """Recently confirmed caches are used while a change is pending; caches with a change unread for long are not."""
     seen = SeenRevisions({"pins": 1}, clock.monotonic())
 
     async def read_revisions(_store: SqliteStore) -> dict[str, int]:

@@ -151,7 +151,7 @@ async def test_cancel_does_not_end_a_call_whose_handle_another_caller_has(has_ha
 
 @seam
 async def test_client_that_does_not_return_from_a_link_gets_the_handle_when_it_calls_again() -> None:
-    """It failed at showing the link, as a proxy does whose own client cannot be asked, and threw the state away."""
+    """It failed at showing the link, as a proxy does whose own client supports no elicitation, and dropped the state."""
     server = shop()
     async with Gateway({**HELD, **ANN}, {"shop": server}) as gate:
         caller = await gate.caller("2026", capabilities=URL, token="ann-token")

@@ -1,4 +1,4 @@
-"""Lists stay true and quick while servers misbehave: sessions that are lost, pings that fail, lists that hang."""
+"""Lists stay correct and fast while servers misbehave: sessions that are lost, pings that fail, lists that hang."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_a_server_is_listed_again_after_a_failed_ping() -> None:
 @pytest.mark.parametrize("status", [400, 404])
 @seam
 async def test_a_session_refused_during_a_list_request_is_reopened(status: int) -> None:
-    # One that announces no changes: nothing but the age of its lists makes us ask.
+    # A server that announces no changes: its lists are fetched again only because of their age.
     notes = Upstream("2025", capabilities={"tools": {}})
     notes.tool("old", echo)
     usual = notes._request

@@ -39,7 +39,7 @@ async def test_change_announced_while_a_frame_is_sent_is_not_lost() -> None:
         stream = live.stream(None, Approver("ann", frozenset({Role.APPROVER})))
         try:
             assert await anext(stream.frames) == b"retry: 1000\n\n"
-            # The consumer has not asked for the next frame yet: it is still sending this one.
+            # The consumer has not requested the next frame yet: it is still sending this one.
             live.changed(Topic.TASKS)
             await gate.advance(1)
             assert frames(await anext(stream.frames))[0][1] == ["tasks"]

@@ -1,4 +1,4 @@
-"""What a caller shows the gateway reaches no server, in any generation, called plainly or as a task."""
+"""The credential of a caller reaches no server, in any generation, for plain calls and tasks."""
 
 from __future__ import annotations
 

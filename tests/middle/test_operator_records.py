@@ -156,7 +156,7 @@ async def test_audit_row_of_quarantined_tool_names_its_quarantine() -> None:
 
 @seam
 async def test_refusal_of_unlisted_name_leaves_one_audit_row() -> None:
-    """With plain names the gate judges what a server does not list, and it has written the row."""
+    """With plain names the gate decides about unlisted names, and has written the row."""
     scopes = {"default": {"default_servers": ["*"], "names": "plain", "tool_denylist": ["secret_*"]}}
     async with Gateway({"scopes": scopes}, {"notes": notes_server()}) as gate:
         caller = await gate.caller("2025")
@@ -310,5 +310,5 @@ async def test_every_exported_metric_moves() -> None:
         assert held.result["task"]["taskId"]
         await gate.advance(400)
         await look()
-    # What a model costs is counted where one is asked: tests/features/test_sampling_by_models.py.
+    # The cost of models is tested in tests/features/test_sampling_by_models.py.
     assert documented - moved - SHARED_STORE == {"taskgate_usage_sampling_cost"}

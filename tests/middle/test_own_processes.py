@@ -39,7 +39,7 @@ async def answer_by_operator(gate: Gateway) -> None:
 
 
 async def ask_beside(gate: Gateway, staying: Caller, asking: Caller, **more: Any) -> tuple[Exchange, Exchange]:
-    """One call that stays and one that asks beside it, both under way when this returns."""
+    """One call that stays open and one that asks a question, both in progress when this returns."""
     stays = staying.begin_call("shop__stay", **more)
     asks = asking.begin_call("shop__ask", {"company": 1}, **more)
     await gate.advance(2)

@@ -45,7 +45,7 @@ async def tried(gate: Gateway, scope: str, name: str, arguments: bytes = b"{}", 
 
 
 async def happens(gate: Gateway, scope: str, name: str) -> str:
-    """What really becomes of a call of that name."""
+    """The actual outcome of a call with that name."""
     caller = await gate.caller("2025", scope=scope)
     await caller.tools()
     call = caller.begin_call(name)

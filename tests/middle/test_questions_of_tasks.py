@@ -36,7 +36,7 @@ def server() -> Upstream:
 
 
 async def asked(gate: Gateway, generation: str) -> tuple[str, str]:
-    """A caller of its own calls the tool and goes; what it reads is the task's id and that a question waits."""
+    """A separate caller calls the tool and disconnects; its reply has the task's id and an open question."""
     caller = await gate.caller(generation)
     reply = await caller.call("notes__paint")
     if generation == "2025":
@@ -143,7 +143,7 @@ async def test_task_whose_question_is_in_the_inbox_is_not_shown_as_working(as_ta
     @notes.tool("paint", as_task=as_task)
     async def paint(call: Call) -> str:
         await call.sleep(1)
-        # A task of the server has no reply open to ask on: it asks on the stream of its session.
+        # A task of the server has no open reply for a question: it asks on the stream of its session.
         answer = await (notes._ask(notes._streams[-1][0], *ASKED) if as_task else call.ask(*ASKED))
         return str(answer)
 

@@ -119,7 +119,7 @@ KINDS = {"static": static, "client": client_credentials, "exchanged": exchanged,
 
 
 def quoted(leaky: Leaky, received: bytes) -> list[str]:
-    """Which credentials stand in this text, in any of the forms that the server uses."""
+    """The credentials in this text, in any of the encodings that the server uses."""
     forms = {
         form
         for token in leaky.sent

@@ -1,4 +1,4 @@
-"""Consoles of one person share the rendering of a page after a change; no two audiences ever do."""
+"""Consoles of one person share the rendering of a page after a change; people with different permissions never do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One conversation by lines, as `taskgate stdio` holds it, in virtual time."""
+"""One conversation by lines, as with `taskgate stdio`, in virtual time."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def execute(tool: str, **more: Any) -> dict[str, Any]:
 
 
 async def begun(caller: Caller, tool: str, **more: Any) -> tuple[str, str]:
-    """Of a call by `execute_tool` that takes longer than its caller waits: what is said, and the id of its task."""
+    """Of a call by `execute_tool` that takes longer than its caller waits: the text of the reply, and the id of its task."""
     reply = await caller.call("execute_tool", execute(tool, **more), _meta={"progressToken": "mine"})
     result = reply.result["content"]
     return result[0]["text"], json.loads(result[1]["text"])["proxy_task"]["task_id"]

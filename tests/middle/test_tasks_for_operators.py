@@ -1,4 +1,4 @@
-"""The operator sees, follows and cancels everybody's tasks; a caller follows its own and nothing else."""
+"""The operator sees, follows and cancels the tasks of all callers; a caller only its own."""
 
 from __future__ import annotations
 

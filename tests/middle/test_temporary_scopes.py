@@ -70,7 +70,7 @@ async def test_only_the_token_bearer_sees_the_scope(config: Any, generation: str
 
 @seam
 async def test_scope_expires_and_its_token_becomes_invalid() -> None:
-    """Not even what is open to everybody: the bearer would otherwise see more than it was given."""
+    """Anonymous scopes are refused too: the holder would otherwise see more than its scope."""
     async with Gateway({}, servers()) as gate:
         made = await handed_over(gate, lifetime_ms=10_000)
         caller = await gate.caller("2025", token=made["token"])

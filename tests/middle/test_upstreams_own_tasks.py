@@ -1,4 +1,5 @@
-"""Calls that may outlast us run as the server's own tasks where it offers them, so that a crash of ours loses nothing."""
+"""Calls that may outlast the gateway run as the server's own tasks if it supports them, so that a crash of the gateway loses
+nothing."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Place:
 
 
 class NotFound(Exception):
-    """The line of a mutant is gone, or stands more than once."""
+    """The line of a mutant is missing, or occurs more than once."""
 
 
 @cache

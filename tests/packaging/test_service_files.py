@@ -1,4 +1,4 @@
-"""The files for running Taskgate as a service say what docs/getting-it.md promises."""
+"""The files for running Taskgate as a service match docs/getting-it.md."""
 
 from __future__ import annotations
 

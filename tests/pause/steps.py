@@ -1,4 +1,4 @@
-"""Everything that a peer feeds and that runs in one go on the event loop, each with input that grows.
+"""Everything that processes a peer's input in one step of the event loop, each with input of growing size.
 
 A step is made for a size (mostly bytes) and then run alone. Sizes end where a configured limit refuses what is larger, or
 at a few megabytes. `table` shows all of them; the test holds each below the longest pause that is allowed.
@@ -65,7 +65,7 @@ class Case:
 
 
 def refusing(step: Step) -> Step:
-    """A refusal is as good as an answer: only the time until it counts."""
+    """A refusal is a valid result: only the time until it is measured."""
 
     def run() -> None:
         with suppress(TaskgateError, AmbiguousJson, ValueError):

@@ -135,7 +135,7 @@ async def mutate(arguments: dict[str, Any]) -> t.CallToolResult:
 
 
 async def work(arguments: dict[str, Any]) -> Any:
-    """Runs as a task when asked to, otherwise at once."""
+    """Runs as a task if requested, otherwise at once."""
 
     async def later(task: Any = None) -> t.CallToolResult:
         await asyncio.sleep(arguments["seconds"])

@@ -1,6 +1,6 @@
 """The behaviour server on `mcp` 2.3: both generations, HTTP or stdio.
 
-It offers the same small set of tools, resources and prompts as its three sisters (`behaviour_server_130.py`,
+It offers the same small set of tools, resources and prompts as the other three (`behaviour_server_130.py`,
 `behaviour_server_ts1.mjs`, `behaviour_server_ts2.mjs`); what a client must see is written in
 `tests/conversations/behaviours.py`.
 """

@@ -27,7 +27,7 @@ class Actions(Operations):
 
 
 class Person:
-    """Answers what the server asks, by the callbacks of this client."""
+    """Answers the server's questions with the callbacks of this client."""
 
     def __init__(self, notebook: Notebook) -> None:
         self.notebook = notebook

@@ -1,7 +1,7 @@
 """A server with every name the official conformance suite calls, on `mcp` 2.3, in both generations, over HTTP or stdio.
 
 The contents are fixed by the suite; what matters to us is that the same program passes directly and behind Taskgate.
-The questions of 2026-07-28 live in `everything_inputs`, its tasks in `everything_tasks`. Started by the conformance
+The questions of 2026-07-28 are in `everything_inputs`, its tasks in `everything_tasks`. Started by the conformance
 tests.
 
     python everything_server.py --http 9100

@@ -1,6 +1,6 @@
 """A stateful server on standard streams that does on purpose what few servers do: bad schemas, floods, strange addresses.
 
-No SDK: it speaks JSON-RPC by hand, so that it can break rules. Every tool is one function; `seen` gives back what the
+No SDK: it writes JSON-RPC itself, so that it can violate the protocol. Every tool is one function; `seen` gives back what the
 gateway has sent. It only needs the standard library.
 
     python odd_server.py [--deep]

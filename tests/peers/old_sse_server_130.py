@@ -11,7 +11,7 @@ server = FastMCP("old-sse", host="127.0.0.1", port=int(sys.argv[1]), log_level="
 
 @server.tool()
 def echo(text: str) -> str:
-    """Say it again."""
+    """Return the text."""
     return text
 
 

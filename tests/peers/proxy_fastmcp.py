@@ -1,4 +1,4 @@
-"""A proxy on FastMCP 4 whose own client cannot be asked: makes calls through it and prints what comes of each.
+"""A proxy on FastMCP 4 whose own client supports no elicitation: makes calls through it and prints their outcomes.
 
 It declares to the gateway that it can show links, and fails at showing one.
 """

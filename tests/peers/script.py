@@ -2,7 +2,7 @@
 
 A script is a JSON list of steps such as `{"op": "call", "name": "echo", "arguments": {"text": "hi"}}`. Each step
 yields one observation: its value or error, and what arrived while it ran. The result is printed as one JSON line. The
-TypeScript clients play the same scripts with `script.mjs`. This module knows no SDK; a client hands it an object with
+TypeScript clients play the same scripts with `script.mjs`. This module is independent of SDKs; a client passes it an object with
 one async method per operation.
 """
 
@@ -76,7 +76,7 @@ async def perform(steps: list[dict[str, Any]], actions: Any, notebook: Notebook)
 
 
 def describe(error: Exception) -> dict[str, Any]:
-    """The JSON-RPC error inside an SDK exception, or its words."""
+    """The JSON-RPC error inside an SDK exception, or its message."""
     inner = getattr(error, "error", None)
     if inner is None or not hasattr(inner, "code"):
         return {"message": f"{type(error).__name__}: {error}"}

@@ -1,5 +1,5 @@
 """What the Python SDKs of both lines have in common when they play a script: the person who answers, and the operations that
-are spelled the same. Each client says which module holds its SDK's types, and adds what it does in its own way.
+are spelled the same. Each client names the module with its SDK's types, and adds its own operations.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Operations:
 
 
 class Person:
-    """Answers what the server asks."""
+    """Answers the server's questions."""
 
     def __init__(self, types: ModuleType, notebook: Notebook) -> None:
         self.types, self.notebook = types, notebook

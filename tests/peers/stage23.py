@@ -1,4 +1,4 @@
-"""The stage on which our `mcp` 2.3 peer servers stand: one call, one registry, HTTP or stdio.
+"""The base of our `mcp` 2.3 peer servers: one call, one registry, HTTP or stdio.
 
 A tool is an async function of a `Call` that returns a wire dictionary. `Call.ask` hides how a question travels:
 pushed as a request to a stateful client, or as `input_required` with a sealed state to a stateless one, where the

@@ -1,4 +1,4 @@
-"""Three gateways on one database under faults and load, judged by the books of the server behind them.
+"""Three gateways on one database under faults and load, checked against the ledger of the server behind them.
 
 Callers make tasks at one gateway, often in a session of another one, follow them at any, and answer their questions at a third. A
 `Fault` strikes meanwhile. In the end `problems` compares the replies of callers with the record of the server, and reports what was
@@ -41,7 +41,7 @@ TRANSIENT = (AssertionError, OSError, httpx2.HTTPError, TimeoutError, ValueError
 
 
 class Link:
-    """The way of one gateway to the database: it can be cut, and it can fall silent."""
+    """The connection of one gateway to the database: it can be cut or stalled."""
 
     def __init__(self, database: RestartableServer) -> None:
         self._database = database
@@ -105,7 +105,7 @@ class Strike:
 
 @dataclass
 class Made:
-    """A task that was acknowledged, and what became of it."""
+    """A task that was acknowledged, and its outcome."""
 
     tool: str
     at: int
@@ -126,7 +126,7 @@ class Cluster:
     _lost: dict[int, int] = field(default_factory=dict)
 
     def note_lost_leases(self, *, is_over: bool = False) -> None:
-        """Gateways that were taken for dead since this was last called, be it by a fault or because the machine was too busy.
+        """Gateways that lost their lease since the last call of this, by a fault or because the machine was too busy.
 
         `is_over`: callers have ended, and what is said from now on is about the time before that.
         """
@@ -225,7 +225,7 @@ class Load:
                 await self._follow(call, task_id, chance)
 
     async def _begin(self, call: str, tool: str, chance: random.Random) -> str | None:
-        """None: not acknowledged, so nothing was promised, except what the refusal said."""
+        """None: not acknowledged, so only the statement of the refusal is checked."""
         gateways, began = self._cluster.gateways, time.time()
         opened, asked = chance.randrange(len(gateways)), chance.randrange(len(gateways))
         try:
@@ -397,7 +397,7 @@ async def verdict(all_of_them: Cluster, load: Load) -> list[str]:
 
 
 def problems(made: dict[str, Made], refused: set[str], ledger: LedgerFile, strikes: list[Strike]) -> list[str]:
-    """What the books and the answers do not agree about."""
+    """Contradictions between the ledger and the replies."""
     runs = {call: len(executions) for call, executions in ledger.executions().items()}
     found = [f"{call} was refused as not executed, and ran" for call in sorted(refused) if runs.get(call)]
     found += [

@@ -1,7 +1,7 @@
-"""Gateways on one PostgreSQL store in the test's own process, in real time, and an upstream that keeps books beside them.
+"""Gateways on one PostgreSQL store in the test's own process, in real time, and an upstream with a ledger.
 
 They are what `taskgate serve` runs, on sockets of this machine; a process of its own is only needed to be killed or paused.
-`DatabaseWire` stands between a gateway and the database, and can be cut or fall silent.
+`DatabaseWire` is a proxy between a gateway and the database that can be cut or stalled.
 """
 
 from __future__ import annotations

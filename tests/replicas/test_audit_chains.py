@@ -1,4 +1,5 @@
-"""The audit log of several gateways: one chain for each start, and `taskgate audit` reads all of them with their crossings."""
+"""The audit log of several gateways: one chain for each start, and `taskgate audit` reads all of them with their references to
+each other."""
 
 from __future__ import annotations
 

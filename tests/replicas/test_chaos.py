@@ -1,7 +1,7 @@
-"""Gateways that share a store, under faults and load, judged by the books of the server behind them.
+"""Gateways that share a store, under faults and load, checked against the ledger of the server behind them.
 
-A short run with the tests, one fault of every quick kind; `make chaos-replicas` makes 300 of all kinds. `make chaos-sabotage`
-shows that the same judge finds what broken gateways do wrong.
+A short run with the tests, one fault of every quick kind; `make chaos-replicas` makes 300 of all kinds. `make
+chaos-sabotage` shows that the same checks detect broken gateways.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ async def test_faults_lose_nothing_and_run_nothing_twice(tmp_path: Path) -> None
         assert not found
 
 
-# The judge itself
+# The checks themselves
 
 
 def test_the_checker_finds_lost_repeated_and_misreported_calls(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ async def owner_comes_back(three: Cluster, seed: int, deadline_s: float) -> Load
 async def judged(
     folder: Path, changes: tuple[Mutant, ...], scenario: Scenario, rounds: int, deadline_s: float
 ) -> list[str]:
-    """What the judge finds when gateways of such a build are struck, in the first round in which it finds anything."""
+    """The findings of the checks for gateways of such a build under faults, in the first round with any."""
     source = await asyncio.to_thread(sabotaged, folder, changes)
     async with cluster(folder, source) as three:
         for seed in range(SEED, SEED + rounds):

@@ -1,4 +1,5 @@
-"""A database that is cut, slow, restarted or full under gateways that run: nothing is lost, nothing runs twice, each is said."""
+"""A database that is cut, slow, restarted or full under gateways that run: nothing is lost, nothing runs twice, and each fault
+is reported."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 
 async def in_the_end(stage: Stage, gateway: HeldGateway, call: str) -> str:
-    """A task made here as soon as it takes some again; a refusal must say so, and be true."""
+    """A task created here as soon as tasks are accepted again; each refusal must state that nothing was executed, correctly."""
     async with asyncio.timeout(120):
         while True:
             try:
@@ -439,7 +440,7 @@ OFF = str(Path(__file__).with_name("gateway_wrong_clock.py"))
 
 
 async def second_round_elsewhere(first: str, second: str, name: str) -> None:
-    """A 2026 call whose answers go to another gateway than the one that asked."""
+    """A 2026 call whose answers go to another gateway than the one that returned the questions."""
     async with RawClient(first, stateless=True, capabilities={"elicitation": {"form": {}}}) as caller:
         asked = (await caller.call("books__once_ask", {"call": name})).result
         answers = {key: {"action": "accept", "content": {"value": "x"}} for key in asked["inputRequests"]}

@@ -41,7 +41,7 @@ def test_nginx_accepts_its_file(tmp_path: Path) -> None:
 @pytest.mark.peers("systemd-analyze")
 @pytest.mark.parametrize("unit, instance", [("taskgate.service", ""), ("taskgate@.service", "taskgate@7471.service")])
 def test_systemd_accepts_the_units(tmp_path: Path, unit: str, instance: str) -> None:
-    """The program that a unit starts must exist for this check, so it stands in for /opt/taskgate."""
+    """The program that a unit starts must exist for this check, so it replaces /opt/taskgate."""
     text = (DEPLOY / unit).read_text().replace("/opt/taskgate/bin/taskgate", "/bin/true")
     (tmp_path / (instance or unit)).write_text(text)
     done = _run("systemd-analyze", "verify", "--man=no", tmp_path / (instance or unit))
@@ -92,7 +92,7 @@ async def replicas() -> AsyncIterator[Replicas]:
 async def test_sessions_and_questions_pass_through_a_balancer_with_its_example_file(
     replicas: Replicas, kind: str, tmp_path: Path
 ) -> None:
-    """Round robin without stickiness: a session is asked for at every gateway. A question comes in the middle of a call's event
+    """Round robin without stickiness: requests of a session reach every gateway. A question comes in the middle of a call's event
     stream, and the call ends only when it was answered: a balancer that keeps events back would let it wait for ever."""
     async with deployed(kind, replicas.gateways, tmp_path) as url:
         calls = [f"{kind}-{number}" for number in range(6)]

@@ -18,7 +18,7 @@ from tests.replicas.test_two_gateways import DEADLINE_S, OVER, TASKS, Pair, oper
 
 
 class Database:
-    """The server behind a gateway's store; it can be made to turn everybody away."""
+    """The server behind a gateway's store; it can be made to refuse all connections."""
 
     def __init__(self, both: Pair) -> None:
         url = next(
@@ -46,7 +46,7 @@ class Database:
 
 
 async def in_the_end(both: Pair, call: str) -> str:
-    """A task made at A as soon as it takes some again; a refusal must say so, and be true."""
+    """A task created at A as soon as tasks are accepted again; each refusal must state that nothing was executed, correctly."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             try:
@@ -62,8 +62,8 @@ TAKEN_OVER = "tasks of a gateway that died were taken over"
 
 
 def check_ended_well(both: Pair, call: str, shown: dict[str, Any]) -> None:
-    """Done once. On a busy machine a lease may run out by itself: then its owner counts as dead, and what may not be sent again
-    says that it is not known, which is true.
+    """Done once. On a busy machine a lease may run out by itself: then its owner counts as dead, and a call that may not be
+    sent again reports its outcome as unknown, which is correct.
     """
     assert both.ledger.count(call) == 1
     if shown["status"] != "completed":

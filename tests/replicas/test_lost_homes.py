@@ -1,4 +1,4 @@
-"""The gateway that holds a session is killed, paused or lied to: the session goes on, and nothing runs twice."""
+"""The gateway that holds a session is killed, paused or gets wrong data: the session continues, and nothing runs twice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def posted_to_internal(address: str, headers: dict[str, str]) -> httpx2.Re
 
 @contextlib.asynccontextmanager
 async def session_at(replicas: Replicas, index: int) -> AsyncIterator[RawClient]:
-    """A session whose home is that gateway, and which then speaks to the next one."""
+    """A session whose home is that gateway, and whose next requests go to the next one."""
     async with RawClient(replicas.gateways[index].url) as client:
         client.url = replicas.gateways[(index + 1) % len(replicas.gateways)].url
         yield client

@@ -1,4 +1,4 @@
-"""What is asked at one gateway is seen and answered at every other: forms in an inbox, pages, login links."""
+"""Questions at one gateway are shown and answered at every other: forms in an inbox, pages, login links."""
 
 from __future__ import annotations
 

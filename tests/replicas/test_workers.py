@@ -1,4 +1,5 @@
-"""`taskgate serve --workers N`: several processes on one port, of which each may die, and any may be asked for any session."""
+"""`taskgate serve --workers N`: several processes on one port, of which each may be killed, and any may receive requests of
+any session."""
 
 from __future__ import annotations
 
@@ -88,7 +89,7 @@ class Workers:
         return self.parent.output(1_000_000).count(LEASE_LOST)
 
     async def reads(self, asking: RawClient, name: str) -> str:
-        """A call in a session, and how it is called in the books. A busy machine may cost the home of the session its lease
+        """A call in a session, and its name in the ledger. A busy machine may cost the home of the session its lease
         meanwhile, and the outcome is reported as unknown: if a worker logged that, another call is made."""
         numbers = itertools.count()
         while True:
@@ -182,7 +183,7 @@ async def living(gateway: Gateway) -> list[dict[str, Any]]:
 
 @asynccontextmanager
 async def several_workers(folder: Path, tls: ssl.SSLContext | None = None, **config: Any) -> AsyncIterator[Workers]:
-    """Without a word about internal addresses in the configuration."""
+    """Without internal addresses in the configuration."""
     port, ledger = free_port(), LedgerFile(folder / "ledger.jsonl")
     upstream = await start(upstream_command(port, ledger, "2026"))
     gateway = Gateway(folder, free_port())

@@ -1,4 +1,4 @@
-"""Three gateways on one PostgreSQL store behind a round-robin balancer without stickiness, and an upstream that keeps books.
+"""Three gateways on one PostgreSQL store behind a round-robin balancer without stickiness, and an upstream with a ledger.
 
 The balancer picks another gateway for every request, as a balancer in HTTP mode does: it reads the head and the body of a request,
 opens a connection to the next gateway, and passes the answer back until the gateway closes it.
@@ -172,7 +172,7 @@ async def replicas_of(
     finally:
         await balancer.close()
         for gateway in gateways:
-            # The test is over: how gateways leave one by one is the matter of those about draining.
+            # The test is over: draining is tested elsewhere.
             if gateway.program is not None and gateway.program.alive:
                 await gateway.program.end(signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""A scope in search mode: three tools in the place of a catalog, and not one gate less."""
+"""A scope in search mode: three tools replace the catalog, and all gates apply."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """An upstream with the given tools, over standard input and output: `tool_server.py NAME TOOL ...`.
 
-Every tool answers with the server's name and its own. Some names do more: `slow` takes its time (and may make a
-file when it begins), `big` answers at length, `count` tells how many calls came, `touch` makes a file, `mute` never lists,
+Every tool returns the server's name and its own. Some names do more: `slow` takes a while (and may make a
+file when it begins), `big` answers at length, `count` returns the number of calls, `touch` creates a file, `mute` never lists,
 `library` comes with a resource and a prompt that take their time, too.
-Speaks MCP 2025-11-25; knows nothing of the gateway.
+Implements MCP 2025-11-25, independently of the gateway.
 """
 
 from __future__ import annotations

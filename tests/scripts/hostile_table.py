@@ -1,4 +1,4 @@
-"""Print what becomes of every hostile script, the pause that others see meanwhile, and what steps cost: `make scripts-hostile`.
+"""Print the outcome of every hostile script, the pause that others see meanwhile, and what steps cost: `make scripts-hostile`.
 
 The pause is the longest time for which the event loop of the gateway's process did not run, beside the same without a script;
 the other script runs in another worker at the same time.

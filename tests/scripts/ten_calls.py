@@ -110,7 +110,7 @@ async def _crash(gate: Gateway, crash: Crash) -> None:
 
 
 async def drive(gate: Gateway, crash: Crash) -> dict[str, Any]:
-    """Start the script, and play the people: approve what waits, answer what is asked, restart what crashed."""
+    """Start the script, approve held calls, answer questions, and restart the gateway after a crash."""
     task = ""
     begun = False
     for _ in range(400):
@@ -148,7 +148,7 @@ async def _look(gate: Gateway, caller: Caller, task: str) -> dict[str, Any] | No
 
 
 def verdict(result: dict[str, Any], ran: Counter[tuple[str, int]]) -> list[str]:
-    """What is wrong with the end of the script, by the ledger."""
+    """The contradictions between the end of the script and the ledger."""
     wrong = []
     content = result.get("structuredContent", {}).get("result")
     if content is None:

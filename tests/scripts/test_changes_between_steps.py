@@ -1,4 +1,4 @@
-"""Scripts whose world changes while they wait: a revoked credential, a tool that vanished or changed, a smaller scope."""
+"""Scripts whose environment changes while they wait: a revoked credential, a tool that vanished or changed, a smaller scope."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ TWO_QUESTIONS = "[await ask('Which colour?'), await ask('And which size?')]"
 
 
 async def run_in_rounds(caller: Caller, code: str, *answers: str) -> tuple[Reply, list[list[str]]]:
-    """Call run_script as a client of 2026 does: answer what the reply asks, and repeat the request with the signed state."""
+    """Call run_script as a client of 2026 does: answer the questions in the reply, and repeat the request with the signed state."""
     params: dict[str, Any] = {"name": "run_script", "arguments": {"code": code}}
     asked = []
     given = iter(answers)
@@ -230,7 +230,7 @@ async def test_question_in_a_reply_survives_a_restart() -> None:
 
 
 def answers_arrive_while_tasks_continue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer finds nobody waiting, and is stored only after the task has read its stored answers and waits."""
+    """An answer arrives while no task waits for it, and is stored only after the task has read its stored answers and waits."""
     keep, resolve, early = TaskQuestions._store_answer, TaskQuestions.resolve, iter([False])
 
     async def later(questions: TaskQuestions, task_id: str, key: str, answer: Answer) -> Answer:

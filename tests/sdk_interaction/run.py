@@ -34,10 +34,10 @@ def explained() -> dict[str, str]:
 
 
 def outcomes(sources: Path, way: str, expression: str) -> dict[str, str]:
-    """How each test ended: nothing if it passed, else the last line of what it said."""
+    """How each test ended: nothing if it passed, else the last line of its output."""
     report = sources / f"{way}.xml"
     quiet = ["-q", "-p", "no:cacheprovider", "-o", "log_cli=false", "-o", "addopts=", "-p", "anyio"]
-    # A stream that an earlier test left open is said in whichever test the collector finds it: not what this one is about.
+    # A stream that an earlier test left open is reported in the test in which it is collected: ignored here.
     quiet += ["-W", "ignore::pytest.PytestUnraisableExceptionWarning"]
     words = [str(HOME / PEER / "bin/python"), "-m", "pytest", *quiet, "-p", "through_gateway", "-n", "2"]
     words += [f"--junitxml={report}", *(["-k", expression] if expression else [])]

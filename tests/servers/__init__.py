@@ -1,1 +1,1 @@
-"""Servers that others published, spoken to directly and through Taskgate: both must say the same. See docs/compatibility.md."""
+"""Published servers, called directly and through Taskgate: both must return the same. See docs/compatibility.md."""

@@ -1,4 +1,4 @@
-"""The servers: how each is started in a folder of its own, and what it is asked. Mistakes are asked on purpose, too."""
+"""The servers: how each is started in its own folder, and the requests that it is sent, including invalid ones."""
 
 from __future__ import annotations
 

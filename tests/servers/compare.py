@@ -32,7 +32,7 @@ PAGE = b"<html><head><title>Loopback</title></head><body><h1>Hello</h1><p>A page
 
 
 async def differences(server: Server) -> tuple[int, dict[str, str]]:
-    """How many things were asked, and for each that was answered differently, both answers."""
+    """The number of requests, and both replies for each request with different ones."""
     async with a_web_page() as web:
         with tempfile.TemporaryDirectory(prefix="server-") as one, tempfile.TemporaryDirectory(prefix="server-") as two:
             direct = await asked_directly(server, Path(one), web)
@@ -95,14 +95,14 @@ def prepared(server: Server, folder: Path, web: str) -> Filling:
 
 
 async def refuse(*_: Any) -> ErrorData:
-    """The client can be asked, because servers list more tools to such clients; nothing here makes one ask."""
+    """The client declares elicitation, because servers list more tools to such clients; no request here causes one."""
     from mcp_types import ErrorData
 
     return ErrorData(code=-1, message="not here")
 
 
 async def asked(server: Server, target: Any, fill: Filling, folder: Path, web: str) -> Wire:
-    """Every answer by what was asked; folders and moments are made the same in both."""
+    """Every reply by its request; folders and times are normalized in both."""
     from mcp.client.client import Client
 
     answers: Wire = {}
@@ -146,8 +146,8 @@ def lists_of(client: Client) -> dict[str, Awaitable[Any]]:
 
 
 def alike(answer: Any, folder: Path) -> Any:
-    """Without what may differ: folders, moments, whether a tool may run as a task (that is the gateway's own), and how a server
-    says that it has none of a kind: by an error, where a gateway has an empty list."""
+    """Without what may differ: folders, moments, whether a tool may run as a task (that is the gateway's own), and how a
+    server reports that it has none of a kind: by an error, where a gateway has an empty list."""
     for tool in answer.get("tools", ()):
         tool.pop("execution", None)
     kinds = [answer.get(kind) for kind in ("prompts", "resources", "resourceTemplates")]

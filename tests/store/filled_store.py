@@ -54,7 +54,7 @@ class Amounts(NamedTuple):
 
 
 class Names(NamedTuple):
-    """Things that are in every filled store, to ask for."""
+    """Names that are in every filled store, for queries."""
 
     caller: str
     task: str

@@ -44,7 +44,7 @@ class Plans(Protocol):
 
 
 def values_for(name: str, names: Names) -> dict[str, Any]:
-    """What a statement is asked in use, by the names of its values; `BY_STATEMENT` where one means something of its own."""
+    """The values that a statement is run with, by their names; `BY_STATEMENT` where one means something of its own."""
     streams = json.dumps([names.stream]) if name == "forget_streams" else [names.caller]
     return {**_common(names), "callers": streams, **BY_STATEMENT.get(name, {})}
 
@@ -53,7 +53,7 @@ def _common(names: Names) -> dict[str, Any]:
     first, beyond = streams_between(names.caller)
     ids = json.dumps([names.task, names.open_task])
     return {
-        # Which.
+        # Ids.
         "id": names.task,
         "ids": ids,
         "task_id": names.task,
@@ -65,7 +65,7 @@ def _common(names: Names) -> dict[str, Any]:
         "place": "slack",
         "approval_id": names.approval,
         "after": "",
-        # Whose.
+        # Principals.
         "caller": names.caller,
         "principal": names.caller,
         "limited_as": names.caller,
@@ -80,7 +80,7 @@ def _common(names: Names) -> dict[str, Any]:
         "chain": "gw_0003",
         "of": "gw_0003",
         "other": "gw_0004",
-        # When.
+        # Times.
         "now_ms": NOW_MS,
         "dead_ms": NOW_MS - 1_500,
         "since_ms": NOW_MS - 3_600_000,
@@ -100,7 +100,7 @@ def _common(names: Names) -> dict[str, Any]:
         "due_ms": NOW_MS,
         "approval_due_ms": None,
         "execution_due_ms": None,
-        # How much.
+        # Limits.
         "limit": 51,
         "maximum": 100,
         "arguments_up_to": 1_000,
@@ -115,7 +115,7 @@ def _common(names: Names) -> dict[str, Any]:
         "bytes_in": 1,
         "bytes_out": 1,
         "cost": 0.0,
-        # Filters that are not asked for.
+        # Filters that are not set.
         "server": "server-1",
         "states": None,
         "scope": None,
@@ -275,7 +275,7 @@ BY_STATEMENT: dict[str, dict[str, Any]] = {
 }
 
 
-# SQLite: the plan says SCAN where it goes through all of a table or index, and SEARCH where it looks something up.
+# SQLite: the plan has SCAN for a whole table or index, and SEARCH for a lookup.
 
 _SCAN = re.compile(r"^SCAN (\w+)(?: USING (?:COVERING )?INDEX (\w+))?")
 _OF_ALIAS = re.compile(

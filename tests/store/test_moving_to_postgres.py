@@ -1,4 +1,4 @@
-"""`taskgate store`: a SQLite store becomes a PostgreSQL one with everything in it, and what is wrong is said before the start."""
+"""`taskgate store`: a SQLite store becomes a PostgreSQL one with everything in it, and problems are reported before the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases that a gateway cannot use, or can use no more: each is said clearly, and nothing is acknowledged."""
+"""Databases that a gateway cannot use, or can no longer use: each is reported, and nothing is acknowledged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every statement on a filled store: it looks up what it needs and reads little, or stands in a list with the reason.
+"""Every statement on a filled store: it looks up what it needs and reads little, or is in a list with the reason.
 
 `make plans` does the same with 100,000 tasks, 1,000,000 rows of the audit log and 100,000 events.
 """

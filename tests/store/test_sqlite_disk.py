@@ -95,7 +95,7 @@ class Commits:
 
 
 async def turns_until(done: asyncio.Event) -> int:
-    """How often others had their turn on the loop meanwhile."""
+    """The number of other turns of the loop meanwhile."""
     turns = 0
     while not done.is_set():
         turns += 1

@@ -1,4 +1,4 @@
-"""The SQLite store's file: whose it is, what is in it, who may open it, and what is asked of it."""
+"""The SQLite store's file: its owner, its content, its lock, and its queries."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from functools import cache
 
 @cache
 def parsed(source: str) -> ast.Module:
-    """It is kept, so no later collection of garbage looks it through."""
+    """It is kept, and excluded from later garbage collections."""
     on = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""What is handed to a class or a function can be seen at once: use cases get what they need, not everything there is."""
+"""Arguments of classes and functions are explicit: use cases get the parts that they need, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A package whose first module was left out works as usual for other code in the same process."""
+"""A package imported without its `__init__` module works as usual for other code in the same process."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.structure.source import nodes_of
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
 ASKING = {("time", "monotonic"), ("time", "time"), ("time", "time_ns"), ("time", "perf_counter"), ("asyncio", "sleep")}
 ELSEWHERE = {
-    "clock.py",  # the one place
+    "clock.py",  # the module itself
     "bridge/meeting.py",  # a process of its own that must not load the event loop
     "scripts/worker.py",  # a program of its own
     "scripts/worker_process.py",  # waits in a thread for a program, in real time

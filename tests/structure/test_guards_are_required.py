@@ -1,4 +1,4 @@
-"""What stands between a call and a tool, or between a server and a person, cannot be left out by mistake."""
+"""Guards between a call and a tool, or between a server and a person, are required arguments."""
 
 from __future__ import annotations
 

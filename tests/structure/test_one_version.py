@@ -1,4 +1,4 @@
-"""The version stands in one place."""
+"""The version is defined in one place."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ The rules, for each file:
   whose class can be read off the code (an annotation, or a constructor call); nor is it put there past its class
   (`object.__setattr__`, `__dict__`, `vars`);
 - no attribute, class field or parameter has a lambda or a function without an effect as its default;
-- no capability is asked for with `getattr(x, "name", default)` or `hasattr`.
+- no capability is detected with `getattr(x, "name", default)` or `hasattr`.
 
 What only a library's own objects have (`OF_LIBRARIES`) is named with its file. What Python itself keeps at functions
 (`__doc__`, `__signature__`) is not a wire.
@@ -40,7 +40,7 @@ CREATES_CLASSES = {"lazy_dataclass.py"}
 
 
 def sins_in(path: str, source: str) -> Iterator[tuple[str, int, str]]:
-    """File, line and what is wrong there."""
+    """File, line and violation."""
     nodes = nodes_of(source)
     classes = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
     promised = {id(line) for node in nodes if _is_protocol(node) for line in node.body}

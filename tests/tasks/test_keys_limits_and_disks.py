@@ -1,4 +1,4 @@
-"""Idempotency keys, limits, strangers, time and full disks: what a task survives and what is refused."""
+"""Idempotency keys, limits, other callers, time and full disks: what a task survives and what is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEY: dict[str, Any] = {"_meta": {"taskgate/idempotencyKey": "order-7"}}
 
 @pytest.mark.real_processes
 async def test_the_same_key_is_the_same_call(tmp_path: Path) -> None:
-    """After its result has expired, its caller learns how the task ended; other ids are unknown."""
+    """After its result has expired, its caller gets the outcome of the task; other ids are unknown."""
     async with set_stage(tmp_path) as stage:
         async with http_session(stage.gateway, capabilities=TASKS) as caller:
             first = await begun(caller, "once", "order", **KEY)
@@ -108,7 +108,7 @@ async def test_a_full_disk_acknowledges_nothing_and_loses_nothing(tmp_path: Path
         assert (error["code"], error["data"]["error_type"]) == (-32603, "store_unavailable")
         assert error["data"]["executed"] == "no"
         assert not await stage.gateway.is_ready()
-        # A plain call writes nothing on its way, so it does not mind.
+        # A plain call writes nothing, so it is not affected.
         assert "plain ran" in (await caller.ask("tools/call", called("read", "plain")))["content"][0]["text"]
         await asyncio.sleep(0.6)
         limit_files(stage, resource.RLIM_INFINITY)

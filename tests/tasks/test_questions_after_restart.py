@@ -23,7 +23,7 @@ def accepted(value: str) -> dict[str, Any]:
 
 
 async def asked(stage: Stage, task_id: str) -> dict[str, Any]:
-    """What the task asks, once it asks."""
+    """The question of the task, as soon as there is one."""
     async with http_stateless(stage.gateway, capabilities=EXTENSION) as caller:
         shown: dict[str, Any] = {"status": "working"}
         while shown["status"] == "working":

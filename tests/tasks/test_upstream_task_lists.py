@@ -1,4 +1,4 @@
-"""Tasks that an upstream keeps for a caller without our doing are listed after ours, and can be followed."""
+"""Tasks that an upstream keeps for a caller are listed after those of the gateway, and can be followed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_an_upstream_that_cannot_list_makes_the_list_partial(tmp_path: Pat
     async with set_stage(tmp_path, generation="no-list") as stage:
         async with http_session(stage.gateway, capabilities=TASKS) as caller:
             ours = await begun(caller, "once_task", "ours")
-            # Only an upstream that the caller talks with is asked, and now it does.
+            # Only upstreams with a link of the caller are listed, and now there is one.
             await caller.ask("tasks/result", {"taskId": ours})
             listed = await caller.ask("tasks/list")
             assert [row["taskId"] for row in listed["tasks"]] == [ours]

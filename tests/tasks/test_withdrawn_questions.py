@@ -29,7 +29,7 @@ class Scene:
     notes: Path
 
     def noted(self, what: str) -> list[Any]:
-        """What the upstream wrote down: its calls, and the answers it got."""
+        """The record of the upstream: its calls, and the answers it received."""
         lines = [json.loads(line) for line in self.notes.read_text().splitlines()] if self.notes.exists() else []
         return [line[what] for line in lines if what in line]
 
@@ -116,7 +116,7 @@ async def test_a_servers_own_task_continues_without_its_withdrawn_question(upstr
         await shown(gateway, task_id, "input_required")
         await gateway.kill()
         await gateway.start()
-        # The server itself decides whether it asks again. What we had stored of the first asking is gone either way.
+        # The server decides whether it asks again. The stored data of the first question is deleted in both cases.
         now = await shown(gateway, task_id, "working")
         async with http_stateless(gateway, capabilities=EXTENSION) as caller:
             await caller.ask("tasks/cancel", {"taskId": task_id})

@@ -1,4 +1,4 @@
-"""Lines for people: whatever a peer said in a logged value, it moves no cursor, begins no line and turns no text around."""
+"""Log lines for people: a value from a peer cannot move the cursor, start a line or reverse text."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_each_alert_fires_when_it_should(tmp_path: Path) -> None:
 
 
 def test_queries_of_the_dashboard_are_valid(tmp_path: Path) -> None:
-    """As recording rules: the tool has no command for a dashboard. Grafana replaces its variables before it asks."""
+    """As recording rules: the tool has no command for a dashboard. Grafana replaces its variables before it sends the query."""
     rules = [
         {"record": f"query_{number}", "expr": text.replace("$__rate_interval", "5m")}
         for number, text in enumerate(expressions())

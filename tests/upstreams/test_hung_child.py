@@ -39,7 +39,7 @@ time.sleep(600)
 
 
 class Received:
-    """Remembers what the server said about itself."""
+    """Records the events about the server."""
 
     def __init__(self) -> None:
         self.kinds: list[EventKind] = []

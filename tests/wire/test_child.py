@@ -48,7 +48,7 @@ def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLo
 
 
 class Stage:
-    """Starts children and writes down what they say."""
+    """Starts children and records their output."""
 
     def __init__(self) -> None:
         self.reaper = Reaper()
@@ -89,7 +89,7 @@ async def stage() -> AsyncIterator[Stage]:
 
 
 def alive(pid: int) -> bool:
-    """A zombie counts as gone: it is only waiting for its parent to look."""
+    """A zombie counts as ended: it only waits to be reaped."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

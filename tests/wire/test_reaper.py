@@ -90,7 +90,7 @@ def test_no_child_outlives_killed_gateway(loop: str, number: signal.Signals) -> 
 
 
 def test_watcher_kills_children_without_kernel_support() -> None:
-    """The helper has no tie to the gateway but the watcher, and the watcher shrugs off signals meant for the gateway."""
+    """The helper has no tie to the gateway but the watcher, and the watcher ignores signals for the gateway."""
     driver, pids = start_driver("asyncio")
     with driver:
         while not ignores(pids[2], signal.SIGQUIT):  # the last of the signals that it learns to ignore

@@ -1,4 +1,4 @@
-"""A stateful server that uses the client: it asks for elicitations and samplings as tasks and follows them. No SDK.
+"""A stateful server that sends requests to the client: elicitations and samplings as tasks, which it follows. No SDK.
 
     asking_server.py        (standard streams)
 

@@ -3,8 +3,7 @@
 faulty_server.py --http PORT | --stdio
 
 `tools/call` of a tool makes a task (stateful: only when asked, except `unasked_task`) whose `tasks/get` replies
-follow that tool's script, one reply per poll, the last one for ever. The tool `polls` tells when each task was
-polled.
+follow that tool's script, one reply per poll, the last one for ever. The tool `polls` returns when each task was polled.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ questions: list[str] = []
 
 
 def asked(message: str) -> dict[str, str]:
-    """What the person at the client answers."""
+    """The answer of the person at the client."""
     if len(questions) < _MAX_QUESTIONS:
         questions.append(message)
     return dict(ANSWER)
@@ -56,7 +56,7 @@ class Console:
     running: dict[int, asyncio.Task[None]] = field(default_factory=dict)
 
     async def attend(self) -> None:
-        """Obey until standard input ends."""
+        """Process commands until standard input ends."""
         write_line({"ready": True})
         while line := await asyncio.to_thread(sys.stdin.readline):
             command = json.loads(line)

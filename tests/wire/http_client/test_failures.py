@@ -45,7 +45,7 @@ async def reset_after_some(reader: asyncio.StreamReader, writer: asyncio.StreamW
 
 
 async def half_close_after_some(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Says it will answer nothing, but goes on reading: the rest of the request must not come."""
+    """Closes its sending side but continues to read: the rest of the request must not arrive."""
     await reader.readexactly(8192)
     writer.write_eof()
     await forever(reader, writer)
@@ -176,7 +176,7 @@ async def test_failure_has_stage_and_executed(name: str) -> None:
 
 
 async def test_connection_reset_before_reading_is_a_failure() -> None:
-    """The kernel may or may not have taken the small request before it learns of the reset; both are honest."""
+    """The kernel may or may not have taken the small request before it receives the reset; both are correct."""
     client = HttpClient()
     async with serving(close_at_once) as server:
         with pytest.raises(HttpFailure) as caught:
