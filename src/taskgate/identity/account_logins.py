@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import hmac
 import secrets
@@ -17,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, field, replace
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
+from weakref import WeakValueDictionary
 
 from taskgate import clock
 from taskgate.identity.assertions import Assertions
@@ -83,7 +85,8 @@ class AccountLogins:
         self._base = base
         self._servers: dict[str, StoredLogin] = {}
         self._pages: dict[tuple[str, str, str | None], tuple[str, float]] = {}
-        self._waiting: dict[tuple[str, str], asyncio.Event] = {}
+        self._waiting: WeakValueDictionary[tuple[str, str], asyncio.Event] = WeakValueDictionary()
+        """Set when the person logs in. The waiting calls keep them."""
 
     def adopt(self, servers: Mapping[str, StoredLogin]) -> None:
         """Use these servers, which have accounts by the configuration in force."""
@@ -104,18 +107,19 @@ class AccountLogins:
 
     async def wait(self, server: str, principal: str, scope: str | None, within_s: float) -> bool:
         until = clock.monotonic() + within_s
-        connected = self._waiting.setdefault((server, principal), asyncio.Event())
-        while not await self._is_connected(server, principal, scope):
+        while True:
+            # Before the read, so that a login between the read and the wait is noticed. A login without this scope sets the event
+            # and removes it.
+            connected = self._waiting.setdefault((server, principal), asyncio.Event())
+            if await self._is_connected(server, principal, scope):
+                return True
             left = until - clock.monotonic()
             if left <= 0:
                 return False
-            try:
-                # Another gateway, or a command, may connect it meanwhile.
+            # Another gateway, or a command, may connect it meanwhile.
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(CHECK_INTERVAL_S, left)):
                     await connected.wait()
-            except TimeoutError:
-                continue
-        return True
 
     async def _is_connected(self, server: str, principal: str, scope: str | None) -> bool:
         login = await asyncio.to_thread(self._logins.load, server, principal)
@@ -270,7 +274,11 @@ class AccountLogins:
         made = login_in(reply, login.issuer, login.client_id, login.client_secret, login.scope)
         made = replace(made, secret_in_form=login.secret_in_form)
         await asyncio.to_thread(self._logins.keep, login.server, made, login.principal)
-        connected = self._waiting.pop((login.server, login.principal), None)
+        self._logged_in(login.server, login.principal)
+
+    def _logged_in(self, server: str, principal: str) -> None:
+        """Wake the calls that wait for a login."""
+        connected = self._waiting.pop((server, principal), None)
         if connected is not None:
             connected.set()
 
