@@ -15,6 +15,7 @@ from taskgate.inbound.http.streamed_reply import StreamedReply
 from taskgate.mcp.sse import SseParser
 
 NOTE = wire.notification("notifications/message", b'{"level":"info","data":"%s"}' % (b"x" * 80))
+OTHER_NOTE = wire.notification("notifications/tools/list_changed", None)
 RESULT = wire.success(b"1", b'{"content":[]}')
 LIMITS = Limits()
 
@@ -125,3 +126,15 @@ async def _read(stream: EventStream, count: int) -> list[bytes]:
             break
     await following.aclose()
     return frames
+
+
+async def test_equal_news_waits_once_until_it_is_read() -> None:
+    """A session without a stream would otherwise collect one message for each reload."""
+    stream = EventStream("g", True, lambda: LIMITS)
+    for _ in range(3):
+        stream.send_once(NOTE)
+        stream.send_once(OTHER_NOTE)
+    assert messages(await _read(stream, 2)) == [NOTE, OTHER_NOTE]
+    stream.send_once(NOTE)
+    stream.close()
+    assert messages([frame async for frame in stream.follow(2)]) == [NOTE]

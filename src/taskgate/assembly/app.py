@@ -124,7 +124,8 @@ class App:
         self.gateway.configuration.adopt(plan, fresh, frozenset(changed))
         self.authorizer.adopt(credentials, arrivals_by(loaded.root), guard(loaded.root))
         self.responses.recheck()
-        self.store.reconfigured(shared_store.configuration_digest(loaded), scripts.version_for(loaded.root))
+        if self.store.revisions is not None:
+            self.store.reconfigured(shared_store.configuration_digest(loaded), scripts.version_for(loaded.root))
         if channels is not None:
             self.gateway.configuration.announcer.adopt(channels)
 

@@ -34,6 +34,8 @@ class References:
     lenient: bool
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
+    _shown: dict[str, str] | None = None
+    """The result of `_shown_as`: there may be thousands of rules and of servers."""
 
     def unknown(
         self, mark: Mark, key: str, what: str, reference: str, known: list[str], *, lenient: bool = False
@@ -75,20 +77,23 @@ class References:
     def _own_name(self, node: Node, key: str, kind: str, name: str) -> None:
         """Report a pattern on `server__tool`, the name that callers use; it would match nothing."""
         shown, separator, own = name.partition("__")
+        if not separator or not own or kind == "resource:":
+            return
         server = self._shown_as().get(shown)
-        if not separator or not own or server is None or kind == "resource:":
+        if server is None:
             return
         message = f'"{name}" is the name that callers use; patterns match the server\'s own tool names'
         self.problems.append(problem_at(node.mark, key, message, f"write {server}:{kind}{own}"))
 
     def _shown_as(self) -> dict[str, str]:
         """Return the server of each tool name prefix."""
-        shown = {name: name for name in self.servers}
-        for name, entry in self.servers.items():
-            reference = entry.value.text("namespace") if isinstance(entry.value, Mapping) else None
-            if reference is not None:
-                shown[reference] = name
-        return shown
+        if self._shown is None:
+            self._shown = {name: name for name in self.servers}
+            for name, entry in self.servers.items():
+                reference = entry.value.text("namespace") if isinstance(entry.value, Mapping) else None
+                if reference is not None:
+                    self._shown[reference] = name
+        return self._shown
 
 
 def check_references(root: Mapping, servers: dict[str, Entry]) -> References:

@@ -17,6 +17,8 @@ from taskgate.core.resource_uri import normal_form
 from taskgate.core.text.lookalikes import skeleton
 from taskgate.lazy_dataclass import dataclass
 
+KEPT_PATTERNS = 16_384
+"""Compiled patterns that are kept. With more rules than that, a reload compiles all of them again."""
 MAX_PATTERN = 512
 
 _Truth = Callable[[str], object]
@@ -190,7 +192,7 @@ def _any_general(name: str, rest: tuple[tuple[str, _Truth], ...]) -> bool:
     return False
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT_PATTERNS)
 def _compile_glob(text: str) -> Glob:
     if not text:
         raise PatternError(text, "is empty; write * to match everything")
@@ -201,7 +203,7 @@ def _compile_glob(text: str) -> Glob:
     return _plain_glob(text)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT_PATTERNS)
 def _lookalike_glob(text: str) -> Glob:
     """Return the glob over skeletons: its letters are folded, its wildcards are kept."""
     try:

@@ -14,7 +14,7 @@ from dataclasses import field
 from enum import StrEnum
 from functools import lru_cache
 
-from taskgate.core.globs import MAX_PATTERN, AnyOf, Glob, PatternError
+from taskgate.core.globs import KEPT_PATTERNS, MAX_PATTERN, AnyOf, Glob, PatternError
 from taskgate.core.resource_uri import normal_form, normal_glob
 from taskgate.core.text.lookalikes import skeleton
 from taskgate.lazy_dataclass import dataclass
@@ -114,7 +114,7 @@ class PatternSet:
         return found
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT_PATTERNS)
 def _compile(text: str) -> Pattern:
     if len(text) > MAX_PATTERN:
         raise PatternError(text, f"is longer than {MAX_PATTERN} characters")

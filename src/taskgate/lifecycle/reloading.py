@@ -29,11 +29,14 @@ class Reloader:
         self._app = app
         self._host = host
         self._requested = asyncio.Event()
+        self._explicitly = False
+        """Whether a person or program requested the next reload, not only a changed file."""
         self._watch_changed = asyncio.Event()
         self._watching: tuple[frozenset[str], frozenset[str]] | None = None
 
     def request(self) -> None:
-        """Reload soon."""
+        """Reload soon, whether or not a file has changed."""
+        self._explicitly = True
         self._requested.set()
 
     async def run(self) -> None:
@@ -43,7 +46,8 @@ class Reloader:
             while True:
                 await self._requested.wait()
                 self._requested.clear()
-                await self.reload()
+                explicitly, self._explicitly = self._explicitly, False
+                await self.reload(only_changes=not explicitly)
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
@@ -76,8 +80,12 @@ class Reloader:
             seen = (found.st_size, found.st_mtime_ns)
             await clock.sleep(CHANGE_CHECK_S)
 
-    async def reload(self) -> str | None:
-        """Apply the changed configuration. Return the problem if the old one stays in force."""
+    async def reload(self, *, only_changes: bool = False) -> str | None:
+        """Apply the changed configuration. Return the problem if the old one stays in force.
+
+        With `only_changes`, a configuration that equals the one in force is not applied again: a file that is written and
+        then announced by SIGHUP is reported by both.
+        """
         path = self._app.loaded.path
         if path is None:
             return "There is no configuration file to reload."
@@ -87,6 +95,8 @@ class Reloader:
                 await self._wait_until_written(file)
             loaded = await asyncio.to_thread(load, path)
             hide = loaded.secret_values
+            if only_changes and await asyncio.to_thread(_is_same, loaded, self._app.loaded):
+                return None
             refuse_truncated(self._app.loaded, loaded)
             check_exposure(loaded.root, self._host)
             self._app.reload(loaded)
@@ -112,6 +122,11 @@ def log_warnings(loaded: LoadedConfig) -> None:
         log.warning("configuration", problem=str(warning))
     for skipped in loaded.skipped:
         log.warning("server skipped", server=skipped.server, reason=skipped.reason, detail=skipped.detail)
+
+
+def _is_same(loaded: LoadedConfig, other: LoadedConfig) -> bool:
+    """Whether two configurations have the same texts, and the same values of everything that they refer to."""
+    return loaded.text == other.text and loaded.beside == other.beside and loaded == other
 
 
 def _watched(loaded: LoadedConfig) -> tuple[frozenset[str], frozenset[str]]:

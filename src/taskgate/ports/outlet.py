@@ -22,6 +22,10 @@ class SessionOutlet(Outlet, Protocol):
         """Whether the client is reading the stream; otherwise messages are buffered within limits."""
         ...
 
+    def send_once(self, message: bytes) -> None:
+        """Send a message unless the same one still waits to be read."""
+        ...
+
 
 class ReplyOutlet(Outlet, Protocol):
     """Messages to the caller of one request: before the reply, and the reply."""

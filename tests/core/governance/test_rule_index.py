@@ -114,3 +114,12 @@ def test_lookalikes_are_decided_by_the_same_rules_each_time() -> None:
     for _ in range(2):
         assert rules.match_lookalike(PatternKind.TOOL, "s", "DROP").action is Action.DENY
         assert rules.match_lookalike(PatternKind.TOOL, "s", "read").action is not Action.DENY
+
+
+def test_the_first_of_many_rules_for_middles_decides() -> None:
+    """With so many of them, the parts of a name are looked up instead of the patterns."""
+    globs = ["*w?z*", *(f"*m{number:03}[a-f]?" for number in range(200)), "*m007*?x", "*7b?"]
+    rules = [Rule(glob, Action.DENY) for glob in globs]
+    index = compile_rules(rules)
+    for name in ("a_m007ax", "am199fy", "m007gx", "a7bx", "m1", "", "wyz", "m003a1_m002b2", "nothing"):
+        assert index.match(PatternKind.TOOL, "s", name).label == slowly(rules, PatternKind.TOOL, "s", name)

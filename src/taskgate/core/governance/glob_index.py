@@ -2,7 +2,7 @@
 
 Exact names, prefixes and suffixes are looked up in dictionaries by length. A pattern with an inner wildcard is tried
 only for names with its literal prefix or, if it begins with a wildcard, for names that contain its longest literal
-part. The result always equals that of trying every pattern in order.
+part; those of many patterns are looked up by length as well. The result always equals that of trying every pattern in order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,17 @@ _LITERAL_HEAD: Final = re.compile(r"[^*?\[]*")
 class GlobIndex:
     """Numbered globs; smaller numbers have precedence."""
 
-    __slots__ = ("_all", "_exact", "_head_lengths", "_heads", "_inside", "_tail_lengths", "_tails")
+    __slots__ = (
+        "_all",
+        "_exact",
+        "_head_lengths",
+        "_heads",
+        "_inside",
+        "_needle_lengths",
+        "_needles",
+        "_tail_lengths",
+        "_tails",
+    )
 
     def __init__(self, globs: Iterable[tuple[int, Glob]]) -> None:
         self._all = NO_MATCH
@@ -37,6 +47,10 @@ class GlobIndex:
             self._add(number, glob)
         self._head_lengths = sorted({len(head) for head in self._heads})
         self._tail_lengths = sorted({len(tail) for tail in self._tails})
+        self._needles: dict[str, list[tuple[int, _Truth]]] = {}
+        for number, needle, matches in self._inside:
+            self._needles.setdefault(needle, []).append((number, matches))
+        self._needle_lengths = sorted({len(needle) for needle in self._needles})
 
     def _add(self, number: int, glob: Glob) -> None:
         literal = _LITERAL_HEAD.match(glob.text)
@@ -65,11 +79,25 @@ class GlobIndex:
             if length > size:
                 break
             best = self._first_with_head(name, name[:length], best)
+        if len(self._inside) > size * len(self._needle_lengths):
+            return self._first_with_part(name, best)
         for number, needle, matches in self._inside:
             if number >= best:
                 break
             if needle in name and matches(name):
                 return number
+        return best
+
+    def _first_with_part(self, name: str, best: int) -> int:
+        """Look up every part of the name instead of trying every pattern."""
+        for length in self._needle_lengths:
+            for begin in range(len(name) - length + 1):
+                for number, matches in self._needles.get(name[begin : begin + length], ()):
+                    if number >= best:
+                        break
+                    if matches(name):
+                        best = number
+                        break
         return best
 
     def _first_with_head(self, name: str, head: str, best: int) -> int:

@@ -7,7 +7,7 @@ connection to a stateful server subscribes over that connection.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from typing import Any, Final
@@ -26,8 +26,12 @@ from taskgate.gateway.requests.session import Session
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import LISTENER, Link
 from taskgate.ports.upstream import Upstream
+from taskgate.turns import in_turns
 
 MAX_LISTENS: Final = 10_000
+SESSIONS_AT_ONCE: Final = 500
+"""Sessions that are notified in one turn of the event loop."""
+_ALL: Final = object()
 LIST_CHANGED: Final = {
     EntryKind.TOOL: ("toolsListChanged", "notifications/tools/list_changed"),
     EntryKind.PROMPT: ("promptsListChanged", "notifications/prompts/list_changed"),
@@ -70,6 +74,7 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self._listens: set[Listen] = set()
+        self._announcing: set[asyncio.Task[None]] = set()
         self._places = 0
         self._of_task: dict[str, list[Listen]] = {}
         self._listens_of_uri: dict[str, list[Listen]] = {}
@@ -156,10 +161,11 @@ class Subscriptions:
     def lists_changed(self, sessions: Iterable[Session], kinds: Iterable[EntryKind], concerns: Any) -> None:
         """Notify callers whose scope the change concerns, once for each kind."""
         changes = {LIST_CHANGED[kind] for kind in kinds}
-        for session in sessions:
-            if concerns(session.caller, session.narrowing):
-                for _, method in changes:
-                    session.notify(method, None)
+        steps = _announce(list(sessions), [wire.notification(method, None) for _, method in changes], concerns)
+        if next(steps, _ALL) is not _ALL:
+            work = asyncio.get_running_loop().create_task(in_turns(steps))
+            self._announcing.add(work)
+            work.add_done_callback(self._announcing.discard)
         for listen in list(self._listens):
             if concerns(listen.request.caller, listen.request.narrowing):
                 for name, method in changes:
@@ -174,6 +180,16 @@ class Subscriptions:
     def end_all(self) -> None:
         for listen in self._listens:
             listen.ended.set()
+
+
+def _announce(sessions: Sequence[Session], notifications: Sequence[bytes], concerns: Any) -> Iterator[None]:
+    """Send these notifications to the sessions that they concern. Yields between portions, so that calls are not delayed."""
+    for number, session in enumerate(sessions, 1):
+        if concerns(session.caller, session.narrowing):
+            for notification in notifications:
+                session.announce(notification)
+        if number % SESSIONS_AT_ONCE == 0 and number < len(sessions):
+            yield
 
 
 def _uri_in(params: Raw | None) -> str:

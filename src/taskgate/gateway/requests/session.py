@@ -245,6 +245,11 @@ class Session:
         if self.outlet is not None and not self.closed:
             self.outlet.send(wire.notification(method, params))
 
+    def announce(self, notification: bytes) -> None:
+        """Send a notification without content, unless the same one still waits to be read."""
+        if self.outlet is not None and not self.closed:
+            self.outlet.send_once(notification)
+
 
 def passes_log_level(level: str, minimum: str | None) -> bool:
     """Whether a log message of this level reaches the requested minimum. Without a minimum, all do."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from itertools import islice
 from typing import Final
 
 from taskgate.gateway.limits import Limits
@@ -24,6 +25,8 @@ UNREAD_FACTOR: Final = 8
 _EVENT_BYTES: Final = 100
 """Memory per event in addition to its message."""
 _NOTIFICATION: Final = b'{"jsonrpc":"2.0","method":'
+_COMPARED: Final = 16
+"""How many of the newest events are compared with a message that needs to be sent only once."""
 
 
 class _Follower:
@@ -44,7 +47,18 @@ class _Follower:
 
 
 class EventStream:
-    __slots__ = ("_bytes", "_closed", "_events", "_followers", "_limits", "_next", "_waiters", "name", "resumable")
+    __slots__ = (
+        "_bytes",
+        "_closed",
+        "_delivered",
+        "_events",
+        "_followers",
+        "_limits",
+        "_next",
+        "_waiters",
+        "name",
+        "resumable",
+    )
 
     def __init__(self, name: str, resumable: bool, limits: Callable[[], Limits]) -> None:
         self.name = name
@@ -53,6 +67,8 @@ class EventStream:
         self._events: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
         self._next = 1
+        self._delivered = 0
+        """The newest event that any connection has received."""
         self._closed = False
         self._waiters: list[asyncio.Future[None]] = []
         self._followers: list[_Follower] = []
@@ -69,20 +85,31 @@ class EventStream:
     def send(self, message: bytes) -> None:
         if self._closed:
             return
-        self._trim()
-        if self._overflows():
-            for follower in tuple(self._followers):
-                follower.give_up()
-            if message.startswith(_NOTIFICATION):
-                # Only notifications are dropped. Requests and results are few, and a peer waits for them.
-                return
+        limits = self._limits()
+        if len(self._events) > limits.stream_buffer_events or self._bytes > limits.stream_buffer_bytes:
+            self._trim()
+            if self._bytes > UNREAD_FACTOR * max(limits.stream_buffer_bytes, _EVENT_BYTES):
+                for follower in tuple(self._followers):
+                    follower.give_up()
+                if message.startswith(_NOTIFICATION):
+                    # Only notifications are dropped. Requests and results are few, and a peer waits for them.
+                    return
         self._events.append((self._next, message))
         self._next += 1
         self._bytes += len(message) + _EVENT_BYTES
         self._wake()
 
-    def _overflows(self) -> bool:
-        return self._bytes > UNREAD_FACTOR * max(self._limits().stream_buffer_bytes, _EVENT_BYTES)
+    def send_once(self, message: bytes) -> None:
+        """Send a message unless the same one is among the newest events and no connection has received it.
+
+        For news without content, such as a changed list: a stream that is not read would collect one for each reload.
+        """
+        for number, waiting in islice(reversed(self._events), _COMPARED):
+            if number <= self._delivered:
+                break
+            if waiting == message:
+                return
+        self.send(message)
 
     def _trim(self) -> None:
         """Drop the oldest events beyond the limits, except those that a connection has not received."""
@@ -134,6 +161,8 @@ class EventStream:
             if follower.seen + 1 < self._next:
                 number, message = self._events[follower.seen + 1 - oldest]
                 follower.seen = number
+                if number > self._delivered:
+                    self._delivered = number
                 yield self._frame(number, message)
             elif self._closed:
                 return
