@@ -357,6 +357,24 @@ async def test_pins_are_stored_replaced_and_deleted(store: Store) -> None:
     assert [row.entry.event for row in await store.audit_rows()] == ["pin_accepted"]
 
 
+async def test_earlier_definitions_are_kept_up_to_a_number_and_without_the_names_of_erased_people(
+    adapter: StoreUnderTest,
+) -> None:
+    store = adapter.open()
+    for number in range(14):
+        await store.put_pin("reports", "build", Pin.of(f"sha256:{number}", {"name": str(number)}), by=f"p{number % 2}")
+        adapter.clock.turn(1_000)
+    await store.put_pin("files", "read", Pin.of("sha256:1", {"name": "read"}))
+    found = await store.accepted_definitions("reports", "build")
+    assert [one.pin.digest for one in found] == [f"sha256:{number}" for number in range(13, 2, -1)]
+    assert {one.by for one in found} == {"p0", "p1"}
+    assert [one.pin.digest for one in await store.accepted_definitions("files", "read")] == ["sha256:1"]
+    assert await store.accepted_definitions("files", "unknown") == ()
+    await store.erase("p1", "revoked", AuditEntry(0, "data_erased"))
+    assert {one.by for one in await store.accepted_definitions("reports", "build")} == {"p0", ""}
+    await store.close()
+
+
 async def test_receipts_of_channels_are_stored_replaced_and_deleted(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     _, request = await waiting(store)

@@ -15,7 +15,7 @@ from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.deadlines import SHOWN_AS_EXPIRED_MS
 from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.state import TaskState, TransitionKind
-from taskgate.core.tasks.task import Outcome, OutcomeKind, Task, UpstreamHandle
+from taskgate.core.tasks.task import AttemptState, Outcome, OutcomeKind, Task, UpstreamHandle
 from taskgate.core.tasks.transition import AlreadyOver, MayNotRepeat, NotPossible
 from taskgate.core.tool_class import ToolClass
 from taskgate.ports.store import Store
@@ -152,6 +152,23 @@ async def test_a_once_call_has_one_intent(store: Store) -> None:
     again = await store.intend(task.id, byte_hash="b1", upstream="reports", recheck=just_go)
     assert isinstance(again, Intended)
     assert again.task.attempts == 2
+
+
+async def test_every_attempt_is_kept_with_its_end_and_error_type(store: Store) -> None:
+    task = await dispatched(store, tool_class=ToolClass.READ)
+    await store.advance(task.id, h.AttemptLost("upstream_timeout"))
+    await store.intend(task.id, byte_hash="b2", upstream="reports", recheck=just_go)
+    await store.advance(task.id, h.AttemptVoided("upstream_unreachable"))
+    await store.intend(task.id, byte_hash="b3", upstream="reports", recheck=just_go)
+    found = await store.attempts(task.id, 10)
+    assert [(one.number, one.byte_hash, one.why, one.ended_ms is None) for one in found] == [
+        (1, found[0].byte_hash, "upstream_timeout", False),
+        (2, "b2", "upstream_unreachable", False),
+        (3, "b3", "", True),
+    ]
+    assert found[1].state is AttemptState.VOID
+    assert [one.number for one in await store.attempts(task.id, 2)] == [2, 3]
+    assert await store.attempts("tg_unknown", 10) == ()
 
 
 async def test_one_of_fifty_concurrent_starts_of_a_task_may_send(store: Store) -> None:

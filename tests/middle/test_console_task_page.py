@@ -262,3 +262,104 @@ def test_progress_is_shown_while_a_task_is_open() -> None:
     row = {"progress": 1, "progress_total": 4, "outcome": None, "message": ""}
     assert task_line({**row, "state": "running"})["share"] == 25
     assert task_line({**row, "state": "completed"})["share"] is None
+
+
+def unreliable() -> Upstream:
+    made = Upstream("2025")
+
+    @made.tool("look", annotations={"readOnlyHint": True})
+    async def look(call: Call) -> str:
+        for done in (1, 2, 3):
+            call.progress(done, 3, message=f"page {done} {HOSTILE}")
+            await call.sleep(20)
+        return "seen"
+
+    return made
+
+
+@seam
+async def test_timeline_has_every_attempt_with_its_start_end_and_reason() -> None:
+    shop = unreliable()
+    async with Gateway({**TOKENS, "servers": {"shop": {"trust_annotations": True}}}, {"shop": shop}) as gate:
+        caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
+        made = (await caller.call("shop__look", {}, task={"ttl": 600_000})).result["task"]["taskId"]
+        await gate.advance(10)
+        shop.hang_up()
+        await gate.advance(10)
+        gate.crash()
+        await gate.restart()
+        await gate.advance(100)
+        shown = (await gate.operator("GET", f"/api/v1/tasks/{made}")).json()
+        assert (shown["state"], shown["attempts"]) == ("completed", 3)
+        steps = [(step["event"], step["detail"]) for step in shown["timeline"] if "ttempt" in str(step)]
+        assert [event for event, _ in steps] == [
+            "Sent to shop",
+            "Attempt 1 ended",
+            "Sent to shop",
+            "Attempt 2 ended",
+            "Sent to shop",
+        ]
+        assert "connection failed" in steps[1][1]
+        assert "gateway stopped" in steps[3][1]
+        assert all("may have been executed" in steps[place][1] for place in (1, 3))
+        working = [phase for phase in shown["phases"] if phase["kind"] == "working"]
+        assert [phase["label"] for phase in working] == [f"running on shop, attempt {number}" for number in (1, 2, 3)]
+        assert _seconds(working[0]["from"], working[0]["to"]) == pytest.approx(10, abs=2)
+        assert _seconds(working[2]["from"], working[2]["to"]) == pytest.approx(60, abs=2)
+        page = await (await operator(gate)).text(f"/tasks/{made}")
+        assert page.count("<b>Sent to shop</b>") == 3
+        assert page.count("<b>Attempt ") == 2
+
+
+@seam
+async def test_timeline_has_the_steps_of_progress() -> None:
+    async with Gateway(TOKENS, {"shop": unreliable()}) as gate:
+        caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
+        made = (await caller.call("shop__look", {}, task={"ttl": 600_000})).result["task"]["taskId"]
+        await gate.advance(120)
+        shown = (await gate.operator("GET", f"/api/v1/tasks/{made}")).json()
+        steps = [step for step in shown["timeline"] if step["event"] == "Progress"]
+        assert [step["detail"].partition(" <")[0] for step in steps] == [
+            "1 of 3: page 1",
+            "2 of 3: page 2",
+            "3 of 3: page 3",
+        ]
+        assert _seconds(steps[0]["at"], steps[2]["at"]) == pytest.approx(40, abs=2)
+        page = await (await operator(gate)).text(f"/tasks/{made}")
+        assert page.count("<b>Progress</b>") == 3
+        assert "<script>alert" not in page
+
+
+@seam
+async def test_tool_page_lists_accepted_definitions_with_their_differences() -> None:
+    shop = Upstream("2025")
+    shop.tool("look", _looked, description="Version 1")
+    config = {**TOKENS, "pins": "enforce"}
+    async with Gateway(config, {"shop": shop}) as gate:
+        caller = await gate.caller("2025", token=AGENT)
+        await caller.request("tools/list", {})
+        boss = await operator(gate)
+        assert "Accepted definitions" not in await boss.text("/tool?server=shop&tool=look"), "there is only one"
+        for text in ("Version 2", f"Version 3 {HOSTILE}"):
+            shop.tool("look", _looked, description=text)
+            shop.notify("notifications/tools/list_changed")
+            await gate.advance(30)
+            (changed,) = (await gate.operator("GET", "/api/v1/pins")).json()
+            body = {"server": "shop", "tool": "look", "digest": changed["digest"]}
+            assert (await gate.operator("POST", "/api/v1/pins/accept", body)).status == 200
+        rows = (await gate.operator("GET", "/api/v1/pins/history?server=shop&tool=look")).json()
+        assert len(rows) == 3
+        assert [row["changes"] is None for row in rows] == [False, False, True]
+        assert [change["before"] for change in rows[1]["changes"]["list"] if change["path"] == "description"] == [
+            "Version 1"
+        ]
+        assert (rows[2]["by"], bool(rows[0]["by"])) == ("", True)
+        page = await boss.text("/tool?server=shop&tool=look")
+        assert page.count("<summary><time") == 2
+        assert "Version 1" in page
+        assert "<script>alert" not in page
+        assert (await gate.operator("GET", "/api/v1/pins/history?server=shop")).status == 400
+
+
+async def _looked(call: Call) -> str:
+    return "seen"

@@ -58,6 +58,8 @@ async def test_finished_tasks_are_imported_on_postgres() -> None:
         connection.execute("ALTER TABLE replicas DROP COLUMN interpreter")
         connection.execute("DROP INDEX approvals_with_task, approvals_without_task")
         connection.execute("ALTER TABLE questions DROP COLUMN answered_ms")
+        connection.execute("ALTER TABLE attempts DROP COLUMN ended_ms, DROP COLUMN why")
+        connection.execute("DROP TABLE earlier_pins")
         connection.execute("DELETE FROM taskgate_schema WHERE number >= 17")
     again = open_postgres(url)
     try:
@@ -74,6 +76,10 @@ async def test_text_of_a_server_is_in_no_row_where_it_is_encrypted(tmp_path: Pat
     store = open_store(path, keys=[KEY])
     try:
         task = await dispatched(store)
+        await store.advance(task.id, h.Noted("marker9911 half", 1.0, 2.0))
+        noted = await store.get(task.id)
+        assert noted is not None
+        assert [step.message for step in noted.progress_steps] == ["marker9911 half"]
         ended = await store.advance(task.id, h.ErrorReceived(ERROR, "marker7391 failed", Executed.YES))
         assert isinstance(ended, Change)
         row = await store.history_row(task.id)
@@ -86,6 +92,7 @@ async def test_text_of_a_server_is_in_no_row_where_it_is_encrypted(tmp_path: Pat
         await store.close()
     written = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
     assert b"marker7391" not in written
+    assert b"marker9911" not in written
     assert b"marker5528" not in written
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Argument, Commands, Option, confirm
@@ -18,6 +19,7 @@ def register(app: Commands) -> None:
     group = Commands("List and accept changed definitions of tools, apps and skills.")
     group.command("list")(list_pins)
     group.command("accept")(accept)
+    group.command("history")(history)
     app.add(group, "pins")
 
 
@@ -59,6 +61,32 @@ def accept(
     ask_gateway(work, gateway, token, as_json)
 
 
+def history(
+    tool: Annotated[str, Argument(metavar="SERVER:TOOL", help="Name as in `taskgate pins list`.")],
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """List the accepted definitions of a tool, newest first, each with its differences from the one before."""
+
+    def work(api: GatewayApi) -> None:
+        server, _, name = tool.partition(":")
+        query = urlencode({"server": server, "tool": name})
+        rows = api.get(f"/api/v1/pins/history?{query}").value
+        print_rows(rows, as_json, "No accepted definitions.", _print_versions)
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def _print_versions(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        by = f"by {row['by']}" if row["by"] else "on first use"
+        lines = [f"{row['at']}  accepted {by}", f"  digest {row['digest']}"]
+        if row["changes"] is not None:
+            lines += _changes(row["changes"])
+        print("\n".join(printing.clean(line) for line in lines))
+
+
 def _confirm(row: dict[str, Any]) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         text = f"Without a terminal, confirm the definition with --digest {row['digest']}"
@@ -80,11 +108,17 @@ def _pin_page(row: dict[str, Any]) -> str:
         f"  suspicious: {flag['kind']} at {flag['where'] or 'the whole definition'}: {flag['what']}"
         for flag in row["flags"]
     )
-    for change in row["changes"]["list"]:
+    lines += _changes(row["changes"])
+    return "\n".join(printing.clean(line) for line in lines)
+
+
+def _changes(changes: dict[str, Any]) -> list[str]:
+    lines: list[str] = []
+    for change in changes["list"]:
         before, after = (json.dumps(change[side]) for side in ("before", "after"))
         lines.append(f"  {change['path'] or '(everything)'}: {change['kind']}")
         lines.append(f"    - {before}" if change["kind"] != "added" else "    - (nothing)")
         lines.append(f"    + {after}" if change["kind"] != "removed" else "    + (nothing)")
-    if row["changes"]["left_out"]:
-        lines.append(f"  and {row['changes']['left_out']} more differences")
-    return "\n".join(printing.clean(line) for line in lines)
+    if changes["left_out"]:
+        lines.append(f"  and {changes['left_out']} more differences")
+    return lines

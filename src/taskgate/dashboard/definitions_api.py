@@ -28,6 +28,15 @@ class DefinitionsApi:
                 command="taskgate pins list",
                 answer=reply_schemas.rows(reply_schemas.DEFINITION),
             ),
+            get(
+                "/pins/history",
+                Access.SEE,
+                self._history,
+                "Accepted definitions of one tool, newest first, each with its differences from the one before.",
+                command="taskgate pins history TOOL",
+                query={"server": "name of the server", "tool": "name of the tool at its server"},
+                answer=reply_schemas.rows(reply_schemas.ACCEPTED_DEFINITION),
+            ),
             post(
                 "/pins/accept",
                 Access.ACT,
@@ -48,6 +57,12 @@ class DefinitionsApi:
 
     async def _list(self, _visit: Visit) -> Answer:
         return json_answer(self.changed())
+
+    async def _history(self, visit: Visit) -> Answer:
+        server, tool = visit.parameter("server"), visit.parameter("tool")
+        if server is None or tool is None:
+            return problem(400, "Name the server and the tool.")
+        return json_answer(await self._pins.accepted_definitions(server, tool))
 
     async def _accept(self, visit: Visit) -> Answer:
         body = visit.request.json()

@@ -140,6 +140,12 @@ DEFINITION: Final = record(
     ),
     changes=_CHANGES,
 )
+ACCEPTED_DEFINITION: Final = record(
+    digest=text("digest of the definition"),
+    at=time("time at which it was accepted"),
+    by=text("person who accepted it; empty if it was pinned on first use"),
+    changes=nullable(_CHANGES),
+)
 DEFINITION_ACCEPTED: Final = record(
     server=text("name of the server"),
     tool=text("name of the tool"),

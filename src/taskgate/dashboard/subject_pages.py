@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -32,6 +32,8 @@ from taskgate.ports.listed_tools import ListedTools
 from taskgate.ports.pinned_definitions import PinnedDefinitions
 
 LONGEST_DEFINITION: Final = 20_000
+CHANGES_SHOWN: Final = 20
+"""Differences between two accepted definitions on the page of a tool."""
 _LATENCIES: Final = ("p50", "p99")
 """Columns of long ranges that are read only for the rows shown, unless the table is sorted by one of them."""
 _COLUMNS: Final = (
@@ -105,6 +107,7 @@ class SubjectPages:
             kind="caller",
             server=None,
             tool=None,
+            versions=[],
             parent="/callers",
             parent_title="All callers",
             api=values["numbers_api"],
@@ -127,6 +130,7 @@ class SubjectPages:
             kind="tool",
             server=server,
             tool=self._definition(entry) if entry is not None else None,
+            versions=_versions(await self._pins.accepted_definitions(server, tool)),
             parent="/tools",
             parent_title="All tools",
             api=values["numbers_api"],
@@ -146,6 +150,20 @@ class SubjectPages:
             ],
             "rules": [rule for rule in self._rules.described() if _touches(rule, entry)],
         }
+
+
+def _versions(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Accepted definitions for the page: those that replaced another one, and the first of all."""
+    return [
+        {
+            **row,
+            "shown": [shown_change(change) for change in row["changes"]["list"][:CHANGES_SHOWN]],
+            "left_out": row["changes"]["left_out"] + max(0, len(row["changes"]["list"]) - CHANGES_SHOWN),
+        }
+        if row["changes"] is not None
+        else {**row, "shown": [], "left_out": 0}
+        for row in (rows if len(rows) > 1 else ())
+    ]
 
 
 def _named(visit: Visit, parameter: str) -> str:

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from taskgate.core.governance.approval import State
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import Attempt, Task
 from taskgate.core.timestamps import iso
+from taskgate.dashboard.task_timeline import was_repeated
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_store import HeldCall
 from taskgate.ports.store_answers import TaskQuestion
@@ -38,11 +39,13 @@ class Phase:
         return {"kind": self.kind.value, "label": self.label, "from": iso(self.from_ms), "to": iso(self.to_ms)}
 
 
-def phases(task: Task, held: HeldCall | None, answered: Sequence[TaskQuestion], now_ms: int) -> list[Phase]:
+def phases(
+    task: Task, held: HeldCall | None, answered: Sequence[TaskQuestion], attempts: Sequence[Attempt], now_ms: int
+) -> list[Phase]:
     """From acceptance to end, or until now, without gaps. Phases without a length are left out, and none begins before the
     one before it, also where a clock was set."""
     end = task.finished_ms if task.finished_ms is not None else now_ms
-    marks = _before_the_run(task, held) + _run(task, held, answered, end)
+    marks = _before_the_run(task, held) + _run(task, held, answered, attempts, end)
     if task.state is TaskState.INPUT_REQUIRED:
         marks.append((task.updated_ms, PhaseKind.WAITING, _FOR_AN_ANSWER))
     found: list[Phase] = []
@@ -64,21 +67,27 @@ def _before_the_run(task: Task, held: HeldCall | None) -> list[_Mark]:
     return marks
 
 
-def _run(task: Task, held: HeldCall | None, answered: Sequence[TaskQuestion], end_ms: int) -> list[_Mark]:
-    """The work, interrupted by the times at which a question was open."""
+def _run(
+    task: Task, held: HeldCall | None, answered: Sequence[TaskQuestion], attempts: Sequence[Attempt], end_ms: int
+) -> list[_Mark]:
+    """The work: each attempt, interrupted by the times at which a question was open or the next attempt was waited for."""
     marks: list[_Mark] = []
     if task.script and task.state not in (TaskState.QUEUED, TaskState.AWAITING_APPROVAL, TaskState.APPROVED):
         begin = held.approval.decided_at_ms if held is not None else task.created_ms
         if begin is not None and (held is None or held.approval.state in (State.APPROVED, State.USED)):
             marks.append((begin, PhaseKind.WORKING, "running the script"))
-    attempt = task.last_attempt
-    if attempt is not None and task.may_have_been_sent:
-        marks.append((attempt.sent_at_ms, PhaseKind.WORKING, f"running on {attempt.upstream}"))
+    numbered = was_repeated(attempts)
+    for attempt in attempts:
+        number = f", attempt {attempt.number}" if numbered else ""
+        marks.append((attempt.sent_at_ms, PhaseKind.WORKING, f"running on {attempt.upstream}{number}"))
+        if attempt.ended_ms is not None and attempt.ended_ms < end_ms:
+            marks.append((attempt.ended_ms, PhaseKind.WAITING, "waiting for the next attempt"))
     if not marks:
         return marks
-    _, kind, label = marks[-1]
+    working = [mark for mark in marks if mark[1] is PhaseKind.WORKING]
     for begin, until in _waits(answered, task.created_ms, end_ms):
-        # A server of MCP 2026-07-28 gets the call again with each answer; only the last time is recorded.
+        # The attempt that continues after the answer, or was sent with it: a server of MCP 2026-07-28 gets the call again.
+        _, kind, label = max((mark for mark in working if mark[0] <= until), default=working[0])
         marks = [mark for mark in marks if not begin <= mark[0] < until]
         marks += [(begin, PhaseKind.WAITING, _FOR_AN_ANSWER), (until, kind, label)]
     return sorted(marks, key=lambda mark: mark[0])

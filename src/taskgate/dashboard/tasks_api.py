@@ -30,7 +30,7 @@ from taskgate.dashboard.rows import status_event, task_row
 from taskgate.dashboard.script_tree import calls_after, script_tree
 from taskgate.dashboard.task_filters import FILTERS, point_in_time, task_states
 from taskgate.dashboard.task_phases import phases
-from taskgate.dashboard.task_timeline import timeline
+from taskgate.dashboard.task_timeline import MAX_ATTEMPTS, attempts_of, timeline
 from taskgate.dashboard.web import Answer, EventAnswer, RequestProblem, json_answer, limit_of, problem
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.public_address import PublicAddress
@@ -145,6 +145,8 @@ class TasksApi:
         held = await self._store.held(task.approval_id) if task.approval_id is not None else None
         answered = await self._store.questions(task.id, answered=True)
         unanswered = await self._store.questions(task.id)
+        stored = await self._store.attempts(task.id, MAX_ATTEMPTS) if task.attempts > 1 else ()
+        attempts = attempts_of(task, stored)
         questions = [
             {"key": question.key, "method": question.method, "request": wire.parse_strictly(question.request)}
             for question in unanswered
@@ -157,13 +159,13 @@ class TasksApi:
             "arguments": arguments,
             "hidden": hidden,
             "questions": questions,
-            "timeline": timeline(task, held, answered, unanswered),
+            "timeline": timeline(task, held, answered, unanswered, attempts),
             "rule": held.approval.rule if held is not None else None,
             "upstream_task": task.upstream_handle.task_id if task.upstream_handle is not None else None,
             "parent": task.parent or None,
             "script_line": task.script_line if task.parent else None,
             "script_calls": await script_tree(self._records, task, calls_after(visit.parameter("calls_after"))),
-            "phases": [phase.as_json() for phase in phases(task, held, answered, self._records.now_ms())],
+            "phases": [phase.as_json() for phase in phases(task, held, answered, attempts, self._records.now_ms())],
             "may_cancel": not task.state.is_terminal and _may_cancel(visit.who, task),
         }
 

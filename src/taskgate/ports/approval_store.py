@@ -187,6 +187,10 @@ class ApprovalStore(Protocol):
 
     async def pins(self, server: str | None = None) -> tuple[StoredPin, ...]: ...
 
+    async def accepted_definitions(self, server: str, tool: str) -> tuple[StoredPin, ...]:
+        """Return the definitions of a tool that were accepted, the current one first and at most ten before it."""
+        ...
+
     async def put_pin(
         self, server: str, tool: str, pin: Pin, *, by: str = "", audit: AuditEntry | None = None
     ) -> None: ...

@@ -19,7 +19,7 @@ from taskgate.core.governance.approval import Approval
 from taskgate.core.scripts.record import ReceivedOutcomes
 from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import Attempt, Task
 from taskgate.core.tasks.transition import Noted, TransitionEvent
 from taskgate.ports.approval_store import NO_PENDING_LIMITS, ApprovalRequest, PendingLimits
 from taskgate.ports.replicas import Replica
@@ -178,6 +178,10 @@ class TaskStore(Protocol):
 
     async def questions(self, task_id: str, *, answered: bool = False) -> tuple[TaskQuestion, ...]:
         """Return the open questions of a task in order; with `answered`, the answered ones instead."""
+        ...
+
+    async def attempts(self, task_id: str, limit: int) -> tuple[Attempt, ...]:
+        """Return the last attempts to send the call of a task, oldest first."""
         ...
 
     async def due(self, limit: int = 500) -> Due: ...

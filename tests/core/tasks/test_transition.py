@@ -14,7 +14,7 @@ from taskgate.core.tasks.projections_stateless import stateless_status
 from taskgate.core.tasks.projections_tools import STATUSES, shown_status
 from taskgate.core.tasks.projections_vendor import vendor_status
 from taskgate.core.tasks.state import INITIAL_STATES, MOVES, OPEN, TERMINAL, TaskState, TransitionKind, mermaid
-from taskgate.core.tasks.task import AttemptState, OutcomeKind, Task, UpstreamHandle
+from taskgate.core.tasks.task import AttemptState, OutcomeKind, ProgressStep, Task, UpstreamHandle
 from taskgate.core.tasks.task_events import TaskEvent, event_data, event_of
 from taskgate.core.tasks.transition import AlreadyOver, MayNotRepeat, NotPossible, apply
 from taskgate.core.tool_class import ToolClass
@@ -30,6 +30,7 @@ EVERY_HAPPENING: list[h.TransitionEvent] = [
     h.RunRefused(b'{"code":3}', "no longer allowed"),
     DISPATCHED,
     h.AttemptVoided(),
+    h.AttemptLost("upstream_timeout"),
     h.UpstreamTaskKnown(HANDLE),
     h.Noted("half way", 0.5, 1.0),
     h.Noted(),
@@ -115,6 +116,41 @@ def test_a_call_whose_upstream_task_is_unknown_is_recovered_by_its_class() -> No
 
 def test_voiding_without_an_attempt_changes_nothing() -> None:
     assert moved(a_task(state=TaskState.RUNNING), h.AttemptVoided()).last_attempt is None
+
+
+def test_end_of_each_attempt_has_its_time_and_error_type() -> None:
+    lost = moved(a_task(tool_class=ToolClass.READ), DISPATCHED, h.AttemptLost("upstream_timeout"), now=NOW + 5)
+    assert lost.last_attempt is not None
+    assert (lost.last_attempt.ended_ms, lost.last_attempt.why) == (NOW + 5, "upstream_timeout")
+    assert lost.may_have_been_sent
+    again = moved(lost, DISPATCHED, now=NOW + 6)
+    assert again.last_attempt is not None
+    assert (again.last_attempt.number, again.last_attempt.ended_ms) == (2, None)
+    void = moved(again, h.AttemptVoided("upstream_unreachable"), now=NOW + 7)
+    assert void.last_attempt is not None
+    assert (void.last_attempt.ended_ms, void.last_attempt.why) == (NOW + 7, "upstream_unreachable")
+
+
+def test_attempt_ends_with_the_round_or_with_the_task_unless_it_had_ended() -> None:
+    asked = moved(a_task(), DISPATCHED, h.InputRequested(("q1",), ends_round=True), now=NOW + 3)
+    assert asked.last_attempt is not None
+    assert asked.last_attempt.ended_ms == NOW + 3
+    done = moved(a_task(), DISPATCHED, h.ResultReceived(b"{}"), now=NOW + 4)
+    assert done.last_attempt is not None
+    assert done.last_attempt.ended_ms == NOW + 4
+    lost = moved(a_task(tool_class=ToolClass.READ), DISPATCHED, h.AttemptLost("upstream_timeout"), now=NOW + 5)
+    cancelled = moved(lost, h.Cancelled(), now=NOW + 9)
+    assert cancelled.last_attempt is not None
+    assert cancelled.last_attempt.ended_ms == NOW + 5
+
+
+def test_reports_of_progress_are_kept_with_their_times() -> None:
+    task = moved(a_task(), DISPATCHED, h.Noted("half", 5.0, 10.0), now=NOW + 3)
+    task = moved(task, h.Noted("a text without progress"), h.Noted(progress=8.0), now=NOW + 4)
+    assert task.progress_steps == (
+        ProgressStep(NOW + 3, 5.0, 10.0, "half"),
+        ProgressStep(NOW + 4, 8.0, 10.0),
+    )
 
 
 def test_a_denied_task_states_that_the_tool_did_not_run() -> None:

@@ -45,6 +45,7 @@ class TransitionKind(StrEnum):
     DISPATCHED = "dispatched"
     SCRIPT_STARTED = "script_started"
     ATTEMPT_VOIDED = "attempt_voided"
+    ATTEMPT_LOST = "attempt_lost"
     UPSTREAM_TASK_KNOWN = "upstream_task_known"
     NOTED = "noted"
     INPUT_REQUESTED = "input_requested"
@@ -105,6 +106,7 @@ MOVES: Final[Mapping[TaskState, Mapping[TransitionKind, TaskState]]] = MappingPr
             # A further attempt; `transition` refuses it if sending again is not safe.
             _H.DISPATCHED: _S.RUNNING,
             _H.ATTEMPT_VOIDED: _S.RUNNING,
+            _H.ATTEMPT_LOST: _S.RUNNING,
             _H.UPSTREAM_TASK_KNOWN: _S.RUNNING,
             _H.NOTED: _S.RUNNING,
             _H.INPUT_REQUESTED: _S.INPUT_REQUIRED,

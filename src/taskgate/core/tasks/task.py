@@ -34,11 +34,12 @@ class AttemptState(StrEnum):
     ANSWERED = "answered"
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     """One attempt to send a call to a server.
 
     `VOID`: proven not to have been executed. `ANSWERED`: the server returned a result, or questions that start another
-    round.
+    round. `ended_ms` is None while it is open, and if the gateway stopped before its end was stored; `why` is the error
+    type of a failed attempt.
     """
 
     number: int
@@ -47,6 +48,17 @@ class Attempt(msgspec.Struct, frozen=True):
     upstream: str
     sent_at_ms: int
     state: AttemptState = AttemptState.DISPATCHING
+    ended_ms: int | None = None
+    why: str = ""
+
+
+class ProgressStep(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a server reported about its progress, and when."""
+
+    at_ms: int
+    progress: float
+    total: float | None = None
+    message: str = ""
 
 
 class UpstreamHandle(msgspec.Struct, frozen=True):
@@ -128,6 +140,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status_message: str | None = None
     progress: float | None = None
     progress_total: float | None = None
+    # Some of the reports so far, for the timeline: `with_progress` in `core.tasks.progress` bounds their number.
+    progress_steps: tuple[ProgressStep, ...] = ()
     created_ms: int = 0
     updated_ms: int = 0
     finished_ms: int | None = None

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from taskgate.core.errors import Executed
+from taskgate.core.tasks.progress import with_progress
 from taskgate.core.tasks.state import MOVES, TaskState, TransitionKind
 from taskgate.core.tasks.task import (
     AWAITING_APPROVAL,
@@ -21,6 +22,7 @@ from taskgate.core.tasks.task import (
     AttemptState,
     Outcome,
     OutcomeKind,
+    ProgressStep,
     Task,
     UpstreamHandle,
 )
@@ -68,7 +70,16 @@ class ScriptStarted(msgspec.Struct, frozen=True):
 
 
 class AttemptVoided(msgspec.Struct, frozen=True):
-    """The last attempt is proven not to have been executed, so another attempt is safe for every class."""
+    """The last attempt is proven not to have been executed, so another attempt is safe for every class. `why` is the type of
+    the error."""
+
+    why: str = ""
+
+
+class AttemptLost(msgspec.Struct, frozen=True):
+    """The last attempt failed and may have been executed, but the tool is safe to repeat. Recorded for the timeline."""
+
+    why: str
 
 
 class UpstreamTaskKnown(msgspec.Struct, frozen=True):
@@ -136,6 +147,7 @@ TransitionEvent = (
     | Dispatched
     | ScriptStarted
     | AttemptVoided
+    | AttemptLost
     | UpstreamTaskKnown
     | Noted
     | InputRequested
@@ -155,6 +167,7 @@ _KINDS: dict[type, TransitionKind] = {
     Dispatched: TransitionKind.DISPATCHED,
     ScriptStarted: TransitionKind.SCRIPT_STARTED,
     AttemptVoided: TransitionKind.ATTEMPT_VOIDED,
+    AttemptLost: TransitionKind.ATTEMPT_LOST,
     UpstreamTaskKnown: TransitionKind.UPSTREAM_TASK_KNOWN,
     Noted: TransitionKind.NOTED,
     InputRequested: TransitionKind.INPUT_REQUESTED,
@@ -231,8 +244,9 @@ def may_send(task: Task) -> bool:
 
 def _finished(task: Task, now_ms: int) -> Task:
     attempt = task.last_attempt
-    if attempt is not None and attempt.state is AttemptState.DISPATCHING and task.executed is Executed.YES:
-        attempt = replace(attempt, state=AttemptState.ANSWERED)
+    if attempt is not None and attempt.state is AttemptState.DISPATCHING:
+        state = AttemptState.ANSWERED if task.executed is Executed.YES else attempt.state
+        attempt = replace(attempt, state=state, ended_ms=now_ms if attempt.ended_ms is None else attempt.ended_ms)
     return replace(task, finished_ms=now_ms, last_attempt=attempt, question_keys=())
 
 
@@ -247,21 +261,26 @@ def _with_details(task: Task, event: TransitionEvent, now_ms: int) -> Task:
             return _sent(task, event, now_ms)
         case ScriptStarted():
             return replace(task, status_message=None)
-        case AttemptVoided():
-            return _voided(task)
+        case AttemptVoided() | AttemptLost():
+            return _attempt_failed(task, event, now_ms)
         case UpstreamTaskKnown(handle):
             return replace(task, upstream_handle=handle)
-        case Noted(message, progress, total):
-            return replace(
-                task,
-                status_message=message if message is not None else task.status_message,
-                progress=progress if progress is not None else task.progress,
-                progress_total=total if total is not None else task.progress_total,
-            )
+        case Noted():
+            return _noted(task, event, now_ms)
         case InputRequested() | InputSettled():
-            return _questions_changed(task, event)
+            return _questions_changed(task, event, now_ms)
         case _:
             return _ended(task, event)
+
+
+def _noted(task: Task, event: Noted, now_ms: int) -> Task:
+    message = event.message if event.message is not None else task.status_message
+    total = event.total if event.total is not None else task.progress_total
+    if event.progress is None:
+        return replace(task, status_message=message, progress_total=total)
+    step = ProgressStep(now_ms, event.progress, total, event.message or "")
+    steps = with_progress(task.progress_steps, step)
+    return replace(task, status_message=message, progress=event.progress, progress_total=total, progress_steps=steps)
 
 
 Ending: TypeAlias = (
@@ -316,29 +335,31 @@ def _sent(task: Task, event: Dispatched, now_ms: int) -> Task:
     )
 
 
-def _voided(task: Task) -> Task:
-    """The last attempt does not count. If no attempt counts any more, the execution deadline is unset."""
+def _attempt_failed(task: Task, event: AttemptVoided | AttemptLost, now_ms: int) -> Task:
+    """A void attempt does not count. If no attempt counts any more, the execution deadline is unset."""
     attempt = task.last_attempt
     if attempt is None or attempt.state is not AttemptState.DISPATCHING:
         return task
+    if isinstance(event, AttemptLost):
+        return replace(task, last_attempt=replace(attempt, ended_ms=now_ms, why=event.why))
     sends = max(0, task.times_sent - 1)
     return replace(
         task,
-        last_attempt=replace(attempt, state=AttemptState.VOID),
+        last_attempt=replace(attempt, state=AttemptState.VOID, ended_ms=now_ms, why=event.why),
         sends=sends,
         unanswered_sends=max(0, task.times_unanswered - 1),
         execution_deadline_ms=task.execution_deadline_ms if sends else None,
     )
 
 
-def _questions_changed(task: Task, event: InputRequested | InputSettled) -> Task:
+def _questions_changed(task: Task, event: InputRequested | InputSettled, now_ms: int) -> Task:
     message = event.message if event.message is not None else task.status_message
     if isinstance(event, InputRequested):
         fresh = tuple(key for key in dict.fromkeys(event.keys) if key not in task.question_keys)
         state = event.request_state if event.request_state is not None else task.request_state
         keys = task.question_keys + fresh
         asked = replace(task, asked=True, question_keys=keys, status_message=message, request_state=state)
-        return _round_ended(asked) if event.ends_round else asked
+        return _round_ended(asked, now_ms) if event.ends_round else asked
     left = tuple(key for key in task.question_keys if key not in event.keys)
     if not left and event.message is None:
         # The text was that of the question, which is settled.
@@ -346,10 +367,10 @@ def _questions_changed(task: Task, event: InputRequested | InputSettled) -> Task
     return replace(task, question_keys=left, status_message=message)
 
 
-def _round_ended(task: Task) -> Task:
+def _round_ended(task: Task, now_ms: int) -> Task:
     attempt = task.last_attempt
     if attempt is not None and attempt.state is AttemptState.DISPATCHING:
-        attempt = replace(attempt, state=AttemptState.ANSWERED)
+        attempt = replace(attempt, state=AttemptState.ANSWERED, ended_ms=now_ms)
     return replace(task, last_attempt=attempt, sends=task.times_sent, unanswered_sends=0)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Final
 
 from taskgate.core.audit.chain import AuditEntry
@@ -29,6 +30,7 @@ from taskgate.core.catalog.pinned_content import compare_content
 from taskgate.core.catalog.skills import read_skill
 from taskgate.core.catalog.suspicions import Flag
 from taskgate.core.redaction.difference import Difference, difference
+from taskgate.core.timestamps import iso
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.catalogs import Offer
 from taskgate.gateway.catalog.quarantine import Quarantine
@@ -346,6 +348,21 @@ class Pins:
             if key[0] == server and (server, tool) in self._tools_of(key)
         ]
 
+    async def accepted_definitions(self, server: str, tool: str) -> list[dict[str, Any]]:
+        """Return the definitions that were accepted, newest first, each with its differences from the one before."""
+        found = await self._store.accepted_definitions(server, tool)
+        return [
+            {
+                "digest": one.pin.digest,
+                "at": iso(one.at_ms),
+                "by": one.by,
+                "changes": _changes(difference(dict(before.pin.definition), dict(one.pin.definition)))
+                if before is not None
+                else None,
+            }
+            for one, before in zip_longest(found, found[1:])
+        ]
+
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         job = asyncio.get_running_loop().create_task(self._guarded(work))
         self._jobs.add(job)
@@ -382,13 +399,17 @@ def _row(key: Key, what: Unaccepted) -> dict[str, Any]:
         "pinned": what.pinned,
         "quarantined": what.quarantined,
         "flags": [{"kind": f.kind.value, "where": f.path, "what": f.detail} for f in what.flags],
-        "changes": {
-            "left_out": found.left_out,
-            "list": [
-                {"path": c.path, "kind": c.kind.value, "before": c.before, "after": c.after, "hidden": c.hidden}
-                for c in found.changes
-            ],
-        },
+        "changes": _changes(found),
+    }
+
+
+def _changes(found: Difference) -> dict[str, Any]:
+    return {
+        "left_out": found.left_out,
+        "list": [
+            {"path": c.path, "kind": c.kind.value, "before": c.before, "after": c.after, "hidden": c.hidden}
+            for c in found.changes
+        ],
     }
 
 

@@ -12,6 +12,7 @@ from taskgate.core.governance.approval import Approval
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import (
+    AttemptLost,
     AttemptVoided,
     InputRequested,
     InputSettled,
@@ -106,9 +107,9 @@ class TaskSends:
             return
         self.task = await self._records.advance(current.id, AttemptVoided()) or self.task
 
-    async def refused(self) -> None:
-        """Record that the last send was provably not executed."""
-        self.task = await self._records.conclude(self.task.id, AttemptVoided()) or self.task
+    async def refused(self, why: str = "") -> None:
+        """Record that the last send was provably not executed, and the type of the error."""
+        self.task = await self._records.conclude(self.task.id, AttemptVoided(why)) or self.task
 
     async def next_round(self, params: Members, state: bytes | None) -> None:
         """The questions of the server are answered: store the intent of the next round."""
@@ -130,8 +131,11 @@ class TaskSends:
             return False
         proof = failure_verdict(problem.evidence, tool_class=current.tool_class)
         if proof.executed is Executed.NO:
-            await self.refused()
-        if proof.cure is Cure.RECONNECT or (proof.cure is Cure.REPEAT and may_send(current)):
+            await self.refused(problem.error_type)
+        if proof.cure is Cure.RECONNECT:
+            return True
+        if proof.cure is Cure.REPEAT and may_send(current):
+            await self._records.conclude(current.id, AttemptLost(problem.error_type))
             return True
         await self.give_up(problem)
         return False

@@ -78,6 +78,8 @@ def erase_other_data(tx: Transaction, principal: str, so_far: Erased, kept_recor
         tx.announce(QUESTIONS, principal)
     tx.run("erase_keys", principal=principal)
     erase_names(tx, principal)
+    tx.run("erase_accepter", principal=principal)
+    tx.run("erase_earlier_accepter", principal=principal)
     if erased.grants:
         tx.announce(GRANTS, principal)
     if erased.identity_records:

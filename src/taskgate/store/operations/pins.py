@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from taskgate.core import wire
@@ -12,6 +14,9 @@ from taskgate.ports.approval_store import FirstPin, StoredPin
 from taskgate.ports.topics import PINS
 from taskgate.store.operations.audit import record_audit
 from taskgate.store.transaction import Transaction
+
+EARLIER_KEPT: Final = 10
+"""Accepted definitions of one tool that are kept beside the current one."""
 
 
 class _Doc(msgspec.Struct):
@@ -32,7 +37,10 @@ def pin_from(server: str, tool: str, doc: bytes, by: str, at_ms: int) -> StoredP
 
 
 def put_pin(tx: Transaction, server: str, tool: str, pin: Pin, *, by: str, audit: AuditEntry | None) -> None:
+    """Replace the pin of a tool. The one before is kept for the page of the tool, up to `EARLIER_KEPT` of them."""
     tx.announce(PINS, f"{server}/{tool}")
+    if tx.run("keep_earlier_pin", server=server, tool=tool).rowcount:
+        tx.run("forget_earlier_pins", server=server, tool=tool, others=EARLIER_KEPT - 1)
     tx.run("put_pin", server=server, tool=tool, doc=pin_doc(pin), by=by, at_ms=tx.now_ms)
     if audit is not None:
         record_audit(tx, audit)

@@ -21,7 +21,7 @@ from taskgate.core.identity.conversation import streams_between
 from taskgate.core.ids import RANDOM_BYTES, new_task_id
 from taskgate.core.tasks.deadlines import is_expired
 from taskgate.core.tasks.state import OPEN, TaskState
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import Attempt, Task
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
 from taskgate.ports.audit_log import AuditTime
@@ -41,7 +41,7 @@ from taskgate.store.operations.history_search import history_query
 from taskgate.store.operations.pins import pin_from
 from taskgate.store.operations.recorded_calls import decode_recorded_call
 from taskgate.store.operations.scripts import script_from
-from taskgate.store.operations.task_rows import question_from, task_from
+from taskgate.store.operations.task_rows import attempt_from, question_from, task_from
 from taskgate.store.sealing import Sealing
 from taskgate.store.transaction import KeptEvents, Statements
 
@@ -128,6 +128,10 @@ class Reader:
         found = self._run("questions_of_task", task_id=task_id, state="answered" if answered else "open")
         return tuple(question_from(self._sealing, task_id, *row) for row in found)
 
+    def attempts(self, task_id: str, limit: int) -> tuple[Attempt, ...]:
+        found = self._run("attempts_of_task", task_id=task_id, limit=limit)
+        return tuple(reversed([attempt_from(*row) for row in found]))
+
     def script(self, task_id: str) -> StoredScript | None:
         row = self._run("find_script", task_id=task_id).fetchone()
         return None if row is None else script_from(self._sealing, task_id, *row)
@@ -194,6 +198,9 @@ class Reader:
 
     def pins(self, server: str | None) -> tuple[StoredPin, ...]:
         return tuple(pin_from(*row) for row in self._run("all_pins", server=server))
+
+    def accepted_definitions(self, server: str, tool: str) -> tuple[StoredPin, ...]:
+        return tuple(pin_from(*row) for row in self._run("accepted_definitions", server=server, tool=tool))
 
     def receipts(self, limit: int) -> tuple[StoredReceipt, ...]:
         return tuple(StoredReceipt(*row) for row in self._run("all_receipts", limit=limit))

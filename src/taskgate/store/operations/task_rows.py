@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from taskgate.core.tasks.deadlines import kept_until_ms
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Attempt, Task
+from taskgate.core.tasks.task import Attempt, AttemptState, ProgressStep, Task
 from taskgate.ports.store_answers import TaskQuestion
 from taskgate.store.sealing import Sealing
 
@@ -27,16 +27,18 @@ class _ServerText(msgspec.Struct, frozen=True, omit_defaults=True):
 
     status_message: str | None = None
     request_state: bytes | None = None
+    progress_steps: tuple[ProgressStep, ...] = ()
 
 
 _decode_server_text: Final = msgspec.json.Decoder(_ServerText).decode
 
 
 def _task_doc(sealing: Sealing, doc: Task) -> bytes:
-    if not sealing.seals or (doc.status_message is None and doc.request_state is None):
+    if not sealing.seals or (doc.status_message is None and doc.request_state is None and not doc.progress_steps):
         return _encode(doc)
-    part = _encode(_ServerText(doc.status_message, doc.request_state))
-    return sealing.seal_into(_encode(replace(doc, status_message=None, request_state=None)), part, doc.id)
+    part = _encode(_ServerText(doc.status_message, doc.request_state, doc.progress_steps))
+    readable = replace(doc, status_message=None, request_state=None, progress_steps=())
+    return sealing.seal_into(_encode(readable), part, doc.id)
 
 
 def task_columns(sealing: Sealing, task: Task) -> dict[str, Any]:
@@ -82,7 +84,12 @@ def task_from(sealing: Sealing, row: Sequence[Any]) -> Task:
     if sealed is None:
         return task
     text = _decode_server_text(sealed)
-    return replace(task, status_message=text.status_message, request_state=text.request_state)
+    return replace(
+        task,
+        status_message=text.status_message,
+        request_state=text.request_state,
+        progress_steps=text.progress_steps,
+    )
 
 
 def attempt_columns(task_id: str, attempt: Attempt) -> dict[str, Any]:
@@ -94,7 +101,14 @@ def attempt_columns(task_id: str, attempt: Attempt) -> dict[str, Any]:
         "upstream": attempt.upstream,
         "sent_at_ms": attempt.sent_at_ms,
         "state": str(attempt.state),
+        "ended_ms": attempt.ended_ms,
+        "why": attempt.why,
     }
+
+
+def attempt_from(*row: Any) -> Attempt:
+    number, fence, byte_hash, upstream, sent_at_ms, state, ended_ms, why = row
+    return Attempt(number, fence, byte_hash, upstream, sent_at_ms, AttemptState(state), ended_ms, why)
 
 
 def question_from(sealing: Sealing, task_id: str, *row: Any) -> TaskQuestion:

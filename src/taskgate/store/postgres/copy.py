@@ -49,6 +49,7 @@ COPIED_UNCHANGED: Final = (
     "idempotency_keys",
     "grants",
     "pins",
+    "earlier_pins",
     "channel_receipts",
     "event_streams",
     "events",

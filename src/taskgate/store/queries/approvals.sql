@@ -61,6 +61,29 @@ SELECT doc FROM grants ORDER BY id;
 INSERT INTO pins (server, tool, doc, by, at_ms) VALUES (:server, :tool, :doc, :by, :at_ms)
 ON CONFLICT (server, tool) DO UPDATE SET doc = excluded.doc, by = excluded.by, at_ms = excluded.at_ms;
 
+-- name: keep_earlier_pin
+INSERT INTO earlier_pins (server, tool, at_ms, doc, by)
+SELECT server, tool, at_ms, doc, by FROM pins WHERE server = :server AND tool = :tool
+ON CONFLICT (server, tool, at_ms) DO NOTHING;
+
+-- name: forget_earlier_pins
+DELETE FROM earlier_pins WHERE server = :server AND tool = :tool AND at_ms < (
+    SELECT at_ms FROM earlier_pins WHERE server = :server AND tool = :tool ORDER BY at_ms DESC LIMIT 1 OFFSET :others
+);
+
+-- name: accepted_definitions
+SELECT server, tool, doc, by, at_ms FROM (
+    SELECT server, tool, doc, by, at_ms, 0 AS earlier FROM pins WHERE server = :server AND tool = :tool
+    UNION ALL
+    SELECT server, tool, doc, by, at_ms, 1 AS earlier FROM earlier_pins WHERE server = :server AND tool = :tool
+) AS accepted ORDER BY earlier, at_ms DESC;
+
+-- name: erase_accepter
+UPDATE pins SET by = '' WHERE by = :principal;
+
+-- name: erase_earlier_accepter
+UPDATE earlier_pins SET by = '' WHERE by = :principal;
+
 -- name: all_pins
 SELECT server, tool, doc, by, at_ms FROM pins WHERE :server::text IS NULL OR server = :server ORDER BY server, tool;
 

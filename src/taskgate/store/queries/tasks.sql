@@ -23,9 +23,13 @@ FROM task_outcomes o JOIN tasks t ON t.id = o.task_id
 WHERE o.task_id = :task_id;
 
 -- name: put_attempt
-INSERT INTO attempts (task_id, number, fence, byte_hash, upstream, sent_at_ms, state)
-VALUES (:task_id, :number, :fence, :byte_hash, :upstream, :sent_at_ms, :state)
-ON CONFLICT (task_id, number) DO UPDATE SET state = excluded.state;
+INSERT INTO attempts (task_id, number, fence, byte_hash, upstream, sent_at_ms, state, ended_ms, why)
+VALUES (:task_id, :number, :fence, :byte_hash, :upstream, :sent_at_ms, :state, :ended_ms::bigint, :why)
+ON CONFLICT (task_id, number) DO UPDATE SET state = excluded.state, ended_ms = excluded.ended_ms, why = excluded.why;
+
+-- name: attempts_of_task
+SELECT number, fence, byte_hash, upstream, sent_at_ms, state, ended_ms, why
+FROM attempts WHERE task_id = :task_id ORDER BY number DESC LIMIT :limit;
 
 -- name: count_open
 SELECT count(*) FROM tasks WHERE finished_ms IS NULL;

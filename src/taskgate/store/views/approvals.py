@@ -97,6 +97,9 @@ class ApprovalView(StoreView):
     async def pins(self, server: str | None = None) -> tuple[StoredPin, ...]:
         return await self._read(lambda reader: reader.pins(server))
 
+    async def accepted_definitions(self, server: str, tool: str) -> tuple[StoredPin, ...]:
+        return await self._read(lambda reader: reader.accepted_definitions(server, tool))
+
     async def put_pin(self, server: str, tool: str, pin: Pin, *, by: str = "", audit: AuditEntry | None = None) -> None:
         await self._write_or_fault(
             lambda tx: pins.put_pin(tx, server, tool, pin, by=by, audit=audit), _pin_locks(server, tool)

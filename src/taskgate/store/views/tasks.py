@@ -14,7 +14,7 @@ from taskgate.core.errors import GatewayFault
 from taskgate.core.scripts.record import ReceivedOutcomes
 from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import Attempt, Task
 from taskgate.core.tasks.transition import Dispatched, Noted, ResultReceived, TransitionEvent, apply
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store_answers import (
@@ -221,6 +221,9 @@ class TaskView(StoreView):
 
     async def questions(self, task_id: str, *, answered: bool = False) -> tuple[TaskQuestion, ...]:
         return await self._read(lambda reader: reader.questions(task_id, answered=answered))
+
+    async def attempts(self, task_id: str, limit: int) -> tuple[Attempt, ...]:
+        return await self._read(lambda reader: reader.attempts(task_id, limit))
 
     async def take(self, task_id: str) -> Task | None:
         taken = await self._write(lambda tx: tasks.take(tx, task_id), _task_locks(task_id))

@@ -37,10 +37,10 @@ FROM unnest(:id::text[], :fence::bigint[], :state::text[], :revision::bigint[], 
 WHERE tasks.id = given.id AND tasks.fence = given.fence AND tasks.revision = given.revision - 1;
 
 -- name: put_attempts
-INSERT INTO attempts (task_id, number, fence, byte_hash, upstream, sent_at_ms, state)
+INSERT INTO attempts (task_id, number, fence, byte_hash, upstream, sent_at_ms, state, ended_ms, why)
 SELECT * FROM unnest(:task_id::text[], :number::bigint[], :fence::bigint[], :byte_hash::text[], :upstream::text[],
-                     :sent_at_ms::bigint[], :state::text[])
-ON CONFLICT (task_id, number) DO UPDATE SET state = excluded.state;
+                     :sent_at_ms::bigint[], :state::text[], :ended_ms::bigint[], :why::text[])
+ON CONFLICT (task_id, number) DO UPDATE SET state = excluded.state, ended_ms = excluded.ended_ms, why = excluded.why;
 
 -- name: page_of_tasks
 SELECT t.doc, t.owner, t.fence, CASE WHEN length(c.arguments) <= :arguments_up_to THEN c.arguments ELSE ''::bytea END
