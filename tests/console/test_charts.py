@@ -18,12 +18,8 @@ KINDS = (Series("ok", "t-ok"), Series("failed", "t-bad"))
 
 def boxes(drawing: str, tone: str) -> list[tuple[float, float]]:
     """(y, height) of the bars of one tone."""
-    return [
-        (float(y), float(h))
-        for y, h in re.findall(
-            rf'<rect class="{tone}" x="[\d.]+" y="([\d.]+)" width="[\d.]+" height="([\d.]+)"', drawing
-        )
-    ]
+    paths = re.findall(rf'<path class="{tone}" d="([^"]*)"', drawing)
+    return [(float(y), float(h)) for path in paths for y, h in re.findall(r"M[\d.]+ ([\d.]+)h[\d.]+v([\d.]+)h-", path)]
 
 
 def test_stacked_bars_are_to_scale_and_stand_on_one_another() -> None:

@@ -158,7 +158,7 @@ def _task_row(number: int, task: Task) -> Columns:
 
 def _attempt(task: Task) -> Columns:
     fields = {"number": 1, "fence": FENCE, "byte_hash": "sha256:b", "upstream": task.server, "state": "answered"}
-    return {"task_id": task.id, "sent_at_ms": task.created_ms + 10, **fields}
+    return {"task_id": task.id, "sent_at_ms": task.created_ms + 10, **fields, "why": ""}
 
 
 def _outcome(number: int, task: Task) -> Columns:

@@ -39,6 +39,8 @@ WHOLE_TABLE = {
     "forget_identity_records_of_kind": RESTORED,
     "erase_approvals": ERASES,
     "erase_usage": ERASES,
+    "erase_accepter": ERASES,
+    "erase_earlier_accepter": ERASES,
 }
 WHOLE_TABLE_ON_SQLITE = {
     "history_matching": "A word index is always reported as a scan; `make history` measures what it costs.",

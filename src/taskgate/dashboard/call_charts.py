@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from markupsafe import Markup
@@ -80,11 +80,8 @@ def latency_histogram(series: Series, title: str) -> Markup:
     return histogram(title, columns, summary=f"{units.count(series.total.calls)} calls")
 
 
-def call_sparkline(series: Series) -> Markup:
-    calls = [float(bucket.summary.calls) for bucket in series.buckets]
-    return sparkline(
-        calls, f"{units.count(series.total.calls)} calls", tone="t-bad" if is_bad(series.total) else "t-run"
-    )
+def call_sparkline(total: Summary, calls: Sequence[int]) -> Markup:
+    return sparkline(calls, f"{units.count(total.calls)} calls", tone="t-bad" if is_bad(total) else "t-run")
 
 
 def is_bad(summary: Summary) -> bool:

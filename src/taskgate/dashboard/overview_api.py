@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from msgspec.structs import replace
-
 from taskgate import clock
 from taskgate.core.governance.approver import Approver
 from taskgate.core.history.counts import Dimension, Series, Summary, Total
@@ -56,7 +54,8 @@ class OverviewCounts(NamedTuple):
     answered: Series
     """Questions of tasks, by how long they waited for an answer."""
     totals: tuple[Total, ...]
-    servers: tuple[tuple[Total, Series], ...]
+    servers: tuple[tuple[Total, tuple[int, ...]], ...]
+    """The servers that are drawn, with the number of their calls over time."""
 
 
 class OverviewData(NamedTuple):
@@ -146,19 +145,12 @@ class OverviewApi:
         waited = await history.series(reach, Dimension.WAITING, "", since, now, now_ms=now, buckets=period.buckets)
         answered = await history.series(reach, Dimension.ANSWERING, "", since, now, now_ms=now, buckets=period.buckets)
         totals = await history.totals(reach, Dimension.SERVER, since, now, now_ms=now)
-        drawn = [
-            (
-                total,
-                await history.series(
-                    reach, Dimension.SERVER, total.name, since, now, now_ms=now, buckets=SPARK_BUCKETS
-                ),
-            )
-            for total in totals[:SERVERS_DRAWN]
-        ]
-        # The totals of a long range have no latencies; the series of the servers that are drawn have them.
-        described = [replace(total, summary=_with_percentiles(total.summary, chart.total)) for total, chart in drawn]
-        servers = tuple((total, chart) for total, (_, chart) in zip(described, drawn, strict=True))
-        return OverviewCounts(series, earlier.total, waited, answered, (*described, *totals[SERVERS_DRAWN:]), servers)
+        # The totals of a long range have no latencies. They are read for the servers that are drawn.
+        drawn = await history.with_latencies(reach, Dimension.SERVER, totals[:SERVERS_DRAWN], since, now, now_ms=now)
+        names = [total.name for total in drawn]
+        courses = await history.courses(reach, Dimension.SERVER, names, since, now, now_ms=now, buckets=SPARK_BUCKETS)
+        servers = tuple((total, courses.get(total.name, ())) for total in drawn)
+        return OverviewCounts(series, earlier.total, waited, answered, (*drawn, *totals[SERVERS_DRAWN:]), servers)
 
     async def _waiting(self, who: Approver) -> int:
         approvals = await self._records.pending_count(who) if who.may(Permission.SEE) else 0
@@ -225,10 +217,6 @@ class OverviewApi:
 
 def _servers_json(totals: Iterable[Total]) -> list[dict[str, Any]]:
     return [{"name": total.name, **summary_json(total.summary)} for total in totals]
-
-
-def _with_percentiles(summary: Summary, charted: Summary) -> Summary:
-    return replace(summary, p50_ms=charted.p50_ms, p99_ms=charted.p99_ms)
 
 
 def _item(kind: str, text: str, address: str, since_ms: int | None = None, *, at: str | None = None) -> dict[str, Any]:

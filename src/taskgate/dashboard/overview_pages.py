@@ -103,9 +103,9 @@ def _draw(counts: OverviewCounts) -> Drawn:
                 "calls": total.summary.calls,
                 "bad": total.summary.bad,
                 "p99_ms": total.summary.p99_ms,
-                "drawn": call_sparkline(series),
+                "drawn": call_sparkline(total.summary, course),
             }
-            for total, series in counts.servers
+            for total, course in counts.servers
         ],
     )
 

@@ -19,6 +19,7 @@ from taskgate.core.history.counts import (
     Series,
     Total,
     bucket_length,
+    courses,
     latency_period,
     period_for,
     series,
@@ -86,6 +87,29 @@ class HistoryReading:
             await self._store.history_counts(subject, period, first, until_ms, bucket_ms) if subject is not None else ()
         )
         return series(rows, since_ms, until_ms, bucket_ms)
+
+    async def courses(
+        self,
+        reach: Reach,
+        dimension: Dimension,
+        names: Sequence[str],
+        since_ms: int,
+        until_ms: int,
+        *,
+        now_ms: int,
+        buckets: int,
+    ) -> dict[str, tuple[int, ...]]:
+        """The number of calls of each of these names over a range, in at most this many buckets. For people who see a whole
+        tenant or everything; empty for others."""
+        if reach.only is not None or not names:
+            return {}
+        period = period_for(since_ms, until_ms, now_ms)
+        bucket_ms = bucket_length(since_ms, until_ms, period, buckets)
+        first = since_ms // bucket_ms * bucket_ms
+        rows = await self._store.history_courses(
+            dimension, reach.tenant, period, names, since_ms=first, until_ms=until_ms, bucket_ms=bucket_ms
+        )
+        return courses(rows, since_ms, until_ms, bucket_ms)
 
     async def totals(
         self, reach: Reach, dimension: Dimension, since_ms: int, until_ms: int, *, now_ms: int

@@ -73,6 +73,20 @@ class HistoryStore(Protocol):
         """The counts of every name of a dimension, added up over the range: `start_ms` is 0."""
         ...
 
+    async def history_courses(
+        self,
+        dimension: Dimension,
+        tenant: str | None,
+        period: Period,
+        names: Sequence[str],
+        *,
+        since_ms: int,
+        until_ms: int,
+        bucket_ms: int,
+    ) -> tuple[CountRow, ...]:
+        """The calls of some names in buckets of this length, all outcomes and latencies together."""
+        ...
+
     async def history_latencies(
         self,
         dimension: Dimension,

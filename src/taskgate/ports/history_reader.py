@@ -47,6 +47,21 @@ class HistoryReader(Protocol):
         """A chart: calls by outcome and latency over a range, in at most this many buckets."""
         ...
 
+    async def courses(
+        self,
+        reach: Reach,
+        dimension: Dimension,
+        names: Sequence[str],
+        since_ms: int,
+        until_ms: int,
+        *,
+        now_ms: int,
+        buckets: int,
+    ) -> dict[str, tuple[int, ...]]:
+        """The number of calls of each of these names over a range, in at most this many buckets. For people who see a whole
+        tenant or everything; empty for others."""
+        ...
+
     async def totals(
         self, reach: Reach, dimension: Dimension, since_ms: int, until_ms: int, *, now_ms: int
     ) -> tuple[Total, ...]:

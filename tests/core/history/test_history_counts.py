@@ -12,6 +12,7 @@ from taskgate.core.history.counts import (
     Period,
     bucket_length,
     counted,
+    courses,
     latency_period,
     percentile,
     period_for,
@@ -132,6 +133,12 @@ def test_number_of_buckets_is_bounded(length: int, maximum: int) -> None:
         bucket_ms = bucket_length(NOW, NOW + length, period, maximum)
         assert bucket_ms % period.length_ms == 0
         assert length / bucket_ms <= min(max(1, maximum), 400)
+
+
+def test_course_has_the_calls_of_every_bucket_also_without_calls() -> None:
+    rows = [CountRow(start, name, "", -1, calls) for start, name, calls in ((0, "a", 9), (100, "a", 1), (300, "b", 2))]
+    assert courses(rows, 150, 350, 100) == {"a": (1, 0, 0), "b": (0, 0, 2)}
+    assert courses([], 150, 350, 100) == {}
 
 
 def test_totals_are_ordered_by_calls() -> None:

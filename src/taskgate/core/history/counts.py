@@ -213,6 +213,18 @@ def series(rows: Iterable[CountRow], since_ms: int, until_ms: int, bucket_ms: in
     return Series(first, first + number * bucket_ms, bucket_ms, buckets, total.summary(), latencies)
 
 
+def courses(rows: Iterable[CountRow], since_ms: int, until_ms: int, bucket_ms: int) -> dict[str, tuple[int, ...]]:
+    """The number of calls of each name in each bucket, oldest first."""
+    first = since_ms // bucket_ms * bucket_ms
+    number = max(1, ceil((until_ms - first) / bucket_ms))
+    found: dict[str, list[int]] = {}
+    for start, name, _, _, calls in rows:
+        place = (start - first) // bucket_ms
+        if 0 <= place < number:
+            found.setdefault(name, [0] * number)[place] += calls
+    return {name: tuple(calls) for name, calls in found.items()}
+
+
 def totals(rows: Iterable[CountRow]) -> tuple[Total, ...]:
     """One total for each name, most calls first."""
     named: dict[str, _Sums] = {}

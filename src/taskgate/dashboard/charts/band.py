@@ -30,7 +30,7 @@ def latency_band(
     for place, column in enumerate(columns):
         low, high = column.values
         numbers = "no calls" if low is None else f"p50 {show(low)}, p99 {show(high)}"
-        drawn.append(hover(place, len(columns), column, numbers, ""))
+        drawn.append(hover(place, len(columns), column, numbers))
     rows = [
         Row(column, tuple(show(value) for value in column.values)) for column in columns if column.values[0] is not None
     ]

@@ -77,16 +77,16 @@ def figure(
     )
 
 
-def hover(place: int, count: int, column: Column, numbers: str, content: str) -> str:
+def hover(place: int, count: int, column: Column, numbers: str) -> str:
     """The whole height of a column as one area: its numbers on hover, its link on click."""
     step = WIDTH / max(1, count)
     tip = f"{text(column.label)}: {text(numbers)}{text(' · ' + column.detail) if column.detail else ''}"
     area = f'<rect class="area" x="{number(place * step)}" width="{number(step)}" height="{HEIGHT}"/>'
-    inside = f"<title>{tip}</title>{area}{content}"
+    inside = f"<title>{tip}</title>{area}"
     if column.href is None:
         return f"<g>{inside}</g>"
     # The table below has the same links for the keyboard and for screen readers: sixty tab stops here would hide the page.
-    return f'<a href="{address(column.href)}" tabindex="-1" aria-label="{tip}">{inside}</a>'
+    return f'<a href="{address(column.href)}" tabindex="-1">{inside}</a>'
 
 
 def _labelled(columns: Sequence[Column]) -> list[Column]:

@@ -291,6 +291,22 @@ class Reader:
         found = self._run("history_totals", period=period.value, **values)
         return tuple(map(CountRow._make, found))
 
+    def history_courses(
+        self,
+        dimension: Dimension,
+        tenant: str | None,
+        period: Period,
+        names: Sequence[str],
+        *,
+        since_ms: int,
+        until_ms: int,
+        bucket_ms: int,
+    ) -> tuple[CountRow, ...]:
+        values = {"dimension": dimension.value, "tenant": tenant, "since_ms": since_ms, "until_ms": until_ms}
+        listed = msgspec.json.encode(list(names)).decode()
+        found = self._run("history_courses", period=period.value, names=listed, bucket_ms=bucket_ms, **values)
+        return tuple(map(CountRow._make, found))
+
     def history_latencies(
         self,
         dimension: Dimension,

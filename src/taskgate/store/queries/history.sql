@@ -41,6 +41,12 @@ WHERE period = :period AND dimension = :dimension AND start_ms >= :since_ms AND 
   AND (:tenant::text IS NULL OR tenant = :tenant)
 GROUP BY name, outcome, step;
 
+-- name: history_courses
+SELECT start_ms / :bucket_ms::bigint * :bucket_ms AS bucket, name, '', -1, sum(calls)::bigint FROM history_counts
+WHERE period = :period AND dimension = :dimension AND name IN (SELECT value FROM json_each(:names))
+  AND start_ms >= :since_ms AND start_ms < :until_ms AND (:tenant::text IS NULL OR tenant = :tenant)
+GROUP BY name, bucket;
+
 -- name: history_latencies
 SELECT 0, name, '', step, sum(calls)::bigint FROM history_counts
 WHERE period = :period AND dimension = :dimension AND name IN (SELECT value FROM json_each(:names))

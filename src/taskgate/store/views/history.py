@@ -59,6 +59,23 @@ class HistoryView(StoreView):
             lambda reader: reader.history_totals(dimension, tenant, period, since_ms, until_ms)
         )
 
+    async def history_courses(
+        self,
+        dimension: Dimension,
+        tenant: str | None,
+        period: Period,
+        names: Sequence[str],
+        *,
+        since_ms: int,
+        until_ms: int,
+        bucket_ms: int,
+    ) -> tuple[CountRow, ...]:
+        return await self._engine.read_in_thread(
+            lambda reader: reader.history_courses(
+                dimension, tenant, period, names, since_ms=since_ms, until_ms=until_ms, bucket_ms=bucket_ms
+            )
+        )
+
     async def history_latencies(
         self,
         dimension: Dimension,
