@@ -291,11 +291,11 @@ async def test_counts_are_added_up_by_period_and_found_by_subject(store: Store) 
     )
     first = START // DAY * DAY
     assert sorted(course) == [CountRow(first, "files", "", -1, 4), CountRow(first + DAY, "files", "", -1, 2)]
-    for tenant, since, expected in (("acme", 0, [6]), ("globex", 0, []), (None, START + DAY // 2, [2])):
+    for tenant, begin, calls_found in (("acme", 0, [6]), ("globex", 0, []), (None, START + DAY // 2, [2])):
         found = await store.history_courses(
-            Dimension.SERVER, tenant, Period.DAY, ["files"], since_ms=since, until_ms=until, bucket_ms=10_000 * DAY
+            Dimension.SERVER, tenant, Period.DAY, ["files"], since_ms=begin, until_ms=until, bucket_ms=10_000 * DAY
         )
-        assert [row.calls for row in found] == expected
+        assert [row.calls for row in found] == calls_found
     assert await store.history_names(Dimension.SERVER, None, "", 10) == ("files", "web")
     assert await store.history_names(Dimension.SERVER, None, "w", 10) == ("web",)
     assert await store.history_names(Dimension.SERVER, "acme", "", 10) == ("files",)
