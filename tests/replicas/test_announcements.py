@@ -109,7 +109,7 @@ async def test_a_vote_on_b_that_a_missed_is_found_when_its_connection_is_back(
         failed = fails_once(monkeypatch, stage.a.store, "claimed")
         wire.refuses = True
         wire.cut()
-        await until(lambda: stage.a.store.trouble)
+        await until(lambda: stage.a.store.problem)
         assert await called_back(stage, 1, there.got[0]) == 200
         wire.refuses = False
         await until(lambda: stage.ledger.count("c1"))

@@ -152,7 +152,7 @@ async def test_with_passthrough_plain_calls_continue_without_the_database_and_th
         wire.is_silent = how == "silent"
         if how == "refuses":
             wire.cut()
-        await until(lambda: stage.a.store.trouble is not None and not stage.a.store.engine.presence.is_fresh)
+        await until(lambda: stage.a.store.problem is not None and not stage.a.store.engine.presence.is_fresh)
         opened = await stack.enter_async_context(stage.a.caller(stateless=False))
         for caller in (stateless, session, opened):
             answer = await caller.call("books__read", {"call": f"{id(caller)}"})
@@ -184,7 +184,7 @@ async def test_without_passthrough_a_gateway_without_its_database_is_not_ready_a
     async with gateways_wired(tmp_path) as (stage, wire), stage.a.caller(stateless=False) as session:
         wire.refuses = True
         wire.cut()
-        await until(lambda: stage.a.store.trouble and not stage.a.store.engine.presence.is_fresh)
+        await until(lambda: stage.a.store.problem and not stage.a.store.engine.presence.is_fresh)
         shown = await stage.a.operator("GET", "/ready")
         assert (shown.status_code, shown.json()["ready"]) == (503, False)
         assert {"plain_calls", "tasks"} <= set(shown.json()["degraded"])

@@ -129,7 +129,7 @@ async def _announced_unheard(stage: Stage, wire: DatabaseWire) -> None:
     wire.cut()
 
     async def deaf() -> bool:
-        return stage.a.store.trouble is not None
+        return stage.a.store.problem is not None
 
     await until(deaf)
     stage.b.store.announce_lists("own", ["tool"])

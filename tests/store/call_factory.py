@@ -35,5 +35,5 @@ def a_call(**changes: Any) -> Task:
 
 async def store_recovers(store: SqliteStore) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while store.trouble is not None:
+        while store.problem is not None:
             await asyncio.sleep(0.05)

@@ -252,7 +252,7 @@ async def test_cut_connections_are_made_anew_and_nothing_is_lost(store: Postgres
     for task_id in made:
         assert await store.get(task_id) is not None
     async with asyncio.timeout(DEADLINE_S):
-        while store.trouble is not None:
+        while store.problem is not None:
             await asyncio.sleep(0.05)
 
 

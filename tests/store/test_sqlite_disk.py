@@ -44,7 +44,7 @@ async def test_a_full_database_acknowledges_nothing_and_recovers_when_there_is_r
         assert isinstance(answer, GatewayFault)
         assert answer.error_type == "store_unavailable"
         assert answer.executed is Executed.NO
-    assert store.trouble is not None
+    assert store.problem is not None
     assert await store.get(big.id) is None
     await in_writer(store, lambda: pages(1_000_000))
     await store_recovers(store)

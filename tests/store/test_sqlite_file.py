@@ -288,11 +288,11 @@ except GatewayFault as fault:
 
 async def test_a_fenced_owner_fails_at_once(tmp_path: Path) -> None:
     first = open_store(tmp_path / "store.db", locked=False)
-    assert first.trouble is None
+    assert first.problem is None
     second = open_store(tmp_path / "store.db", locked=False)
-    assert first.trouble is not None
-    assert "taken over" in first.trouble
-    assert second.trouble is None
+    assert first.problem is not None
+    assert "taken over" in first.problem
+    assert second.problem is None
     await first.close()
     await second.close()
 

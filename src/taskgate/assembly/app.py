@@ -103,7 +103,7 @@ class App:
         self.retired.extend(server for name, server in self.servers.items() if fresh.get(name) is not server)
         verifier = self.verifier
         if loaded.root.auth != self.loaded.root.auth:
-            # A new verifier: remembered credentials may have been verified by rules that are gone.
+            # A new verifier: cached credentials may have been verified by rules that no longer apply.
             self.retired_verifiers.append(verifier)
             verifier = self.verifier = build_verifier(loaded.root, self.outbound)
         self.loaded, self.plan, self.servers = loaded, plan, fresh

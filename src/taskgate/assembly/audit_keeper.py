@@ -36,7 +36,7 @@ class AuditKeeper:
         self._export = export
         self._marks = Marks()
         self._exported = 0
-        self._under_way: asyncio.Task[Any] | None = None
+        self._current_job: asyncio.Task[Any] | None = None
         self._to_forget: list[str] = []
         """Chains whose old rows are still to be deleted; the empty name is this gateway's own chain."""
         self._forgotten = 0
@@ -49,10 +49,10 @@ class AuditKeeper:
     async def _in_turn(self, work: Coroutine[Any, Any, T]) -> T:
         """Run one job at a time to its end, even if the caller is cancelled: a thread that writes a file cannot be stopped, and the
         next writer must neither overtake it nor export the same rows again."""
-        if self._under_way is not None and not self._under_way.done():
-            await asyncio.gather(self._under_way, return_exceptions=True)
+        if self._current_job is not None and not self._current_job.done():
+            await asyncio.gather(self._current_job, return_exceptions=True)
         begun = asyncio.create_task(work)
-        self._under_way = begun
+        self._current_job = begun
         return await asyncio.shield(begun)
 
     async def _start(self) -> None:
@@ -69,7 +69,7 @@ class AuditKeeper:
             log.error("the audit log was changed while no gateway ran", problem=problem)
             mark = Mark("problem", number, digest, _now_ms(), problem)
             marks = msgspec.structs.replace(marks, problems=(*marks.problems, mark))
-        # A full disk must not keep the gateway down. The head stays unnoted then, so it is tried again every second.
+        # A full disk must not prevent the start. The head is not anchored then, and this is retried every second.
         self._marks = marks
         await self._attempt(_ANCHOR, self._write_anchor(msgspec.structs.replace(marks, head=here)))
         if self._export is not None:
@@ -81,8 +81,8 @@ class AuditKeeper:
             return None
         rows = await self._store.audit_rows(head.number - 1, 1)
         if not rows or rows[0].number != head.number:
-            return f"row {head.number} is gone, and with it perhaps others"
-        return None if rows[0].hash == head.hash else f"row {head.number} is another one than it was"
+            return f"row {head.number} is missing, and others may be missing too"
+        return None if rows[0].hash == head.hash else f"row {head.number} was changed"
 
     async def tend(self) -> None:
         """Once a second: anchor the head of the log and export new rows."""
@@ -118,7 +118,7 @@ class AuditKeeper:
             await work
         except OSError as error:
             if what not in self._failing:
-                log.error(f"{what} could not be written; it will be tried again", why=str(error))
+                log.error(f"{what} could not be written; this is retried", why=str(error))
             self._failing.add(what)
             return
         if what in self._failing:
@@ -143,7 +143,7 @@ class AuditKeeper:
         self._forgotten += forgotten
         if forgotten < portions * FORGET_AT_ONCE:
             if self._forgotten:
-                log.info("old rows of the audit log were forgotten", rows=self._forgotten, chain=chain or None)
+                log.info("old rows of the audit log were deleted", rows=self._forgotten, chain=chain or None)
             self._to_forget.pop(0)
             self._forgotten = 0
         return bool(self._to_forget)
@@ -165,9 +165,9 @@ class AuditKeeper:
         """Return the last row of each portion that may be deleted, and the number of all their rows."""
         since, ends, count, after = self._store.now_ms() - keep_ms, list[AuditTime](), 0, 0
         for _ in range(portions):
-            # One more than are forgotten, because the last row of a chain stays.
+            # One more than are deleted, because the last row of a chain stays.
             rows = await self._store.audit_times(after, FORGET_AT_ONCE + 1, chain=chain)
-            old = list(takewhile(lambda row: row.at_ms < since and self._may_go(row, chain), rows[:-1]))
+            old = list(takewhile(lambda row: row.at_ms < since and self._may_delete(row, chain), rows[:-1]))
             if old:
                 ends.append(old[-1])
                 count, after = count + len(old), old[-1].number
@@ -175,7 +175,7 @@ class AuditKeeper:
                 break
         return ends, count
 
-    def _may_go(self, row: AuditTime, chain: str) -> bool:
+    def _may_delete(self, row: AuditTime, chain: str) -> bool:
         """A row of this gateway that is not exported yet is not deleted, however old it is."""
         return bool(chain) or self._export is None or row.number <= self._exported
 

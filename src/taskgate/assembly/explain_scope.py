@@ -77,7 +77,7 @@ async def explain_scope(loaded: LoadedConfig, name: str, narrowing: SessionReque
     tools, failures = await _listed(loaded, plan, subset)
     subset = subset.after_listing(failures)
     names = _names(plan, policy, subset, tools)
-    rows = tuple(_judged(plan, names, row) for row in explain(subset, tools))
+    rows = tuple(_decided(plan, names, row) for row in explain(subset, tools))
     return Explained(policy, subset, rows, names.to_wire, problems)
 
 
@@ -103,8 +103,8 @@ def _names(plan: Plan, policy: ScopePolicy, subset: Subset, tools: Mapping[str, 
     return NameTable.build(seen, policy.names, prefixes=plan.prefixes)
 
 
-def _judged(plan: Plan, names: NameTable, row: ExplainRow) -> ExplainRow:
-    """A tool of the subset may still be hidden by its server's expose list or a rule, or have no name of its own."""
+def _decided(plan: Plan, names: NameTable, row: ExplainRow) -> ExplainRow:
+    """Apply what the subset does not cover: a tool may be hidden by its server's expose list or a rule, or its name may collide."""
     if not row.seen or not row.tool:
         return row
     decision = decide(plan.gates, PatternKind.TOOL, row.server, row.tool)

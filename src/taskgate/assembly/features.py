@@ -108,6 +108,6 @@ def _key(name: str, provider: Provider) -> str:
     if key is None:
         problem = f"the variable {provider.api_key_env} is not set"
         raise ConfigError(
-            [Problem("", 0, 0, f"providers.{name}.api_key_env", problem, "set it, or take the provider out")]
+            [Problem("", 0, 0, f"providers.{name}.api_key_env", problem, "set it, or remove the provider")]
         )
     return key

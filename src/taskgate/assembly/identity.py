@@ -82,11 +82,13 @@ def build_verifier(root: GatewayFile, outbound: Outbound) -> Verifier | None:
         Issuer(_rules(each), frozenset(each.algorithms), SigningKeys(each.issuer, each.jwks_url, documents))
         for each in auth.jwt
     ]
-    asked = auth.introspection
+    settings = auth.introspection
     introspection = None
-    if asked is not None:
-        remember_s = asked.remember.total_seconds()
-        introspection = Introspection(asked.url, _rules(asked), asked.client_id, asked.client_secret, remember_s)
+    if settings is not None:
+        remember_s = settings.remember.total_seconds()
+        introspection = Introspection(
+            settings.url, _rules(settings), settings.client_id, settings.client_secret, remember_s
+        )
     return Verifier(issuers, introspection, documents)
 
 

@@ -1,4 +1,4 @@
-"""The lists of a configuration's servers, for commands that show or judge them without serving anything."""
+"""Fetch the lists of a configuration's servers, for commands that show or check them without serving anything."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def build_plan(loaded: LoadedConfig, before: Plan | None = None) -> Plan:
     """Compile a configuration. The registry's revision grows only if a record changed."""
     root = loaded.root
     revision = before.revision + 1 if before is not None else 1
-    records = [*(_record(name, server) for name, server in root.servers.items()), *_left_out(loaded)]
+    records = [*(_record(name, server) for name, server in root.servers.items()), *_skipped_servers(loaded)]
     registry = before.registry.replaced_by(records) if before is not None else Registry.build(records)
     policy = load_policy(root)
     profiles = {name: _profile(name, profile) for name, profile in root.profiles.items()}
@@ -83,16 +83,16 @@ def _record(name: str, server: Server) -> RegistryRecord:
     )
 
 
-def _left_out(loaded: LoadedConfig) -> list[RegistryRecord]:
+def _skipped_servers(loaded: LoadedConfig) -> list[RegistryRecord]:
     known = loaded.root.servers
     return [
         RegistryRecord(
-            gone.server,
-            skipped=SkipReason(gone.reason),
-            skip_detail=f"{gone.detail} is not set" if gone.reason == "env_missing" else gone.detail,
+            skipped.server,
+            skipped=SkipReason(skipped.reason),
+            skip_detail=f"{skipped.detail} is not set" if skipped.reason == "env_missing" else skipped.detail,
         )
-        for gone in loaded.skipped
-        if gone.reason in ("env_missing", "secret_missing") and gone.server not in known
+        for skipped in loaded.skipped
+        if skipped.reason in ("env_missing", "secret_missing") and skipped.server not in known
     ]
 
 

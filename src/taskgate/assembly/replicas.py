@@ -49,7 +49,7 @@ class Replicas:
         if self._store.ownership.fence != self._fence:
             self._fence = self._store.ownership.fence
             log.warning(
-                "the lease had run out and this gateway was taken for dead: others may have taken over its tasks"
+                "the lease had expired and this gateway was declared dead: others may have taken over its tasks"
             )
         owners = [replica.owner for replica in self.living()]
         ours = self._store.ownership.owner

@@ -29,7 +29,7 @@ class ServerAccounts:
     def __init__(self, outbound: Outbound, loaded: LoadedConfig, secret: bytes, base: Callable[[], str]) -> None:
         assertions, logins = Assertions(secret, base), open_login_store(loaded, secret)
         self._outbound = outbound
-        self._means = TokenDeps(self._documents, logins, assertions)
+        self._deps = TokenDeps(self._documents, logins, assertions)
         self.connector = AccountLogins(logins, self._documents, assertions, base)
         self.adopt(loaded.root)
 
@@ -43,7 +43,7 @@ class ServerAccounts:
         if settings is None:
             return FIXED_HEADERS
         load_now(*SIGNING)
-        return ServerTokens(settings, self._means)
+        return ServerTokens(settings, self._deps)
 
     def _documents(self, settings: Settings, known: str | None = None) -> Documents:
         """Hosts in the configuration may be private; those that a server names must be public."""

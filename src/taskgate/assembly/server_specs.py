@@ -68,7 +68,7 @@ class ServerFactory:
         return self.servers
 
     def added(self, new: NewServer, listener: Listener) -> Server:
-        return self.make(guest_spec(new), listener)
+        return self.make(added_server_spec(new), listener)
 
     def make(self, spec: ServerSpec, listener: Listener) -> Server:
         return Server(spec, listener, self.http, self.reaper, self.intake, spec_at=self.places.spec)
@@ -87,7 +87,7 @@ def server_specs(loaded: LoadedConfig, accounts: ServerAccounts, owner: str = AN
     }
 
 
-def guest_spec(new: NewServer) -> ServerSpec:
+def added_server_spec(new: NewServer) -> ServerSpec:
     """Return the settings of a server that a caller added."""
     transport = Transport.STDIO if new.command is not None else Transport.HTTP
     return ServerSpec(

@@ -236,7 +236,7 @@ def migrate_shared(url: str) -> None:
 
 
 def copy_to_shared(source: Path, url: str, report: Callable[[str, int], None]) -> None:
-    """Copy a SQLite file into the database. `said` is called with each table and its number of rows. Raises GatewayFault."""
+    """Copy a SQLite file into the database. `report` is called with each table and its number of rows. Raises GatewayFault."""
     _driver()
     from taskgate.store.postgres.copy import copy_store
 

@@ -63,9 +63,7 @@ def check_store(path: Path) -> None:
         ) as database:
             database.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.Error as problem:
-        text = (
-            f"The store {path} cannot be opened: {problem}. Put a backup in its place, or move it away to begin anew."
-        )
+        text = f"The store {path} cannot be opened: {problem}. Restore a backup, or move it away to start empty."
         raise GatewayFault("store_unavailable", text) from None
 
 

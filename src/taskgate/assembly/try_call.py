@@ -71,20 +71,20 @@ async def try_call(
     """Raises CallerError for an unknown scope or name, and for invalid arguments."""
     policy = scope_named(plan, caller.scope)
     subset = compose(plan.registry, policy)
-    chosen = _servers_meant(plan, name, policy.names) or subset.servers
+    chosen = _servers_named(plan, name, policy.names) or subset.servers
     async with listed_servers(loaded, plan.limits, chosen if connect else ()) as catalogs:
         view = build_view(plan, policy, subset, catalogs.snapshot(subset.servers), {}, slow_tools=SlowTools())
         notes = [*_unreached(catalogs, chosen)] if connect else []
         subject = _subject(view, catalogs, name)
-        first, asked = _judged(view, catalogs, subject, caller, arguments, from_script=from_script)
-        last = evaluate(plan, asked, first, (), 0)
+        first, call = _decided(view, catalogs, subject, caller, arguments, from_script=from_script)
+        last = evaluate(plan, call, first, (), 0)
         if not subject.is_listed:
-            notes.append(f"{subject.server} has not listed {subject.name!r}; the name alone was judged.")
+            notes.append(f"{subject.server} has not listed {subject.name!r}; only the name was evaluated.")
         notes += _about_arguments(view, subject, last, arguments)
         return Tried(subject, first, last, tuple(notes))
 
 
-def _servers_meant(plan: Plan, name: str, names: NameStyle) -> tuple[str, ...]:
+def _servers_named(plan: Plan, name: str, names: NameStyle) -> tuple[str, ...]:
     """Return the server that is part of the name, so that no other has to be started."""
     server = name.partition(":")[0]
     if server in plan.registry.records:
@@ -175,7 +175,7 @@ def _nothing(view: View, name: str, known: Collection[str]) -> CallerError:
     return CallerError("unknown_tool", f"{name[:120]!r} matches nothing in the scope {view.scope.name!r}.{hint}")
 
 
-def _judged(
+def _decided(
     view: View, catalogs: Catalogs, subject: Subject, caller: Caller, arguments: bytes, *, from_script: bool
 ) -> tuple[Decision, GatedCall]:
     """Return the decision by name, and the call as the gates evaluate it."""
@@ -185,19 +185,19 @@ def _judged(
         tool = view.for_script(tool) if from_script else tool
         return tool.decision, gated_tool_call(caller, tool, arguments, from_script=from_script)
     if kind is PatternKind.TOOL:
-        asked = GatedCall(caller.principal, caller.roles, caller.scope, server, name, arguments)
+        call = GatedCall(caller.principal, caller.roles, caller.scope, server, name, arguments)
     else:
-        asked = gated_reading(caller, kind, server, name, arguments, revision=view.subset.revision)
+        call = gated_reading(caller, kind, server, name, arguments, revision=view.subset.revision)
     if server == OWN_SERVER:
-        return decide(view.plan.gates, kind, server, name), asked
+        return decide(view.plan.gates, kind, server, name), call
     decision = view.decision_on(kind, server, name, from_script=from_script)
     is_seen = kind is not PatternKind.TOOL or not subject.is_listed
     if isinstance(decision, Denied) and decision.gate is not Gate.VISIBILITY:
-        return decision, asked
+        return decision, call
     if isinstance(decision, Denied) or not is_seen:
         why = explain_unseen(view, catalogs, kind, name, server=server)
-        return Denied(Gate.VISIBILITY, why.reason, UNKNOWN, why.rule), asked
-    return decision, asked
+        return Denied(Gate.VISIBILITY, why.reason, UNKNOWN, why.rule), call
+    return decision, call
 
 
 def _about_arguments(view: View, subject: Subject, last: Settled, arguments: bytes) -> list[str]:

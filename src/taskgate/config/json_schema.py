@@ -16,7 +16,7 @@ from taskgate.config.sections import FieldInfo, Section, as_json
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SCHEMA_FILE = "taskgate.schema.json"
 EDITOR_COMMENT = f"# yaml-language-server: $schema={SCHEMA_FILE}"
-# Sections that may also be written in the words of other programs.
+# Sections that may also be written in the formats of other programs.
 _FOREIGN = (GatewayFile.__name__, "Server", "Scope", "Rule")
 _NAMES: dict[Any, str] = {bool: "boolean", int: "integer", float: "number"}
 _ANY_FORM = ["object", "array", "string", "boolean"]

@@ -62,7 +62,7 @@ def _subset(root: Mapping, servers: dict[str, Entry], name: str, scope: Mapping)
         _profile(root, scope),
         _words(scope, "tags"),
     )
-    return compose(Registry.build(map(_record, servers.values())), policy, _EVERYTHING, asking=False)
+    return compose(Registry.build(map(_record, servers.values())), policy, _EVERYTHING, strict=False)
 
 
 def _profile(root: Mapping, scope: Mapping) -> ResolvedProfile | None:

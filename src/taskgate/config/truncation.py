@@ -1,9 +1,9 @@
 """Detect a configuration file that was only partly written, before a reload applies it.
 
-A full disk, an editor that writes in two steps or a slip of the hand leaves an empty file, or one without its end. Most
-such files are valid: they just have no rules. At the start there is nothing to compare with; a reload compares with the
-configuration in force. A final line `...`, which ends a YAML document, states that the file is complete. The same applies
-to policies and to server records, where a comment may end with the dots.
+A full disk, an editor that writes in two steps or an editing mistake can leave an empty file, or one without its end. Most such
+files are valid: they just have no rules. At the start there is nothing to compare with; a reload compares with the configuration
+in force. A final line `...`, which ends a YAML document, states that the file is complete. The same applies to policies and to
+server records, where a comment may end with the dots.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def _problem(tree: Mapping, fault: Fault, prefix: KeyPath) -> Problem:
 
 
 def _in_file(tree: Mapping, found: KeyPath, *, keep_last: bool) -> KeyPath:
-    """Remove the steps that the file does not have: a single text may stand for a list, or for a map with one key."""
+    """Remove the steps that the file does not have: a single text may replace a list, or a map with one key."""
     path: list[str | int] = []
     here: Node | None = tree
     for position, step in enumerate(found):

@@ -14,7 +14,7 @@ IMMEDIATE: Final[dict[str, Any]] = {"type": "immediate"}
 
 
 def triggers(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """What ended a wait: each kind of event of each server once, in order."""
+    """Return the events that ended a wait: each kind of event of each server once, in order."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for event in events:
         if event.kind == EventKind.SERVER_DISCONNECTED:

@@ -1,11 +1,11 @@
 """Strict check of a large response by its parts, for responses in compact JSON.
 
-`StrictScan` accepts every way to write a document, and reads it token by token. Most servers write compact JSON, and
-then there is a quicker way: the parser separates the members of an object or the elements of an array without decoding
-them. If they are joined to the same bytes again, no key appears twice and nothing is between them. Each small part is
-then parsed by `wire.parse_strictly`, and each large one is separated in turn.
+`StrictScan` accepts every way to write a document, and reads it token by token. Most servers write compact JSON, and then there is
+a quicker way: the parser separates the members of an object or the elements of an array without decoding them. If they are joined
+to the same bytes again, no key appears twice and nothing is between them. Each small part is then parsed by `wire.parse_strictly`,
+and each large one is separated in turn.
 
-This way only accepts: a response for which it cannot decide, or that it would reject, is left to `StrictScan`.
+This module only accepts: a response that it cannot decide on, or would reject, is left to `StrictScan`.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def promoted_text(
 
 def held_text(tool: str, task_id: str, page: str, *, by_itself: bool) -> str:
     """Text for a caller whose call waits for an approval."""
-    then = "runs by itself once it is approved" if by_itself else "runs when you ask for it once it is approved"
+    then = "runs by itself once it is approved" if by_itself else "runs when you request its result once it is approved"
     return (
         f"`{tool}` needs the approval of a person and was not run yet. An approver can decide at {page}. "
         f"The call waits as task {task_id} and {then}; do not call it again."

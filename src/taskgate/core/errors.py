@@ -1,4 +1,4 @@
-"""Errors that the gateway itself returns, by who has to act on them, and the `executed` that each error states."""
+"""Errors that the gateway itself returns, by the side that has to act on them, and the `executed` value of each."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The events of one conversation, and which of them have been delivered: each exactly once while it is kept.
 
-Delivery takes three steps. `take` assigns all new events to one reply. `confirm` follows when that reply has been
-written to the transport. `undo` follows when it could not be written; the next reply then carries the same events under
-the same ids. Delivered events are kept for a while, for callers that ask for everything after an id. Events that are
-dropped before delivery are counted, and the count is reported to the caller.
+Delivery takes three steps. `take` assigns all new events to one reply. `confirm` follows when that reply has been written to the
+transport. `undo` follows when it could not be written; the next reply then carries the same events under the same ids. Delivered
+events are kept for a while, for callers that request everything after an id. Events that are dropped before delivery are counted,
+and the count is reported to the caller.
 """
 
 from __future__ import annotations

@@ -13,11 +13,10 @@ class Readiness(msgspec.Struct, frozen=True):
 
 
 def readiness_of(*, serving: bool, store_away: bool, shared: bool, passthrough: bool) -> Readiness:
-    """Judge the readiness of a gateway.
+    """Return the readiness of a gateway.
 
-    `serving`: started and not draining. `shared`: other gateways use the same store. `passthrough`: plain calls
-    continue without the store (`store.unsafe_degraded_passthrough`), so a gateway without its store can still serve
-    them.
+    `serving`: started and not draining. `shared`: other gateways use the same store. `passthrough`: plain calls continue without
+    the store (`store.unsafe_degraded_passthrough`), so a gateway without its store can still serve them.
     """
     if not store_away:
         return Readiness(serving)

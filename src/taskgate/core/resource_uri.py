@@ -1,9 +1,9 @@
-"""The normal form of a resource URI, by which rules and lists judge it. The URI that is sent is never rewritten.
+"""The normal form of a resource URI, to which rules and lists are applied. The URI that is sent is never rewritten.
 
-Many spellings name one resource: `FILE://localhost/a/%62/../c`, `file:/a/c` and `file:///a/c`. The normal form has
-scheme and host in lower case, IP addresses in the usual notation, no default port, no user, no empty or local authority
-before a file path, no percent-encoding (however often it was applied), no dot segments, and no repeated or backward
-slashes. It is what a lenient server may take a URI for, so it is used for judging only.
+Many spellings name one resource: `FILE://localhost/a/%62/../c`, `file:/a/c` and `file:///a/c`. The normal form has scheme and host
+in lower case, IP addresses in the usual notation, no default port, no user, no empty or local authority before a file path, no
+percent-encoding (however often it was applied), no dot segments, and no repeated or backward slashes. A lenient server may read a
+URI as its normal form, so the normal form is used for decisions only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENCODED_GLOB: Final = re.compile(r"%(?:2[Aa]|3[Ff]|5[Bb])")
 
 @lru_cache(maxsize=8192)
 def normal_form(uri: str) -> str:
-    """Return the form by which a URI is judged. Every string has one, and it is idempotent."""
+    """Return the form of a URI that rules are applied to. Every string has one, and the function is idempotent."""
     text = _cleaned(uri)
     scheme = _SCHEME.match(text)
     if scheme is None:
@@ -42,10 +42,10 @@ def normal_form(uri: str) -> str:
 
 
 def is_ambiguous(uri: str) -> bool:
-    """Whether two programs could read this URI as different resources, so that no rule can judge it.
+    """Whether two programs could read this URI as different resources, so that no rule can be applied to it.
 
-    Too long, encoded repeatedly, with dot segments after a `?` or `#` (part of the path for programs that only strip
-    `file://`), or a web URL without a host after two slashes, which browsers resolve differently.
+    Too long, encoded repeatedly, with dot segments after a `?` or `#` (part of the path for programs that only strip `file://`),
+    or a web URL without a host after two slashes, which browsers resolve differently.
     """
     text = _cleaned(uri)
     scheme = _SCHEME.match(text)

@@ -100,7 +100,8 @@ def canonical(value: object) -> bytes:
 def _canonical_if_plain(value: object) -> bytes | None:
     """Return the canonical bytes of a value without floats and large integers, in a fifth of the time; None for others.
 
-    Only these are written differently by the two encoders. What does not read as the same value again has no JSON type.
+    Only these are written differently by the two encoders. A value that differs after encoding and decoding contains something
+    that is not a JSON type.
     """
     try:
         raw = _write_sorted(value)
@@ -119,10 +120,10 @@ _read_without_floats: Final = msgspec.json.Decoder(float_hook=_refuse_float).dec
 
 
 def is_unambiguous_ascii(value: object, raw: bytes) -> bool:
-    """Return whether `check` would accept a value whose JSON are these bytes. False means that only `check` can tell.
+    """Return whether `check` certainly accepts a value whose JSON is `raw`. False means that `check` must be called.
 
-    The bytes must be ASCII without a backslash, so that letters of another case are the only way to write a name twice: names
-    that are equal in lower case leave fewer bytes when everything is read again in lower case.
+    The bytes must be ASCII without a backslash, so that letters of another case are the only way to write a name twice: names that
+    are equal in lower case leave fewer bytes when everything is read again in lower case.
     """
     if len(raw) > DEFAULT_LIMITS.nodes or raw.count(b"{") + raw.count(b"[") > DEFAULT_LIMITS.depth:
         return False

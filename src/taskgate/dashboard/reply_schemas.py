@@ -679,7 +679,9 @@ SYSTEM: Final = record(
     plan_revision=integer("number of the configuration in force; each reload increases it"),
     policy_revision=text("digest of the rules in force"),
     store=record(
-        owner=text("name of this gateway in the store"), trouble=nullable(text("why the store is unavailable"))
+        owner=text("name of this gateway in the store"),
+        problem=nullable(text("why the store is unavailable")),
+        trouble=nullable(text("deprecated name of `problem`")),
     ),
     replicas=rows(
         record(

@@ -55,7 +55,11 @@ class System:
             "profile": plan.gates.profile.value,
             "plan_revision": plan.revision,
             "policy_revision": plan.gates.revision,
-            "store": {"owner": self.store.ownership.owner, "trouble": self.store.trouble},
+            "store": {
+                "owner": self.store.ownership.owner,
+                "problem": self.store.problem,
+                "trouble": self.store.problem,
+            },
             "replicas": [self._replica(one) for one in self.store.replicas],
             "limits": self._limits(),
             "configuration": {"path": shown.path, "problems": list(shown.problems)},

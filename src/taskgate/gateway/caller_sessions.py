@@ -92,7 +92,7 @@ class CallerSessions:
     def admit(self, caller: Caller, narrowing: SessionRequest) -> Subset:
         """Return the part of its scope that the caller selects. Raises NotAllowed if it selects more than the scope allows."""
         try:
-            return self.lookup.views.subset(self.plan.value, caller.scope, narrowing, asking=True)
+            return self.lookup.views.subset(self.plan.value, caller.scope, narrowing, strict=True)
         except NotAllowed as problem:
             # Callers choose these names: they must not become metric labels.
             self.metrics.denied_reason.add("", Reason.NOT_ALLOWED.value)

@@ -43,7 +43,7 @@ from taskgate.operating_system import limitations, on_signals
 from taskgate.telemetry.logs import log
 
 _LATE_REQUESTS_S: Final = 0.3
-"""How long requests that other gateways sent before they knew of the end are answered."""
+"""How long requests are still answered that other gateways sent before they knew of the shutdown."""
 
 
 class Lifecycle:
@@ -258,19 +258,19 @@ class Lifecycle:
     def _state(self) -> dict[str, object]:
         servers = {name: server.status().state.value for name, server in self.app.servers.items()}
         lost = self._lost_files()
-        trouble = lost or self.app.store.trouble
+        problem = lost or self.app.store.problem
         sessions = len(self.app.gateway.lifecycle.sessions)
         catalogs = {name: self.app.gateway.lifecycle.catalogs.report(name) for name in servers}
         readiness = readiness_of(
             serving=self.ready and lost is None,
-            store_away=trouble is not None,
+            store_away=problem is not None,
             shared=self.app.store.wakeups is not None,
             passthrough=self.app.plan.features.degraded_passthrough,
         )
         return {
             "ready": readiness.ready,
             "degraded": readiness.degraded,
-            "store": trouble,
+            "store": problem,
             "servers": servers,
             "catalogs": catalogs,
             "sessions": sessions,

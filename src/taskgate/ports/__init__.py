@@ -1,1 +1,1 @@
-"""What the middle needs from the rim, as protocols and the values they exchange."""
+"""The interfaces between the use cases and the adapters: protocols, and the values they exchange."""

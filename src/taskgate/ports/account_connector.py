@@ -64,7 +64,7 @@ class AccountConnector(Protocol):
         ...
 
     async def disconnect(self, server: str, principal: str) -> bool:
-        """Remove an account. Nothing is sent with it any more: here at once, at other gateways on the store within a second."""
+        """Remove an account. It is no longer used for requests: here at once, at other gateways on the store within a second."""
         ...
 
     async def reload_accounts(self) -> None:

@@ -35,7 +35,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     scope_revision: str = ""
     """The revision of the caller's scope at the time of the request, for the audit log."""
     limit_key: str = ""
-    """The key by which open approvals are counted, if it is not `caller`: beginning a conversation is free."""
+    """The key by which open approvals are counted, if it is not `caller`: a caller can begin any number of conversations."""
     unvalidated: str = ""
     """Why the arguments were not validated against the tool's input schema."""
     plan: PlannedScript | None = None
@@ -89,7 +89,7 @@ class UnknownApproval(msgspec.Struct, frozen=True):
 
 
 class StoredPin(msgspec.Struct, frozen=True):
-    """A tool's definition as it was accepted, by whom and when; `by` is empty if it was pinned on first use."""
+    """A tool's definition as it was accepted, with the approver and the time; `by` is empty if it was pinned on first use."""
 
     server: str
     tool: str

@@ -70,7 +70,7 @@ def for_operators(problem: TaskgateError) -> str:
 
 
 def never_sent(server: str, problem: UpstreamError) -> CallFailed:
-    """Return the failure of a call that could not be sent. Whatever the handshake returned, the call was not executed."""
+    """Return the failure of a call that could not be sent. The call was not executed, regardless of what the handshake returned."""
     if isinstance(problem, CallFailed) and problem.keeps_its_kind:
         return problem
     why, detail = "could not be connected to", ""

@@ -63,7 +63,7 @@ class Credential:
     expiry: clock.Expiry | None = None
     """When it expires; None if it does not."""
     fresh: clock.Expiry | None = None
-    """Until when the verification is valid; then the issuer is asked again. None: until `expiry`."""
+    """Until when the verification is valid; then the issuer must verify it again. None: until `expiry`."""
     person: Approver | None = None
     """The person of a console session, with the time of the login."""
     digest: str = ""

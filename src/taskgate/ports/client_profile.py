@@ -20,11 +20,11 @@ class ClientProfile(msgspec.Struct, frozen=True):
     inbox: bool = False
     """Questions that the caller cannot answer natively may wait in its inbox, so servers may ask them."""
     logs_unasked: bool = False
-    """Stateful callers get log messages before they set a level; stateless ones only if the request asks for them."""
+    """Stateful callers get log messages before they set a level; stateless ones only if the request requires them."""
 
     def towards(self, keeps_questions: bool, uses_models: bool = False, *, shared: bool = False) -> ClientProfile:
         """Return the profile as declared to a server: with the capabilities of the inbox and of models, where they apply. On a
-        shared link the first caller must not decide what the others can be asked.
+        shared link, the capabilities of the first caller must not determine which questions the others get.
         """
         capabilities = LISTING_PROFILE.capabilities if shared else self.capabilities
         if self.inbox and keeps_questions:

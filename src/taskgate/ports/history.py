@@ -1,8 +1,8 @@
 """History: one row for each call that has ended, to be searched, and counts of all calls, for charts.
 
 The values are in `core.history`: `HistoryRow` and `CallOutcome` in `row`, `HistoryFilter` in `filters`, `ChartSubject`, `Series`
-and `Total` in `counts`. History is a copy to be searched; what proves is the audit log. A write that fails loses rows of history,
-never a call; a row of kind `gap` then names the time from which rows are missing.
+and `Total` in `counts`. History is for searching; only the audit log is proof. A write that fails loses rows of history, never a
+call; a row of kind `gap` then names the time from which rows are missing.
 
 Pages and the API do not use this directly, but `gateway.history_reading`, which limits every read to what a person may see and
 signs cursors.
@@ -38,23 +38,25 @@ class Loss(NamedTuple):
 
 class HistoryStore(Protocol):
     def keep_history(self, *, on: bool) -> None:
-        """Whether tasks that end leave a row from now on. On at first."""
+        """Set whether ended tasks get a row from now on. Enabled initially."""
         ...
 
     def add_history(self, rows: Sequence[HistoryRow]) -> None:
-        """Write soon, beside the calls; numbers are assigned here. Raises GatewayFault if too many writes are queued."""
+        """Write rows in the background; the store assigns their numbers. Raises GatewayFault if too many writes are queued."""
         ...
 
     def add_counts(self, at_ms: int, counts: Sequence[Counted]) -> None:
-        """Add soon to the counts of this time, in periods of every length. Raises GatewayFault if too many writes are queued."""
+        """Add to the counts of this time in the background, in periods of every length. Raises GatewayFault if too many writes are
+        queued.
+        """
         ...
 
     def take_history_loss(self) -> Loss | None:
-        """The rows that could not be written since the last time, by the store's clock; None if there are none."""
+        """Return the rows that could not be written since the last call of this method; None if there are none."""
         ...
 
     async def history_page(self, wanted: HistoryFilter, *, before: int | None = None, limit: int = 50) -> HistoryPage:
-        """Rows that match, newest end first, from those with a smaller number than `before`."""
+        """Return matching rows with a number below `before`, newest end first."""
         ...
 
     async def history_row(self, row_id: str) -> HistoryRow | None:
@@ -101,7 +103,7 @@ class HistoryStore(Protocol):
         ...
 
     async def history_names(self, dimension: Dimension, tenant: str | None, begins: str, limit: int) -> tuple[str, ...]:
-        """Names of a dimension that begin like this, in order, for suggestions."""
+        """Return the names of a dimension that start with `begins`, in order, for suggestions."""
         ...
 
     async def put_history_content(self, task_id: str, content: bytes) -> None:

@@ -11,7 +11,7 @@ from taskgate.core.history.row import HistoryRow
 
 
 class Reach(NamedTuple):
-    """Whose history a person may read."""
+    """Which part of the history a person may read."""
 
     person: str
     """The principal of the person, to which cursors are bound."""
@@ -71,9 +71,9 @@ class HistoryReader(Protocol):
     async def with_latencies(
         self, reach: Reach, dimension: Dimension, found: Sequence[Total], since_ms: int, until_ms: int, *, now_ms: int
     ) -> tuple[Total, ...]:
-        """These totals of `totals` with p50 and p99."""
+        """Add p50 and p99 to the result of `totals`."""
         ...
 
     async def names(self, reach: Reach, dimension: Dimension, begins: str, limit: int = 20) -> tuple[str, ...]:
-        """Names that begin like this, for suggestions."""
+        """Return names that start with `begins`, for suggestions."""
         ...

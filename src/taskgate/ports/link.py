@@ -72,8 +72,8 @@ class Link(Protocol):
     async def set_log_level(self, level: str) -> None: ...
 
     async def ask_again(self, timeout_s: float) -> None:
-        """Request the server's capabilities again, where nothing would indicate that another server replaced it: it has no session
-        and no connection that could be lost.
+        """Request the capabilities again from a server without a session or a connection: its replacement by another server could
+        not be noticed otherwise.
         """
         ...
 

@@ -17,7 +17,7 @@ class ListedEntries(Protocol):
 
 class ListedTools(Protocol):
     def offer(self, server: str) -> ListedEntries | None:
-        """The lists of a server as it sent them last; None if it has sent none."""
+        """Return the last lists of a server; None if it has sent none."""
         ...
 
     def offers(self) -> Mapping[str, ListedEntries]: ...

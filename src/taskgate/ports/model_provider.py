@@ -1,8 +1,7 @@
-"""What the gateway needs of a language model's vendor: an answer, a list, a price.
+"""The port of language model vendors: answer a request, list models, estimate the cost.
 
-A provider answers a server's sampling request where no caller and no person does. It makes one attempt within one
-deadline, spends nothing on its own initiative, and raises `SamplingError` for everything that goes wrong; budgets and
-consent are asked before it.
+A provider answers a server's sampling request if neither the caller nor a person does. It makes one attempt within one deadline,
+makes no other requests, and raises `SamplingError` for every failure. Budgets and consent are checked before it is called.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ class ModelProvider(Protocol):
 
     @property
     def name(self) -> str:
-        """The name it has in the configuration."""
+        """The name of the provider in the configuration."""
         ...
 
     def available_models(self) -> tuple[Model, ...]:
-        """The models that the operator declared, in their order."""
+        """The models that the operator declared, in the order of the configuration."""
         ...
 
     def estimate_cost(self, request: SamplingRequest, model: Model) -> Estimate:
-        """What a request will cost at most."""
+        """Return the maximum cost of a request."""
         ...
 
     async def create_message(self, request: SamplingRequest, model: Model) -> SamplingAnswer:
-        """Ask the model once. Raises SamplingError."""
+        """Send the request to the model once. Raises SamplingError."""
         ...
 
     async def close(self) -> None:
-        """Give back what it holds open."""
+        """Close open connections."""
         ...

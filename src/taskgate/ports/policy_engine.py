@@ -37,7 +37,7 @@ class PolicyTime:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRequest:
-    """One call to be evaluated. `arguments` were parsed strictly (`core.governance.digest.parse_strict`)."""
+    """One call to be evaluated. `arguments` were parsed strictly (`core.strict_json.parse_strict`)."""
 
     principal: str
     roles: frozenset[str]
@@ -58,13 +58,13 @@ class PolicyEngine(Protocol):
 
     @property
     def revision(self) -> str:
-        """A digest of everything that can change an answer."""
+        """A digest of everything that can change a result."""
 
     def evaluate(self, request: PolicyRequest) -> PolicyAnswer:
-        """Judge one call. Anything that goes wrong is a rejection with the cause as its reason."""
+        """Evaluate one call. Every failure is a rejection with the cause as its reason."""
 
     def workflows(self) -> Mapping[str, str]:
-        """The approval workflows that policies pick, each with the place that names it."""
+        """The approval workflows that policies name, each with its place in the policies."""
 
     def contradictions(self, server: str, tool: str, input_schema: Mapping[str, Any]) -> tuple[str, ...]:
         """Warnings where a policy expects other arguments than the tool's input schema describes."""

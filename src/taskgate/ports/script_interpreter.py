@@ -1,14 +1,14 @@
 """Run a script step by step, with its whole state as bytes between two steps.
 
-A step runs the script until it ends or until everything in it waits for calls. Nothing depends on what the interpreter keeps
-between steps: the next one is started from the snapshot, in any process that has the same `version`. A snapshot is only valid
-as it was returned. Verify it with `core/scripts/snapshot_seal.py` before `resume`: the interpreter loads changed bytes without
-noticing.
+A step runs the script until it ends or until everything in it waits for calls. The interpreter keeps no state between steps that
+anything depends on: the next one is started from the snapshot, in any process that has the same `version`. A snapshot is only
+valid as it was returned. Verify it with `core/scripts/snapshot_seal.py` before `resume`: the interpreter loads changed bytes
+without noticing.
 
-Nothing outside the interpreter has happened when a step returns. A step that is lost (its worker was killed, the gateway
-ended) can therefore be run again from the same snapshot with the same outcomes, as long as the calls that it returned were
-not accepted. `now()` and `random()` inside the script are computed from `StepFacts`; their values stay in the snapshot, so
-they need no suspension and no record.
+Nothing outside the interpreter has happened when a step returns. A step that is lost (its worker was killed, the gateway ended)
+can therefore be run again from the same snapshot with the same outcomes, as long as the calls that it returned were not accepted.
+`now()` and `random()` inside the script are computed from `StepFacts`; their values stay in the snapshot, so they need no
+suspension and no record.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class ScriptLimits:
     """Execution time between two suspensions. Waiting does not count."""
     snapshot_bytes: int = 4 * 1024 * 1024
     output_bytes: int = 256 * 1024
-    """Of what a step prints. More is cut, and the step goes on."""
+    """Maximum output of a step. More is cut, and the step continues."""
     result_bytes: int = 4 * 1024 * 1024
-    """Of the final value, and of the arguments of the calls of one step."""
+    """Maximum size of the final value, and of the arguments of the calls of one step."""
     recursion: int = 200
     parallel_calls: int = 50
     """Calls that may be open at once. One more raises in the script, and is not made."""
@@ -101,11 +101,11 @@ class PendingCall:
     keywords: bytes
     """A JSON object."""
     line: int
-    """In the code, from 1; 0 if unknown."""
+    """Line number in the code, from 1; 0 if unknown."""
     offset: int = -1
     """Where the call begins in the code, in bytes of UTF-8; -1 if unknown."""
     references: tuple[PlacedReference, ...] = ()
-    """In the array of `positional` and `keywords`."""
+    """References in the array of `positional` and `keywords`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class StepOutput:
     printed_cut: bool = False
     """It printed more than `output_bytes`."""
     progress: tuple[Progress, ...] = ()
-    """The newest at most 100."""
+    """The newest reports, at most 100."""
     cpu_seconds: float = 0.0
 
 
@@ -162,7 +162,7 @@ class FailureReason(StrEnum):
     LIMIT = "limit"
     """It exceeded a limit."""
     WORKER = "worker"
-    """Its worker ended, hung or broke the protocol. The same step may be run once more."""
+    """Its worker ended, hung or violated the protocol. The same step may be run once more."""
     INTERPRETER = "interpreter"
     """The snapshot cannot be loaded, or the interpreter failed."""
 
@@ -217,7 +217,7 @@ class Availability:
 
     available: bool
     reason: str = ""
-    """What to install, if not."""
+    """What to install if the interpreter is not available."""
 
 
 class ScriptInterpreter(Protocol):
@@ -225,7 +225,9 @@ class ScriptInterpreter(Protocol):
 
     @property
     def version(self) -> str:
-        """What a snapshot is bound to. One of another version is never loaded. Empty if not available."""
+        """The version that a snapshot is bound to. A snapshot of another version is never loaded. Empty if the interpreter is not
+        available.
+        """
         ...
 
     def availability(self) -> Availability:
@@ -233,7 +235,7 @@ class ScriptInterpreter(Protocol):
         ...
 
     async def start(self, program: ScriptProgram, limits: ScriptLimits, facts: StepFacts) -> Step:
-        """Run a script until it waits or ends. Raises nothing for anything that the script does."""
+        """Run a script until it waits or ends. Errors of the script are returned as `Failed`, not raised."""
         ...
 
     async def resume(

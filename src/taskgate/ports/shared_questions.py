@@ -12,7 +12,7 @@ GONE: Final = "gone"
 
 
 class KeptQuestion(msgspec.Struct, frozen=True):
-    """A question that waits at `home`. `outcome`: what its home did with the answer, TAKEN, or GONE if it came too late."""
+    """A question that waits at `home`. `outcome`: TAKEN if its home has delivered the answer, GONE if the answer came too late."""
 
     id: str
     caller: str

@@ -66,7 +66,7 @@ class SessionStore(Protocol):
         ...
 
     def is_alive(self, owner: str) -> bool:
-        """Return whether another gateway's lease is valid. A gateway that cannot be judged counts as alive."""
+        """Return whether another gateway's lease is valid. A gateway whose lease is not known counts as alive."""
         ...
 
     def address_of(self, owner: str) -> str:

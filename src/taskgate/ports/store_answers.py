@@ -69,7 +69,7 @@ class ResultGone(msgspec.Struct, frozen=True):
 
 
 class LimitHolder(StrEnum):
-    """Whose tasks or approvals a limit counts together."""
+    """The group of callers whose tasks or approvals a limit counts together."""
 
     CALLER = "caller"
     CONVERSATION = "conversation"
@@ -89,7 +89,7 @@ class TooManyOpen(msgspec.Struct, frozen=True):
     setting: str
     """The setting that the limit comes from."""
     holder: LimitHolder = LimitHolder.CALLER
-    """Whose tasks or approvals are counted."""
+    """The group whose tasks or approvals are counted."""
 
 
 class IdTaken(msgspec.Struct, frozen=True):

@@ -161,7 +161,7 @@ class TaskStore(Protocol):
         ...
 
     async def find_tasks(self, wanted: TaskFilter, *, after: str | None = None, limit: int = 50) -> TaskPage:
-        """Return matching tasks of all callers, newest first. Scans rows: for people who search, not for calls."""
+        """Return matching tasks of all callers, newest first. Scans rows: for searches by people, not for calls."""
         ...
 
     async def ended_badly(self, wanted: TaskFilter, since_ms: int, limit: int) -> tuple[Task, ...]:
@@ -273,6 +273,6 @@ class TaskStore(Protocol):
         ...
 
     @property
-    def trouble(self) -> str | None:
-        """Why the store cannot be written to now, for readiness checks; None if it can."""
+    def problem(self) -> str | None:
+        """The reason why the store cannot be written to now, for readiness checks; None if it can."""
         ...

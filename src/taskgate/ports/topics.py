@@ -1,7 +1,7 @@
 """Announcements between gateways that share a store: the topics, and how to wait for them.
 
-An announcement is only a hint to read the store, which has the truth. It may be lost, so waiters also read the store periodically:
-`wait` returns after a timeout.
+An announcement is only a hint to read the store, which is authoritative. It may be lost, so waiters also read the store
+periodically: `wait` returns after a timeout.
 """
 
 from __future__ import annotations

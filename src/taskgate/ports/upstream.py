@@ -1,4 +1,4 @@
-"""A configured server, whatever its transport and generation."""
+"""A configured server, independent of its transport and generation."""
 
 from __future__ import annotations
 

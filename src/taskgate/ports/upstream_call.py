@@ -1,4 +1,4 @@
-"""One request to a server, and what the server may need to know of its caller."""
+"""One request to a server, with the data about its caller that the link needs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class CallSide(Protocol):
         ...
 
     def can_keep(self) -> bool:
-        """Return whether a question can wait with this call until its caller asks for it."""
+        """Return whether a question can wait with this call until its caller returns."""
         ...
 
     def server_waits(self, text: str | None) -> None:

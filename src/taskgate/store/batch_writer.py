@@ -107,15 +107,15 @@ class BatchWriter(ABC):
         self._is_busy = False
         self._is_stopping = False
         self._idle: asyncio.Future[None] | None = None
-        self._trouble: str | None = None
+        self._problem: str | None = None
 
     @property
-    def trouble(self) -> str | None:
-        return self._trouble
+    def problem(self) -> str | None:
+        return self._problem
 
     @property
     def is_committing(self) -> bool:
-        """Whether a batch is under way, until its outcome is known on the loop. A virtual clock does not advance meanwhile."""
+        """Whether a batch is being written, until its outcome is known on the loop. A virtual clock does not advance meanwhile."""
         return self._is_busy
 
     def start(self) -> None:
@@ -200,31 +200,31 @@ class BatchWriter(ABC):
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self._deferred or self._trouble is not None:
+        if self._deferred or self._problem is not None:
             self._start_batch()
 
     def _call_on_loop(self, callback: Callable[..., None], *values: object) -> None:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(callback, *values)
 
-    def _finish_batch(self, batch: Batch, trouble: str | None) -> None:
+    def _finish_batch(self, batch: Batch, problem: str | None) -> None:
         """Resolve the futures of a batch, on the loop: its commit is durable, or it failed and never took effect."""
-        self._trouble = trouble
-        if trouble is None:
+        self._problem = problem
+        if problem is None:
             for write in batch.deferred:
                 if write.committed is not None:
                     write.committed()
         else:
             self._deferred.extendleft(reversed(batch.deferred))
             for waiting in batch.waiting:
-                waiting.finish(unavailable(trouble))
+                waiting.finish(unavailable(problem))
             self._start_in(RETRY_S)
         for waiting in batch.waiting:
             waiting.settle()
             if waiting.is_committed and waiting.is_abandoned:
                 self._revert(waiting)
         self._is_busy = False
-        if self._has_more() or (self._is_stopping and self._deferred and trouble is None):
+        if self._has_more() or (self._is_stopping and self._deferred and problem is None):
             self._start_batch()
         elif self._idle is not None and not self._idle.done():
             self._idle.set_result(None)

@@ -15,7 +15,7 @@ from taskgate.core.governance.rehearse import (
     RecordedCall,
     Rehearsal,
     RuleBook,
-    judge,
+    evaluate_recorded,
     rehearse,
 )
 from taskgate.core.governance.rules import Rule, compile_rules
@@ -56,11 +56,11 @@ def call(name: str = "read", **facts: Any) -> RecordedCall:
 def test_rules_by_name_are_evaluated_for_every_call(rule: Rule, after: Action) -> None:
     rules = book(rule)
     for recorded in (call(), call(arguments=None), call(hidden=("a",))):
-        judged = judge(rules, recorded)
-        assert judged.after is after
-        assert judged.after.value == judged.outcome
-        assert judged.changes is (after is not Action.FORWARD)
-    assert judged.rule == decide(rules.gates, PatternKind.TOOL, "files", "read").rule
+        result = evaluate_recorded(rules, recorded)
+        assert result.after is after
+        assert result.after.value == result.outcome
+        assert result.changes is (after is not Action.FORWARD)
+    assert result.rule == decide(rules.gates, PatternKind.TOOL, "files", "read").rule
 
 
 def test_a_policy_is_evaluated_with_the_recorded_call() -> None:
@@ -71,9 +71,9 @@ def test_a_policy_is_evaluated_with_the_recorded_call() -> None:
         return PolicyAnswer(PolicyVerdict.REJECT, "too much")
 
     recorded = call(arguments='{"amount":5}')
-    judged = judge(book(Rule("read", Action.POLICY), ask=ask), recorded)
+    result = evaluate_recorded(book(Rule("read", Action.POLICY), ask=ask), recorded)
     assert seen == [recorded]
-    assert (judged.after, judged.why) == (Action.DENY, "too much")
+    assert (result.after, result.why) == (Action.DENY, "too much")
 
 
 @pytest.mark.parametrize(
@@ -85,16 +85,16 @@ def test_a_policy_is_evaluated_with_the_recorded_call() -> None:
     ],
 )
 def test_missing_or_redacted_arguments_are_not_guessed(facts: dict[str, Any], why: str) -> None:
-    judged = judge(book(Rule("read", Action.POLICY)), call(**facts))
-    assert (judged.after, judged.outcome, judged.why, judged.changes) == (None, UNDECIDED, why, False)
+    result = evaluate_recorded(book(Rule("read", Action.POLICY)), call(**facts))
+    assert (result.after, result.outcome, result.why, result.changes) == (None, UNDECIDED, why, False)
 
 
 @pytest.mark.parametrize("action", [Action.POLICY, Action.APPROVE])
 def test_arguments_that_cannot_be_evaluated_are_refused_if_a_policy_reads_them(action: Action) -> None:
-    judged = judge(book(Rule("read", action)), call(arguments=None, ambiguous="twice the same key"))
-    assert judged.after is Action.DENY
-    assert "twice the same key" in judged.why
-    assert judge(book(), call(arguments=None, ambiguous="twice the same key")).after is Action.FORWARD
+    result = evaluate_recorded(book(Rule("read", action)), call(arguments=None, ambiguous="twice the same key"))
+    assert result.after is Action.DENY
+    assert "twice the same key" in result.why
+    assert evaluate_recorded(book(), call(arguments=None, ambiguous="twice the same key")).after is Action.FORWARD
 
 
 def test_a_scope_that_no_longer_has_it_refuses_it() -> None:
@@ -103,29 +103,29 @@ def test_a_scope_that_no_longer_has_it_refuses_it() -> None:
         ("narrow", "read", Action.FORWARD),
         ("gone", "read", Action.DENY),
     ):
-        assert judge(book(), RecordedCall(5, scope=scope, server="files", name=name)).after is after
+        assert evaluate_recorded(book(), RecordedCall(5, scope=scope, server="files", name=name)).after is after
 
 
 def test_a_server_selected_by_the_session_need_not_be_a_default_of_the_scope() -> None:
     rules = book()
     beyond = RecordedCall(5, scope="default", server="other", name="read")
-    assert judge(rules, beyond).after is Action.DENY
+    assert evaluate_recorded(rules, beyond).after is Action.DENY
     asked = RecordedCall(5, scope="default", server="other", name="read", asked_servers=True)
-    assert judge(rules, asked).after is Action.FORWARD
+    assert evaluate_recorded(rules, asked).after is Action.FORWARD
 
 
 def test_a_temporary_scope_is_in_no_configuration() -> None:
-    assert judge(book(), call(temporary=True)).after is None
+    assert evaluate_recorded(book(), call(temporary=True)).after is None
 
 
 def test_an_unlisted_name_is_reported_only_if_it_is_refused_anyway() -> None:
-    assert judge(book(Rule("read", Action.DENY)), call("READ", listed=False)).after is Action.DENY
-    assert judge(book(), call("read", listed=False)).after is None
+    assert evaluate_recorded(book(Rule("read", Action.DENY)), call("READ", listed=False)).after is Action.DENY
+    assert evaluate_recorded(book(), call("read", listed=False)).after is None
 
 
 def test_development_forwards_what_production_would_stop() -> None:
-    judged = judge(book(Rule("read", Action.DENY), profile=EnforcementProfile.DEVELOPMENT), call())
-    assert judged.after is Action.FORWARD
+    result = evaluate_recorded(book(Rule("read", Action.DENY), profile=EnforcementProfile.DEVELOPMENT), call())
+    assert result.after is Action.FORWARD
 
 
 def test_calls_are_counted_by_what_changes_and_those_not_recorded_too() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from taskgate.core.governance.decision import Action, action_of
 from taskgate.core.governance.pipeline import Gates, UnknownWorkflow, check_workflows, decide
-from taskgate.core.governance.rehearse import RecordedCall, RuleBook, judge
+from taskgate.core.governance.rehearse import RecordedCall, RuleBook, evaluate_recorded
 from taskgate.core.governance.rules import BadRule, Rule, compile_rules
 from taskgate.core.patterns import PatternKind, PatternSet
 from taskgate.core.scoping.registry import Registry, RegistryRecord, TransportKind
@@ -69,4 +69,4 @@ def test_rehearsal_evaluates_a_recorded_call_by_its_origin(from_script: bool, af
 
     book = RuleBook(gates(*RULES), Registry.build([files]), scopes, never)  # type: ignore[arg-type]
     call = RecordedCall(5, "ann", scope="default", server="files", name="delete_file", from_script=from_script)
-    assert judge(book, call).after is after
+    assert evaluate_recorded(book, call).after is after

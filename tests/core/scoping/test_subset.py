@@ -71,7 +71,7 @@ def test_the_refusal_is_the_same_whether_or_not_the_server_exists() -> None:
 
 
 def test_a_reduced_scope_omits_servers_of_an_open_session_instead_of_refusing() -> None:
-    subset = compose(REGISTRY, ScopePolicy("work", ("files",)), SessionRequest.parse("files,search"), asking=False)
+    subset = compose(REGISTRY, ScopePolicy("work", ("files",)), SessionRequest.parse("files,search"), strict=False)
     assert subset.servers == ("files",)
     assert reasons(subset)["search"] is Reason.NOT_ALLOWED
 
@@ -271,7 +271,7 @@ _requests = st.sampled_from([_a_request() for _ in range(HOW_MANY)])
 
 
 def seen(registry: Registry, scope: ScopePolicy, request: SessionRequest) -> set[tuple[str, str]]:
-    subset = compose(registry, scope, request, asking=False)
+    subset = compose(registry, scope, request, strict=False)
     return {(server, tool) for server in SERVERS for tool in TOOLS if subset.admits(server, tool)}
 
 
@@ -347,7 +347,7 @@ def test_a_constraint_of_the_session_never_adds_a_tool(
 def test_visible_entries_have_no_reason_and_hidden_ones_have_one(
     registry: Registry, scope: ScopePolicy, request: SessionRequest
 ) -> None:
-    subset = compose(registry, scope, request, asking=False)
+    subset = compose(registry, scope, request, strict=False)
     for server in SERVERS:
         for tool in TOOLS:
             assert subset.admits(server, tool) is (subset.explain(server, tool) is None)

@@ -47,7 +47,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
 
 
 def revisions(policy: str, scope: str) -> str:
-    """Return the revisions by which a call was judged: that of the rules, and that of the scope's servers and tools."""
+    """Return the revisions with which a call was evaluated: that of the rules, and that of the scope's servers and tools."""
     return f"{policy}/{scope}" if scope else policy
 
 
@@ -79,7 +79,7 @@ class ChainIntact:
 
 @dataclass(frozen=True, slots=True)
 class ChainBroken:
-    """The first row that does not fit, and why."""
+    """The first row that breaks the sequence, and why."""
 
     number: int
     problem: str
@@ -120,11 +120,11 @@ def heads_named(entry: AuditEntry) -> tuple[Head, ...]:
     try:
         return tuple(Head(str(chain_id), int(number), str(digest)) for chain_id, number, digest in entry.arguments)
     except (TypeError, ValueError):
-        raise ValueError("the first row of a chain does not say which other chains there were") from None
+        raise ValueError("the first row of a chain does not name the other chains") from None
 
 
 def verify(rows: Iterable[Row], *, after: Row | None = None) -> Verified:
-    """Verify a sequence from its beginning (or from a trusted row) and return the first row that does not fit."""
+    """Verify a sequence from its beginning (or from a trusted row) and return the first row that breaks it."""
     number, previous = (0, GENESIS) if after is None else (after.number, after.hash)
     for row in rows:
         if row.number != number + 1:
@@ -153,7 +153,9 @@ def verify_beside(rows: Iterable[Row], named: Mapping[int, str], *, after: Row |
 
     found = verify(watched(), after=after)
     if isinstance(found, ChainIntact) and missing:
-        return ChainBroken(min(missing), "another chain names it as it was, and it is gone or another one")
+        return ChainBroken(
+            min(missing), "another chain names this row with its hash, and it is missing or has another hash"
+        )
     return found
 
 

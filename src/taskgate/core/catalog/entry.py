@@ -47,7 +47,7 @@ NAMED_BY: Final = {
 
 
 class Traits(NamedTuple):
-    """What lists and calls need of a definition again and again. Most tools have the same traits, which are then kept once."""
+    """Parsed properties of a definition that lists and calls use often. Most tools have equal traits, which are kept once."""
 
     task_support: TaskSupport | None = None
     """The `taskSupport` that the server declares for this tool."""

@@ -1,13 +1,13 @@
 """The output schema that a tool is listed with if a notice of the gateway may replace the tool's output.
 
-A call that takes long or needs approval returns a notice with its task; a result that exceeds its server's limit loses
-its structured content. Clients validate structured content against the listed schema, so the listed schema allows the
-tool's own output and the notice. The gateway validates a tool's output against the tool's own schema.
+A call that takes long or needs approval returns a notice with its task; a result that exceeds its server's limit loses its
+structured content. Clients validate structured content against the listed schema, so the listed schema allows the tool's own
+output and the notice. The gateway validates a tool's output against the tool's own schema.
 
 Two shapes:
 
 - A plain object schema at the root is kept, with its properties, definitions and unknown keywords, because clients generate
-  types from them. The notice is declared by `patternProperties` and not as one more property: a property would be a field of the
+  types from them. The notice is declared by `patternProperties` and not as a further property: a property would be a field of the
   generated type, and would turn a mapping (`additionalProperties` without `properties`) into a record. The required properties
   move into an `anyOf` beside the notice.
 - Any other root becomes the first alternative of a union.

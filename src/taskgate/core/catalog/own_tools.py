@@ -62,7 +62,7 @@ class Parameter:
     maximum: int | None = None
     choices: tuple[str, ...] = ()
     longest: int = MAX_TEXT
-    """Of a text, in characters."""
+    """Maximum length of a text, in characters."""
 
     def schema(self) -> dict[str, Any]:
         kind = ArgumentKind.TEXT if self.kind is ArgumentKind.MESSAGE else self.kind

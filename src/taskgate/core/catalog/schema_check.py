@@ -34,7 +34,9 @@ MAX_DEPTH: Final = 64
 BUDGET: Final = 2_000_000
 """Limit on the units of `schema_work` of one check: about 20 ms, during which the event loop is blocked."""
 MAX_EXPLAINED: Final = 64 * 1024
-"""Bytes. Finding the part of a value that is invalid takes many times as long as detecting that it is invalid."""
+"""Bytes. Larger invalid values are reported without the place: finding it takes many times as long as detecting that the value is
+invalid.
+"""
 
 _BACKTRACK_LIMIT: Final = 500
 _REGEX_BYTES: Final = 1 << 16
@@ -147,11 +149,11 @@ class SchemaCheck:
             return lambda _: None
         import jsonschema_rs
 
-        judge = self._dialect(plain, offline=True, mask="the value", pattern_options=_backtracking(jsonschema_rs))
+        validator = self._dialect(plain, offline=True, mask="the value", pattern_options=_backtracking(jsonschema_rs))
 
         def explain(value: Any) -> str | None:
             try:
-                judge.validate(value)
+                validator.validate(value)
             except jsonschema_rs.ValidationError as error:
                 return str(error.message)
             return None
@@ -168,10 +170,10 @@ class SchemaCheck:
             registry = jsonschema_rs.Registry([(_SELF, dict(self._schema))])
             part = {"$ref": f"{_SELF}{pointer}"}
             options = _backtracking(jsonschema_rs)
-            judge = self._dialect(part, registry=registry, offline=True, mask="the value", pattern_options=options)
+            validator = self._dialect(part, registry=registry, offline=True, mask="the value", pattern_options=options)
         except (ValueError, TypeError):
             return False
-        return bool(judge.is_valid(value))
+        return bool(validator.is_valid(value))
 
     def _refuse_too_much(self, value: Any, text: bytes) -> None:
         weight = self._weight

@@ -37,8 +37,8 @@ _Place = tuple[_Step, ...]
 Explainer = Callable[[Any], str | None]
 
 
-class Judge(Protocol):
-    """The validator, for one keyword or one part at a time."""
+class SchemaValidator(Protocol):
+    """Applies one keyword or one part of a schema to a value."""
 
     def explainer(self, plain: Mapping[str, Any]) -> Explainer:
         """Return a function that returns why a value violates a schema without inner schemas; None if it does not."""
@@ -54,11 +54,11 @@ class OutOfSteps(Exception):
 class FaultFinder:
     """Finds the first fault of one value."""
 
-    __slots__ = ("_judge", "_plain", "_steps", "_tries", "_work")
+    __slots__ = ("_plain", "_steps", "_tries", "_validator", "_work")
 
-    def __init__(self, work: SchemaWork, judge: Judge) -> None:
+    def __init__(self, work: SchemaWork, validator: SchemaValidator) -> None:
         self._work = work
-        self._judge = judge
+        self._validator = validator
         self._plain: dict[int, Explainer] = {}
         self._steps, self._tries = MAX_STEPS, MAX_TRIES
 
@@ -96,7 +96,7 @@ class FaultFinder:
                     word: dict.fromkeys(_object(schema, word), True) for word in ("properties", "patternProperties")
                 }
                 plain |= {"additionalProperties": False, **names}
-            known = self._plain[id(schema)] = self._judge.explainer(plain)
+            known = self._plain[id(schema)] = self._validator.explainer(plain)
         return known
 
     def _inner(
@@ -122,14 +122,14 @@ class FaultFinder:
     def _alternatives(
         self, schema: Mapping[str, Any], pointer: str, value: Any, place: _Place
     ) -> tuple[_Place, str] | None:
-        """Nothing else is wrong: if the part as a whole is invalid, the cause is one of its alternatives."""
+        """Called when nothing else is invalid: if the part as a whole is invalid, the cause is one of its alternatives."""
         words = [word for word in schema if word in _ALTERNATIVES]
         if not words:
             return None
         self._tries -= 1
         if self._tries < 0:
             raise OutOfSteps
-        if self._judge.fits(pointer, value):
+        if self._validator.fits(pointer, value):
             return None
         return place, f"it does not match {' or '.join(f'`{word}`' for word in words)}"
 

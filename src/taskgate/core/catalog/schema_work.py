@@ -30,7 +30,7 @@ _AGAIN: Final = frozenset({*_SAME_VALUE_LISTS, *_SAME_VALUE, "dependentSchemas",
 _INSIDE: Final = frozenset({*_ANY_MEMBER, *_ANY_ELEMENT, "properties", "patternProperties", "prefixItems"})
 
 # The measured cost of one application with the validator, rounded up.
-_JUDGEMENT, _REQUIRED, _PROPERTY, _PATTERN_KEY, _LISTED_VALUE, _UNIQUE = 4, 7, 2, 3, 30, 40
+_KEYWORD_COST, _REQUIRED, _PROPERTY, _PATTERN_KEY, _LISTED_VALUE, _UNIQUE = 4, 7, 2, 3, 30, 40
 _LINEAR_CHARACTER, _COUNTED_CHARACTER, _BACKTRACKING_CHARACTER = 2, 220, 400
 _COUNTED: Final = re.compile(r"\{\d{2,}|\{\d*,\d{2,}")
 # Look-around, back-references, atomic and possessive forms: what the linear engine does not support.
@@ -172,7 +172,7 @@ class SchemaWork:
         return known
 
     def _applied_together(self, part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """This part and all that apply to the same value with it, each as often as it does."""
+        """Return this part and all parts that apply to the same value, each with the number of times it applies."""
         if _AGAIN.isdisjoint(part):
             return [part]
         key = id(part)
@@ -222,7 +222,7 @@ _CHAIN: Final = "its references form too long a chain"
 
 
 def parts_of(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """Every object in the schema, whether it is a schema or not: visiting too many does no harm."""
+    """Return every object in the schema, whether it is a schema or not. Counting too many only makes the bound larger."""
     waiting = [schema]
     while waiting:
         item = waiting.pop()
@@ -243,7 +243,7 @@ def _weight_of(part: Mapping[str, Any]) -> Weight:
     listed = part.get("enum")
     costly = sum(not isinstance(value, str) for value in listed) if isinstance(listed, list) else 0
     costly += isinstance(part.get("const"), dict | list)
-    values = _JUDGEMENT + _LISTED_VALUE * costly + (_UNIQUE if "uniqueItems" in part else 0)
+    values = _KEYWORD_COST + _LISTED_VALUE * costly + (_UNIQUE if "uniqueItems" in part else 0)
     required = part.get("required")
     keys = _members(part, "patternProperties")
     objects = _PROPERTY * len(_members(part, "properties"))

@@ -80,7 +80,7 @@ _PLAIN: Final = re.compile(rb"[\x20-\x5b\x5d-\x7e]*+")
 
 
 def _flags_of_texts(tool: Mapping[str, Any], others: Names) -> list[Flag]:
-    """Look at each text of a definition by itself."""
+    """Check each text of a definition separately."""
     flags: list[Flag] = []
     total = 0
     for path, text in _texts("", tool):

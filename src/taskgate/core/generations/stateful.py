@@ -23,11 +23,11 @@ def read_initialize(params: Any, old_stdio: bool = False) -> InitializeParams:
     """Check `initialize` and select a revision: the requested one if it is supported, else the newest (lifecycle)."""
     if type(params) is not dict or type(params.get("protocolVersion")) is not str:
         raise CallerError("invalid_params", 'initialize needs "protocolVersion", "capabilities" and "clientInfo".')
-    asked = params["protocolVersion"]
+    requested = params["protocolVersion"]
     known = (*STATEFUL_REVISIONS, OLD_STDIO_REVISION) if old_stdio else STATEFUL_REVISIONS
     capabilities, info = params.get("capabilities"), params.get("clientInfo")
     return InitializeParams(
-        asked if asked in known else NEWEST_STATEFUL,
+        requested if requested in known else NEWEST_STATEFUL,
         capabilities if type(capabilities) is dict else {},
         info if type(info) is dict else {},
     )

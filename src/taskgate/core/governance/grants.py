@@ -128,6 +128,6 @@ def revoke(grant: Grant, by: str, now_ms: int) -> Grant:
 
 
 def _people_still_count(grant: Grant, workflow: Workflow, wanted: Binding, approvers: Mapping[str, Approver]) -> bool:
-    # Judged for *this* requester: a person's grant must not permit their own call.
+    # Checked for the requester of *this* call: a person's grant must not permit their own call.
     known = (approvers[person] for person in grant.granted_by if person in approvers)
     return count_people(workflow, wanted, known) >= workflow.approvals_needed

@@ -89,7 +89,7 @@ class Gates:
     """Equal decisions are kept once: thousands of tools have the same one."""
 
     def for_calls(self, *, from_script: bool) -> Gates:
-        """Return the gates that judge a call, by whether a script makes it."""
+        """Return the gates for calls that scripts make, or for all other calls."""
         return self.script_gates if from_script and self.script_gates is not None else self
 
 
@@ -168,17 +168,17 @@ def _by_lookalike(gates: Gates, kind: PatternKind, server: str, name: str) -> De
     return _enforce_any(gates, _tighten(_by_rule(matched), record, demand, server))
 
 
-def conclude(gates: Gates, asked: NeedsPolicy, answer: PolicyAnswer) -> Settled:
+def conclude(gates: Gates, needs: NeedsPolicy, answer: PolicyAnswer) -> Settled:
     """Return the final decision from the result of the policy engine."""
     match answer.verdict:
         case PolicyVerdict.REJECT:
-            return _enforce(gates, Denied(Gate.POLICY, answer.reason, REFUSED, asked.rule))
+            return _enforce(gates, Denied(Gate.POLICY, answer.reason, REFUSED, needs.rule))
         case PolicyVerdict.FORWARD:
-            if asked.at_least_approve is not None:
-                return _enforce(gates, NeedsApproval(asked.at_least_approve, asked.rule, asked.reason))
-            return Forward(asked.rule, reason=answer.reason)
+            if needs.at_least_approve is not None:
+                return _enforce(gates, NeedsApproval(needs.at_least_approve, needs.rule, needs.reason))
+            return Forward(needs.rule, reason=answer.reason)
         case PolicyVerdict.APPROVE:
-            return _enforce(gates, _approval_by_policy(gates, asked, answer))
+            return _enforce(gates, _approval_by_policy(gates, needs, answer))
         case _:
             assert_never(answer.verdict)
 
@@ -299,15 +299,15 @@ def _enforce(gates: Gates, decision: Settled) -> Settled:
             assert_never(decision)
 
 
-def _approval_by_policy(gates: Gates, asked: NeedsPolicy, answer: PolicyAnswer) -> Settled:
+def _approval_by_policy(gates: Gates, needs: NeedsPolicy, answer: PolicyAnswer) -> Settled:
     """If several policies name several workflows, the one with the most approvals is used."""
-    picked: list[str] = list(answer.workflows) or [asked.workflow or DEFAULT_WORKFLOW]
-    if asked.at_least_approve is not None:
-        picked.append(asked.at_least_approve)
+    picked: list[str] = list(answer.workflows) or [needs.workflow or DEFAULT_WORKFLOW]
+    if needs.at_least_approve is not None:
+        picked.append(needs.at_least_approve)
     unknown = [name for name in picked if name not in gates.workflows and name != DEFAULT_WORKFLOW]
     if unknown:
-        return Denied(Gate.POLICY, f"the policy picked an unknown workflow {unknown[0]!r}", REFUSED, asked.rule)
-    return NeedsApproval(_strictest(gates, picked), asked.rule, asked.reason)
+        return Denied(Gate.POLICY, f"the policy picked an unknown workflow {unknown[0]!r}", REFUSED, needs.rule)
+    return NeedsApproval(_strictest(gates, picked), needs.rule, needs.reason)
 
 
 def _strictest(gates: Gates, names: Iterable[str]) -> str:

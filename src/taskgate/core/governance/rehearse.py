@@ -1,9 +1,8 @@
 """Evaluate a changed set of rules on recorded calls.
 
-It decides with the functions that a call goes through (`compose`, `decide`, `conclude`), on what was recorded. If the
-decision depends on something that was not recorded, or was redacted, the result is "cannot tell": nothing is guessed.
-Standing grants are not part of a set of rules: a call that a grant covered counts as held before, and as held after if
-it needs approval.
+Recorded calls are decided by the same functions as live calls (`compose`, `decide`, `conclude`). If the decision depends on
+something that was not recorded, or was redacted, the result is "cannot tell": nothing is guessed. Standing grants are not part of
+a set of rules: a call that a grant covered counts as held before, and as held after if it needs approval.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ EXAMPLES: Final = 200
 
 
 class RecordedCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One call as the gates judged it. `before` is the decision at that time; `count` is above 1 only if nothing but
-    the number of calls was recorded.
+    """One call as the gates decided it. `before` is the decision at that time; `count` is above 1 only if nothing but the number
+    of calls was recorded.
     """
 
     at_ms: int
@@ -51,7 +50,7 @@ class RecordedCall(msgspec.Struct, frozen=True, omit_defaults=True):
     unread: str = ""
     """Why there are no arguments."""
     ambiguous: str = ""
-    """Why the arguments cannot be judged: such a call is refused if its arguments matter."""
+    """Why the arguments cannot be evaluated: such a call is refused if its decision depends on them."""
     listed: bool = True
     """Whether its server had listed it."""
     asked_servers: bool = False
@@ -78,12 +77,12 @@ class RuleBook:
 
     def admits(self, call: RecordedCall) -> bool:
         """Whether the scope of the call includes what it names."""
-        asked = call.server if call.asked_servers else ""
-        subset = self._subsets.get((call.scope, asked))
+        requested = call.server if call.asked_servers else ""
+        subset = self._subsets.get((call.scope, requested))
         if subset is None:
             policy = self.scopes.get(call.scope) or ScopePolicy(call.scope, enabled=False)
-            narrowing = SessionRequest(((asked,),)) if asked else NO_REQUEST
-            subset = self._subsets[call.scope, asked] = compose(self.registry, policy, narrowing, asking=False)
+            narrowing = SessionRequest(((requested,),)) if requested else NO_REQUEST
+            subset = self._subsets[call.scope, requested] = compose(self.registry, policy, narrowing, strict=False)
         return subset.admits_kind(call.server, call.name, call.kind)
 
 
@@ -105,7 +104,7 @@ class Rehearsed:
         return UNDECIDED if self.after is None else self.after.value
 
 
-def judge(book: RuleBook, call: RecordedCall) -> Rehearsed:
+def evaluate_recorded(book: RuleBook, call: RecordedCall) -> Rehearsed:
     """Return the decision of these rules about one recorded call."""
     if not call.server:
         return Rehearsed(call, None, "", NOT_RECORDED)
@@ -115,7 +114,7 @@ def judge(book: RuleBook, call: RecordedCall) -> Rehearsed:
         return _settled(call, Denied(Gate.VISIBILITY, f"not in the scope {call.scope}", UNKNOWN))
     decision = _by_name(book.gates.for_calls(from_script=call.from_script), call)
     if decision is None:
-        return Rehearsed(call, None, "", "its server had not listed it, so what it looks like cannot be compared")
+        return Rehearsed(call, None, "", "its server had not listed it, so it cannot be compared with similar names")
     return _with_arguments(book, call, decision)
 
 
@@ -130,7 +129,7 @@ def _by_name(gates: Gates, call: RecordedCall) -> Decision | None:
 
 def _with_arguments(book: RuleBook, call: RecordedCall, decision: Decision) -> Rehearsed:
     if isinstance(decision, NeedsPolicy | NeedsApproval) and call.ambiguous:
-        return Rehearsed(call, Action.DENY, decision.rule, f"its arguments cannot be judged: {call.ambiguous}")
+        return Rehearsed(call, Action.DENY, decision.rule, f"its arguments cannot be evaluated: {call.ambiguous}")
     if not isinstance(decision, NeedsPolicy):
         return _settled(call, decision)
     if call.arguments is None:
@@ -157,15 +156,15 @@ class Rehearsal:
     """Changed and undetermined calls by server, name, before, after and reason."""
     examples: list[Rehearsed] = field(default_factory=list)
 
-    def add(self, judged: Rehearsed) -> None:
-        call = judged.call
+    def add(self, result: Rehearsed) -> None:
+        call = result.call
         self.calls += call.count
         before = call.before.value if call.server else NOT_RECORDED
-        self.outcomes[before, judged.outcome] += call.count
-        if judged.changes or judged.after is None:
-            self.tools[call.server, call.name, before, judged.outcome, judged.why] += call.count
-        if judged.changes and len(self.examples) < EXAMPLES:
-            self.examples.append(judged)
+        self.outcomes[before, result.outcome] += call.count
+        if result.changes or result.after is None:
+            self.tools[call.server, call.name, before, result.outcome, result.why] += call.count
+        if result.changes and len(self.examples) < EXAMPLES:
+            self.examples.append(result)
 
     @property
     def changed(self) -> int:
@@ -189,12 +188,12 @@ class Rehearsal:
                 {"server": server, "tool": name, "before": before, "after": after, "why": why, "calls": count}
                 for (server, name, before, after, why), count in self.tools.most_common(EXAMPLES)
             ],
-            "examples": [example_row(judged) for judged in self.examples],
+            "examples": [example_row(result) for result in self.examples],
         }
 
 
-def example_row(judged: Rehearsed) -> dict[str, Any]:
-    call = judged.call
+def example_row(result: Rehearsed) -> dict[str, Any]:
+    call = result.call
     return {
         "at_ms": call.at_ms,
         "caller": call.principal,
@@ -204,15 +203,15 @@ def example_row(judged: Rehearsed) -> dict[str, Any]:
         "arguments": call.arguments,
         "before": call.before.value,
         "rule_before": call.rule,
-        "after": judged.outcome,
-        "rule_after": judged.rule,
-        "why": judged.why,
+        "after": result.outcome,
+        "rule_after": result.rule,
+        "why": result.why,
     }
 
 
 def rehearse(book: RuleBook, calls: Iterable[RecordedCall], into: Rehearsal | None = None) -> Rehearsal:
-    """Judge every call. `into` continues a rehearsal, so that not all calls must be in memory at once."""
+    """Evaluate the rules on every call. `into` continues a rehearsal, so that not all calls must be in memory at once."""
     rehearsal = into if into is not None else Rehearsal()
     for call in calls:
-        rehearsal.add(judge(book, call))
+        rehearsal.add(evaluate_recorded(book, call))
     return rehearsal

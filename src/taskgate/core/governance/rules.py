@@ -122,8 +122,8 @@ class RuleSet:
         return self._numbered(self._lookalikes.first(kind, server, checked_skeleton(name, kind)))
 
     def _first(self, kind: PatternKind, server: str, name: str) -> Matched:
-        judged = normal_form(name) if kind is PatternKind.RESOURCE else name
-        return self._numbered(self._index.first(kind, server, judged))
+        form = normal_form(name) if kind is PatternKind.RESOURCE else name
+        return self._numbered(self._index.first(kind, server, form))
 
     def _numbered(self, number: int) -> Matched:
         return self._default if number == NO_MATCH else self._rules[number].matched

@@ -1,4 +1,5 @@
-"""What the approver of a script sees of its calls before it runs: the tools that it names, and what a call of each would meet.
+"""What the approver of a script sees of its calls before it runs: the tools that it names, and how a call of each would be
+decided.
 
 It is made when the approval is requested and stored with it, so it contains names of tools and line numbers only, and no text of
 the script. It decides nothing: every call of the script is checked when it is made.
@@ -18,7 +19,7 @@ _SHOWN_LINES: Final = 5
 
 
 class Meets(StrEnum):
-    """What a call would meet under the present rules."""
+    """How a call would be decided under the current rules."""
 
     FORWARD = "forward"
     APPROVAL = "approval"
@@ -99,18 +100,18 @@ def planned_script(
 
 
 def meets_word(meets: Meets) -> str:
-    """What a call would meet, for people."""
+    """Return how a call would be decided, as text for people."""
     return _WORDS[meets]
 
 
 def lines_text(lines: Sequence[int]) -> str:
-    """Line numbers in a few words."""
+    """Return line numbers as text; long lists are shortened."""
     shown = ", ".join(map(str, lines[:_SHOWN_LINES]))
     return f"line{'' if len(lines) == 1 else 's'} {shown}{', …' if len(lines) > _SHOWN_LINES else ''}"
 
 
 def plan_notes(plan: PlannedScript) -> tuple[str, ...]:
-    """What an approver must know besides the list of tools."""
+    """Return notes for the approver: computed tool names, unknown tools and questions."""
     notes = []
     if plan.computed_lines:
         notes.append(

@@ -1,4 +1,4 @@
-"""Suggested rules, from how people decided about each tool: ask less often, or ask at all."""
+"""Suggested rules, from how people decided about each tool: require fewer approvals, or require one."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def suggest(histories: Iterable[ToolHistory]) -> tuple[Suggestion, ...]:
 
 
 def _suggestion(history: ToolHistory) -> Suggestion | None:
-    asked = history.approved + history.denied + history.expired
-    if history.approved >= ALWAYS_APPROVED and asked == history.approved and not history.risky:
+    decided = history.approved + history.denied + history.expired
+    if history.approved >= ALWAYS_APPROVED and decided == history.approved and not history.risky:
         why = f"approved {history.approved} times, never denied"
         return Suggestion("less", history.server, history.tool, why, _rule(history, "forward"))
-    if history.risky and history.forwarded and not asked:
+    if history.risky and history.forwarded and not decided:
         why = f"ran {history.forwarded} times without approval, although it is risky"
         return Suggestion("more", history.server, history.tool, why, _rule(history, "approve"))
     return None

@@ -18,7 +18,7 @@ class OnTimeout(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """Who is asked, how many must approve, and for how long. Channels are named here and configured elsewhere."""
+    """Who may approve, how many must approve, and within what time. Channels are named here and configured elsewhere."""
 
     name: str
     timeout_ms: int = 600_000

@@ -1,4 +1,4 @@
-"""How a task or a plain call ended, and the row of history that it leaves."""
+"""Classify how a task or a held request ended, and build its row of history."""
 
 from __future__ import annotations
 

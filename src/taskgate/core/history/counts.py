@@ -18,7 +18,7 @@ from taskgate.core.history.row import BAD_OUTCOMES, CallOutcome
 
 STEPS_PER_OCTAVE: Final = 2
 LAST_STEP: Final = 53
-"""Of calls of a day and longer."""
+"""The step of calls that took a day or longer."""
 NO_LATENCY: Final = -1
 """The step of calls of which nothing was sent."""
 MAX_BUCKETS: Final = 400
@@ -94,14 +94,14 @@ class ChartSubject(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """So many calls of one kind."""
+    """The number of calls with one outcome and step of latency."""
 
     dimension: Dimension
     name: str
     tenant: str
     outcome: CallOutcome
     step: int
-    """Of latency; see `step_of`."""
+    """The step of latency; see `step_of`."""
     calls: int
 
 
@@ -167,7 +167,7 @@ def upper_bound_ms(step: int) -> float:
 
 
 def period_for(since_ms: int, until_ms: int, now_ms: int) -> Period:
-    """The finest period whose counts still exist for the whole range, as far as it has a reasonable number of them."""
+    """The shortest period whose counts still exist for the whole range, and of which the range does not contain too many."""
     for period in (Period.MINUTE, Period.QUARTER, Period.TWO_HOURS):
         if until_ms - since_ms <= period.kept_ms and since_ms >= now_ms - period.kept_ms:
             return period
@@ -191,7 +191,7 @@ def latency_period(period: Period) -> Period | None:
 
 
 def bucket_length(since_ms: int, until_ms: int, period: Period, maximum: int) -> int:
-    """The length of the buckets of a chart: whole periods, and at most `most` of them."""
+    """The length of the buckets of a chart: whole periods, so that there are at most `maximum` buckets."""
     maximum = min(max(1, maximum), MAX_BUCKETS)
     periods = max(1, ceil((until_ms - since_ms) / period.length_ms))
     return ceil(periods / maximum) * period.length_ms

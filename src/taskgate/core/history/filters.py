@@ -1,4 +1,4 @@
-"""Which rows of history a person looks for."""
+"""The filter for rows of history."""
 
 from __future__ import annotations
 

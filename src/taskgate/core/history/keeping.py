@@ -34,7 +34,7 @@ class Sample:
 
 
 def always_kept(outcome: CallOutcome, duration_ms: float, *, asked: bool) -> bool:
-    """Whether a plain call leaves a row without sampling: one that ended badly, took long or asked a question."""
+    """Whether a plain call gets a row regardless of sampling: it did not succeed, took long, or a question was asked."""
     return outcome is not _OK or asked or duration_ms >= SLOW_MS
 
 
@@ -89,8 +89,7 @@ class EqualRows:
         self._sums = {kind: found for kind, found in self._sums.items() if kind.caller != caller}
 
     def due(self, now_ms: int, *, last: bool = False) -> list[HistoryRow]:
-        """The rows that were summed and whose time is over; with `last`, of all. A clock that was set back ends
-        them too."""
+        """The summed rows whose interval is over; with `last`, all of them. An interval also ends if the clock was set back."""
         ended = [
             kind
             for kind, found in self._sums.items()
@@ -106,10 +105,10 @@ class EqualRows:
 
 
 def to_delete(rows_of: Mapping[str, int], maximum: int, portion: int) -> dict[str, int]:
-    """How many of the oldest rows each caller loses so that at most `most` remain, up to a portion.
+    """How many of the oldest rows each caller loses so that at most `maximum` remain, up to a portion.
 
-    The caller with the most rows loses first, down to the next one, and so on: a caller that has few rows keeps them, whatever
-    the others do.
+    The caller with the most rows loses first, down to the next one, and so on: a caller that has few rows keeps them, whatever the
+    others do.
     """
     excess = min(sum(rows_of.values()) - maximum, portion)
     largest = [(-count, caller) for caller, count in rows_of.items()]

@@ -89,7 +89,7 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
     """The rule, grant or policy that decided a denial."""
     reason: str = ""
-    """Why it ended like this. Empty where values are encrypted at rest and the text is the server's."""
+    """Why it ended with this outcome. Empty if values are encrypted at rest and the text is the server's."""
     executed: str = ""
     """`yes`, `no` or `maybe`."""
     attempts: int = 0
@@ -105,7 +105,7 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     parent: str = ""
     """The task that this one repeats."""
     count: int = 1
-    """The number of equal denials that this row stands for."""
+    """The number of equal denials that this row represents."""
 
     @property
     def id(self) -> str:

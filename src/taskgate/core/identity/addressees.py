@@ -18,11 +18,11 @@ OPERATORS_INBOX: Final = ConversationKey("(operator)")
 
 
 def addressee(asking: Collection[ConversationKey]) -> ConversationKey:
-    """Return who is asked, given the conversations that have calls open at the server (at least one).
+    """Return the recipient of the question, given the conversations that have calls open at the server (at least one).
 
-    The conversation if there is only one; all conversations of the principal if they belong to one principal; otherwise
-    the operator, because a caller must not see a question that may be meant for another. A caller without an identity
-    has one conversation, so two such conversations never belong to one principal.
+    The conversation if there is only one; all conversations of the principal if they belong to one principal; otherwise the
+    operator, because a caller must not see a question that may be meant for another. A caller without an identity has one
+    conversation, so two such conversations never belong to one principal.
     """
     if len(asking) == 1:
         return next(iter(asking))

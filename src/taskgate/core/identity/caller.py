@@ -14,7 +14,7 @@ ANONYMOUS_LIMIT: Final = "address:"
 
 @dataclass(frozen=True, slots=True)
 class CredentialFacts:
-    """Facts about the holder of an issuer's token, for policies. Stored with a task, which is judged again later."""
+    """Facts about the holder of an issuer's token, for policies. Stored with a task, which is evaluated again before it is sent."""
 
     oauth_scopes: frozenset[str] = frozenset()
     client_id: str = ""

@@ -23,7 +23,7 @@ class Permission(StrEnum):
     ACT = "act"
     """Intervene in running work: cancel tasks, answer for callers, accept definitions, create temporary scopes."""
     CONFIGURE = "configure"
-    """Change who and what the gateway trusts: revoke tokens, end other people's sessions, export and erase data."""
+    """Change what the gateway trusts: revoke tokens, end other people's sessions, export and erase data."""
 
 
 class Role(StrEnum):

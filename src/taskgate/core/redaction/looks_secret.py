@@ -1,4 +1,4 @@
-"""Whether a value looks like a secret. In doubt it does.
+"""Detect values that look like secrets. In doubt, a value counts as a secret.
 
 Used before a value is remembered as a suggestion, and to find secrets among configured values. A false positive costs a
 suggestion; a false negative would expose a key.

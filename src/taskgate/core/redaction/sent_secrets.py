@@ -164,7 +164,7 @@ def _without(text: str, beginning: str, wholes: Iterable[str]) -> str:
 
 
 def _common(text: str, at: int, minimum: int, whole: str) -> int:
-    """Length of the prefix of `whole` at this offset of the text, which is at least `least`."""
+    """Length of the prefix of `whole` at this offset of the text, which is at least `minimum`."""
     low, high = minimum, len(whole)
     while low < high:
         middle = (low + high + 1) // 2

@@ -70,7 +70,7 @@ class SpendLedger:
 
     limits: SpendLimits
     whose: str = "This server's"
-    """Owner of the limit, for error messages."""
+    """The owner of the limit as text for error messages."""
     _spent: dict[str, list[Spending]] = field(default_factory=dict)
 
     def adopt(self, limits: SpendLimits) -> None:
@@ -116,7 +116,9 @@ class SpendLedger:
             return
         wait = recent[-limit].at + _MINUTE_S - now if limit > 0 else _MINUTE_S
         raise SamplingError(
-            SamplingProblem.RATE_LIMITED, "This server asks its model too often. Try again later.", retry_after_s=wait
+            SamplingProblem.RATE_LIMITED,
+            "This server sends too many requests to its model. Try again later.",
+            retry_after_s=wait,
         )
 
     def _check_sum(

@@ -49,13 +49,13 @@ class NotAllowed(CallerError):
     """A session requested servers beyond its scope."""
 
     def __init__(self, scope: str, servers: Iterable[str]) -> None:
-        asked = sorted(servers)
-        names = ", ".join(repr(server) for server in asked)
+        requested = sorted(servers)
+        names = ", ".join(repr(server) for server in requested)
         super().__init__(
             "not_allowed",
-            f"This scope does not allow the server(s) {names}. Ask for fewer servers, or use another scope.",
+            f"This scope does not allow the server(s) {names}. Request fewer servers, or use another scope.",
             gate="scope",
-            data={"reason": Reason.NOT_ALLOWED.value, "servers": asked, "scope": scope},
+            data={"reason": Reason.NOT_ALLOWED.value, "servers": requested, "scope": scope},
         )
 
 
@@ -180,16 +180,16 @@ class Subset:
 
 
 def compose(
-    registry: Registry, scope: ScopePolicy, request: SessionRequest | None = None, *, asking: bool = True
+    registry: Registry, scope: ScopePolicy, request: SessionRequest | None = None, *, strict: bool = True
 ) -> Subset:
     """Return the effective subset of a session, and the reason for every exclusion.
 
-    With `asking`, servers that are requested by name beyond the scope's limit raise NotAllowed. After a reload the
+    With `strict`, servers that are requested by name beyond the scope's limit raise NotAllowed. After a reload the
     caller passes False and they are excluded instead, because registry and scope may have shrunk under an open session.
     """
     narrowing = request or SessionRequest()
     ceiling = frozenset(scope.ceiling(registry)) if scope.enabled else frozenset()
-    if asking:
+    if strict:
         _refuse_beyond(scope, ceiling, narrowing)
     base = ceiling if narrowing.server_lists else ceiling & frozenset(scope.selected(registry))
     filters: dict[str, ServerFilter] = {}
@@ -226,7 +226,7 @@ def _exclusion(
     if server not in base:
         return Exclusion(server, Reason.NOT_SELECTED, f"allowed, but not a default server of scope {scope.name!r}")
     if not narrowing.asks_for(server):
-        return Exclusion(server, Reason.NOT_REQUESTED, "the session asked for other servers")
+        return Exclusion(server, Reason.NOT_REQUESTED, "the session requested other servers")
     if record.skipped is not None:
         return Exclusion(server, Reason(record.skipped.value), record.skip_detail)
     if not record.enabled:

@@ -15,7 +15,7 @@ _TIMEOUT: Final = "timeout"
 
 
 class ArgumentError(Exception):
-    """The arguments do not fit the parameters. Nothing was sent."""
+    """The arguments do not match the parameters. Nothing was sent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Refuse a script before it runs if it uses what the language lacks, with the line and what to write instead.
+"""Refuse a script before it runs if it uses something that the script language lacks, with the line and what to write instead.
 
-A check, not a guard: the interpreter refuses the same at run time. Here it is refused before anything was done. Sources are
-hostile: size and nesting are limited before they are parsed.
+This check is for early errors, not for safety: the interpreter refuses the same at run time, when calls may have been made.
+Sources are hostile: size and nesting are limited before they are parsed.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ _Found = Iterator[tuple[int, str, str]]
 def _class(node: ast.ClassDef, _namespaces: frozenset[str]) -> _Found:
     if node.bases or node.keywords:
         own = (
-            "tool_error(e).type to tell errors apart"
+            "tool_error(e).type to distinguish errors"
             if any("E" in ast.unparse(base) for base in node.bases)
             else "functions or dicts"
         )
@@ -258,7 +258,7 @@ def _await(node: ast.Await, _namespaces: frozenset[str]) -> _Found:
 
 
 def _expression(node: ast.Expr, namespaces: frozenset[str]) -> _Found:
-    """A statement that calls a tool and throws the call away."""
+    """A statement that calls a tool without awaiting the call."""
     if not isinstance(node.value, ast.Call):
         return
     called = node.value.func

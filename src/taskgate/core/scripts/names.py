@@ -1,7 +1,7 @@
 """Names of tools in scripts: `files.read_file` for the tool `read_file` of the server `files`.
 
-Every tool gets a name that is valid in Python and unlike every other, the same one each time. Names of servers and tools come
-from servers and may contain anything.
+Every tool gets a unique, stable name that is valid in Python. Names of servers and tools come from servers and may contain
+anything.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def python_names(tools: Iterable[tuple[str, str, str]]) -> tuple[PythonName, ...
 
 
 def _distinct(names: Iterable[str], fallback: str, reserved: frozenset[str]) -> Mapping[str, str]:
-    """The identifier of each name. One that is an identifier already stays as it is; others that read alike get a number."""
+    """Return the identifier of each name. A valid identifier is kept; names that would get the same identifier get a number."""
     made: dict[str, str] = {}
     taken: set[str] = set()
     for name in sorted(set(names), key=lambda name: (identifier(name) != name, name)):

@@ -1,7 +1,7 @@
 """Find the calls of a script whose results it only passes on, to other tools or as its own result.
 
-Such a result need not enter the interpreter: the script gets a reference instead, and the gateway puts the result in its place.
-Whatever is doubtful counts as used, so a script never sees a reference where it expects a value.
+Such a result need not enter the interpreter: the script gets a reference instead, and the gateway puts the result in its place. In
+doubt, a result counts as used, so a script never sees a reference where it expects a value.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _line_starts(code: str) -> list[int]:
 
 
 def _bound(tree: ast.Module) -> Iterator[str]:
-    """Every name that the script gives to something: it cannot stand for a server or for a function of the gateway."""
+    """Every name that the script binds: such a name does not refer to a server or to a function of the gateway."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             yield node.id

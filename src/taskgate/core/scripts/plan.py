@@ -31,7 +31,7 @@ class ScriptPlan:
     unknown: tuple[NamedCall, ...] = ()
     """Names in `call_tool` or below a server's name that the scope does not have."""
     dynamic: tuple[int, ...] = ()
-    """Lines where the name of the tool is computed at run time, so that any tool of the scope may be meant."""
+    """Lines where the name of the tool is computed at run time, so that any tool of the scope may be called."""
     question_lines: tuple[int, ...] = ()
     """Lines that ask the caller."""
     fault: SourceFault | None = None

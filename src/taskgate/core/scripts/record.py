@@ -74,7 +74,7 @@ class ScriptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The number of refused calls beyond that."""
 
     def with_refused(self, calls: Sequence[RefusedCall]) -> ScriptRecord:
-        """Return the record with these calls added, as far as there is room."""
+        """Return the record with these calls added, up to `MAX_REFUSED`; the rest is counted."""
         if not calls:
             return self
         every = (*self.refused, *calls)

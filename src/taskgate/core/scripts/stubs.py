@@ -49,7 +49,7 @@ class Stubs:
 
 
 def stubs_of(tools: Iterable[DescribedTool], max_bytes: int) -> Stubs:
-    """Return stubs in the order of namespaces and functions. What does not fit is named, not cut."""
+    """Return stubs in the order of namespaces and functions. Tools beyond `max_bytes` are listed in `omitted`, none is cut."""
     ordered = sorted(tools, key=lambda tool: (tool.name.namespace, tool.name.function))
     lines: list[str] = []
     size = count = 0
@@ -139,7 +139,7 @@ def _text(value: str) -> str:
 
 
 class _Schema:
-    """A JSON schema as Python types. References are followed within the schema, and only so deep."""
+    """A JSON schema as Python types. References are followed only within the schema and up to `_DEEPEST` levels."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root

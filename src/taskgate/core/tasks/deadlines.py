@@ -28,19 +28,19 @@ class Ttl(msgspec.Struct, frozen=True):
     clamped: bool = False
 
 
-def read_ttl(asked: Any, *, default_ms: int = DEFAULT_TTL_MS, max_ms: int = MAX_TTL_MS) -> Ttl:
+def read_ttl(requested: Any, *, default_ms: int = DEFAULT_TTL_MS, max_ms: int = MAX_TTL_MS) -> Ttl:
     """Parse a caller's `ttl`: the default if absent, clamped if too large. Raises CallerError unless it is a positive
     integer.
     """
-    if asked is None:
+    if requested is None:
         return Ttl(min(default_ms, max_ms))
-    if isinstance(asked, bool) or not isinstance(asked, int) or asked <= 0:
+    if isinstance(requested, bool) or not isinstance(requested, int) or requested <= 0:
         raise CallerError(
             "invalid_params",
             "task.ttl must be a positive whole number of milliseconds. Leave it out to get the default.",
             data={"max_ttl_ms": max_ms},
         )
-    return Ttl(min(asked, max_ms), clamped=asked > max_ms)
+    return Ttl(min(requested, max_ms), clamped=requested > max_ms)
 
 
 def kept_until_ms(task: Task) -> int | None:

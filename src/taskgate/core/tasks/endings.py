@@ -168,7 +168,7 @@ def after_approval(task: Task, approval: Approval) -> TransitionEvent | None:
             return ApprovalExpired(_object(task, error), text)
         case State.INVALID:
             kind = "request_drift" if approval.reason.startswith("request_drift") else "policy_drift"
-            text = "What was approved is no longer what would run, so it was not run. Ask again."
+            text = "The call differs from what was approved, so it was not run. Call again."
             return refused(task, CallerError(kind, text, gate="approval", data=_about(task)))
         case State.CANCELLED:
             return Cancelled(approval.reason or None)

@@ -47,7 +47,7 @@ def stateful_task(task: Task, poll_ms: int) -> dict[str, Any]:
 def status_message(task: Task) -> str | None:
     """Clients that stop at `failed` show only this text, so a failed task always has one."""
     if task.status_message is None and stateful_status(task) == "failed":
-        return f"`{task.wire_name}` reported an error. Ask for the result to see it."
+        return f"`{task.wire_name}` reported an error. Request the result to see it."
     return task.status_message
 
 

@@ -115,7 +115,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     server: str
     tool: str
     wire_name: str
-    # The exact bytes of the arguments that were judged and will be sent.
+    # The exact bytes of the arguments that were evaluated and will be sent.
     arguments: bytes
     # The other members of the params of the call, which are sent with it.
     params_rest: bytes = b"{}"

@@ -88,7 +88,7 @@ _FOLDED: Final = {fold(name): name for name in CHECKED_MEMBERS}
 
 
 def imitated_member(params: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return (member, imitated member) if a member of a request is confusable with one by which the request is judged.
+    """Return (member, imitated member) if a member of a request is confusable with one that the gateway checks.
 
     Unknown members are passed on, and a server that ignores case would read `Name` as `name`.
     """

@@ -1,8 +1,8 @@
 """Skeletons: names that look alike to a reader have equal skeletons.
 
-Letter case, spaces, invisible characters, accents, compatibility forms, and letters of other scripts that are drawn
-like Latin letters make no difference; `-` and `_` do. A name that a server did not list is also judged by its skeleton,
-because the server may accept it as a spelling of a listed name.
+Letter case, spaces, invisible characters, accents, compatibility forms, and letters of other scripts that are drawn like Latin
+letters make no difference; `-` and `_` do. Rules are also applied to the skeleton of a name that a server did not list, because
+the server may accept it as a spelling of a listed name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-# No server has longer names, and longer input is not worth the time.
+# Servers do not have longer names, and longer input would take too long.
 MAX_NAME: Final = 4096
 
 _UNSEEN: Final = ("Cf", "Cc", "Cs", "Co", "Cn", "Mn", "Me", "Zs", "Zl", "Zp")

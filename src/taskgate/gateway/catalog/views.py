@@ -59,17 +59,17 @@ class Views:
         self._held = HeldAddresses()
         self._building: dict[_BuildKey, asyncio.Task[View]] = {}
 
-    def subset(self, plan: Plan, scope: str, narrowing: SessionRequest, asking: bool = False) -> Subset:
-        """Return the subset of a session. With `asking`, servers outside the scope raise NotAllowed."""
-        key = (scope, narrowing, asking)
+    def subset(self, plan: Plan, scope: str, narrowing: SessionRequest, strict: bool = False) -> Subset:
+        """Return the subset of a session. With `strict`, servers outside the scope raise NotAllowed."""
+        key = (scope, narrowing, strict)
         found = self._subsets.get(key)
         if found is not None and found[0] == plan.revision:
             return found[1]
-        subset = compose(plan.registry, _policy(plan, scope), narrowing, asking=asking)
+        subset = compose(plan.registry, _policy(plan, scope), narrowing, strict=strict)
         if len(self._subsets) >= MAX_VIEWS:
             self._subsets.clear()
         self._subsets[key] = (plan.revision, subset)
-        other = self._subsets.get((scope, narrowing, not asking))
+        other = self._subsets.get((scope, narrowing, not strict))
         if other is None or other[0] != plan.revision:
             self._scope_record.composed(subset)
         return subset

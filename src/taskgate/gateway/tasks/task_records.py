@@ -227,7 +227,7 @@ class TaskRecords:
     async def _retry_while_fenced(
         self, write: Callable[[], Awaitable[Written]], still_ours: Callable[[], Awaitable[bool]] | None = None
     ) -> Written:
-        """Repeat a write while the store refuses it because this gateway was taken for dead. It gets a new fence soon.
+        """Repeat a write while the store refuses it because this gateway was declared dead. It gets a new fence soon.
 
         `still_ours`: for writes that only the owner of a task may make. Omit it for new tasks, and for events of approvers and
         callers.

@@ -1,1 +1,1 @@
-"""What the store does, written once for every database: each operation is a plain function over a `Transaction`."""
+"""The operations of the store, shared by all databases: each is a plain function over a `Transaction`."""

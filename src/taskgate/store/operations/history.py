@@ -27,7 +27,7 @@ _CONTENT_PER_PORTION: Final = 100
 
 
 class _Rest(msgspec.Struct, array_like=True, frozen=True):
-    """What of a row is not searched. Members are only ever added, at the end: older rows are shorter."""
+    """The part of a row that is not searched. New members are added only at the end: older rows are shorter."""
 
     generation: str = ""
     trace: str = ""
@@ -142,7 +142,7 @@ def record_rows(tx: Transaction, rows: Iterable[HistoryRow]) -> None:
 
 
 def _put(tx: Transaction, row: HistoryRow) -> None:
-    # A gap that cannot be written either is not forgotten.
+    # A gap that cannot be written either stays counted as a loss.
     loss = Loss(row.accepted_ms, row.ended_ms, row.count) if row.kind is RowKind.GAP else Loss(tx.now_ms, tx.now_ms, 1)
     tx.put_history(loss, **history_columns(row, tx.kept_events.history.next_number(row.ended_ms)))
 
@@ -172,7 +172,9 @@ def counts_by_period(at_ms: int, counts: Sequence[Counted]) -> list[str]:
 
 
 def forget_old(tx: Transaction, keep_ms: int) -> bool:
-    """Delete a portion of rows, content and counts that are too old; return whether more may remain. With a time of 0, all are."""
+    """Delete a portion of rows, content and counts that are too old; return whether more may remain. With `keep_ms` 0, all are too
+    old.
+    """
     now, all_of_it = tx.now_ms, keep_ms <= 0
     before = EVERY_NUMBER if all_of_it else first_number(now - keep_ms)
     rows = _delete(tx, "forget_old_history", before=before, limit=ROWS_PER_PORTION)
@@ -197,7 +199,7 @@ def _forget_counts(tx: Transaction, keep_ms: int) -> int:
 
 
 def forget_of_callers(tx: Transaction, lost: Mapping[str, int]) -> None:
-    """Delete so many of the oldest rows of each caller."""
+    """Delete the given number of oldest rows of each caller."""
     for caller, count in lost.items():
         _delete(tx, "forget_history_of", caller=caller, limit=count)
 

@@ -47,7 +47,7 @@ def _match(given: dict[str, str], wanted: HistoryFilter, words: tuple[str, ...])
 
 
 def _is_beginning(word: str) -> bool:
-    """Whether a word also finds longer ones. A single letter does not: it would collect nearly all words there are."""
+    """Whether a word also finds longer ones. A single letter does not: it would match nearly all words."""
     return len(word) > 1
 
 

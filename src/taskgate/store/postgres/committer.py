@@ -94,7 +94,7 @@ class Committer:
     close = disconnect
 
     def was_committed(self, number: int) -> bool:
-        """Return whether the transaction took effect, asked on a new connection. Raises while the server cannot be reached."""
+        """Return whether the transaction took effect, by a query on a new connection. Raises while the server cannot be reached."""
         row = self._connected().execute(SQL["last_write"], {"owner": self._presence.ownership.owner}).fetchone()
         is_there = row is not None and bool(row[0] == number)
         if is_there:

@@ -61,8 +61,8 @@ class PostgresEngine:
         return self.presence.is_fresh
 
     @property
-    def trouble(self) -> str | None:
-        return self.writer.trouble or self.presence.trouble
+    def problem(self) -> str | None:
+        return self.writer.problem or self.presence.problem
 
     async def write(self, operation: Operation[T], locks: Locks, revert: Revert | None = None) -> T:
         return await self.writer.write(operation, revert, locks)

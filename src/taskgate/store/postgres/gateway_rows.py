@@ -1,4 +1,4 @@
-"""Access to rows that belong to one gateway each: sessions and open questions (`ports.replicas`). SQLite has no second gateway."""
+"""Access to rows that belong to one gateway each: sessions and open questions. Not needed with SQLite (one gateway)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The partitions of history, one for each day: made before the day begins, dropped when all of it is too old.
+"""The partitions of history, one for each day: created before the day begins, dropped when the whole day is too old.
 
 Dropping a day takes no time and leaves no dead rows. Rows of days without a partition are in `history_other_days`, where they are
 deleted in portions like all rows on SQLite.
@@ -23,7 +23,7 @@ AHEAD: Final = 2
 _PREFIX: Final = "history_day_"
 _LOCK: Final = 7_236_410_387
 _WITHIN: Final = "2s"
-"""A statement that waits longer for the table gives up; the next round tries again."""
+"""Maximum wait of a statement for the table; the next round retries."""
 
 
 def day_name(at_ms: int) -> str:
@@ -31,7 +31,7 @@ def day_name(at_ms: int) -> str:
 
 
 def tend_days(connection: Connection, now_ms: int, keep_ms: int) -> None:
-    """Make the partitions of today and the next days, and drop those whose every row is too old."""
+    """Create the partitions of today and the next days, and drop those that contain only rows that are too old."""
     kept = {name for (name,) in connection.execute(SQL["history_days"]).fetchall()}
     for start in range(now_ms // DAY_MS * DAY_MS, now_ms + AHEAD * DAY_MS, DAY_MS):
         if day_name(start) not in kept:
@@ -45,7 +45,9 @@ def tend_days(connection: Connection, now_ms: int, keep_ms: int) -> None:
 
 
 def _alter(connection: Connection, statement: sql.Composed) -> None:
-    """One gateway at a time, and not for long: calls write to the table."""
+    """Run a statement under a lock, so that only one gateway does, and with a short lock timeout, because calls write to the
+    table.
+    """
     try:
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])

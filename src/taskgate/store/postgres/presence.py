@@ -59,7 +59,7 @@ class Presence:
         self.gapless_since = float("-inf")
         """Since when the lease was renewed without a gap."""
         self._offset_ms = 0.0
-        self._trouble: str | None = "not connected yet"
+        self._problem: str | None = "not connected yet"
         self.replicas: tuple[Replica, ...] = ()
         self.revisions = SeenRevisions({}, float("-inf"))
         self._read_ms = 0
@@ -72,11 +72,11 @@ class Presence:
         self._thread.start()
 
     @property
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Why the lease is not renewed, including a database that does not respond; None if it is."""
-        if self._trouble is None and not self.is_fresh:
+        if self._problem is None and not self.is_fresh:
             return "the database did not answer in time to renew the lease"
-        return self._trouble
+        return self._problem
 
     @property
     def is_fresh(self) -> bool:
@@ -142,7 +142,7 @@ class Presence:
         # In this order: a reader between the two must not combine the old start with the new renewal.
         self.gapless_since = clock.monotonic()
         self._renewed = self.gapless_since
-        self._trouble = None
+        self._problem = None
 
     def _database_now(self, connection: Connection) -> int:
         row = connection.execute(SQL["database_now"]).fetchone()
@@ -165,7 +165,7 @@ class Presence:
                         self._renew(connection)
                         self._listen(connection)
             except (psycopg.Error, OSError) as error:
-                self._trouble = reason(error) if isinstance(error, psycopg.Error) else str(error)
+                self._problem = reason(error) if isinstance(error, psycopg.Error) else str(error)
                 if not connected:
                     self._stopping.wait(RENEW_S)
             first = False
@@ -181,7 +181,7 @@ class Presence:
         if before - self._renewed > _LEASE_S:
             self.gapless_since = before
         self._renewed = before
-        self._trouble = None
+        self._problem = None
         self._read_ms = now
         self.replicas = tuple(Replica(*row) for row in connection.execute(SQL["leases"]))
         self._read_revisions(connection)

@@ -1,4 +1,4 @@
-"""Open questions of plain calls, as rows that all gateways of a store share (`ports.replicas`)."""
+"""Open questions of plain calls, as rows that all gateways of a store share (`ports.shared_questions`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions as rows that all gateways of a store share (`ports.replicas`).
+"""Sessions as rows that all gateways of a store share (`ports.shared_sessions`).
 
 A session changes its home with one statement that names the former home and checks its lease, so only one of two gateways that
 adopt a session at the same time succeeds. Opening and ending a session is announced to gateways that cache which sessions exist.

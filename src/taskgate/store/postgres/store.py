@@ -74,8 +74,8 @@ class PostgresStore(
         return None
 
     @property
-    def trouble(self) -> str | None:
-        return self.engine.trouble
+    def problem(self) -> str | None:
+        return self.engine.problem
 
     @property
     def is_committing(self) -> bool:

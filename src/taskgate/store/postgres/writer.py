@@ -1,9 +1,9 @@
 """The writer of a PostgreSQL store: one thread that carries out batches of operations, one transaction each.
 
 As in the SQLite store, callers are answered after the COMMIT and never before, and if one operation fails the batch is repeated
-with each in its own savepoint. The differences: operations run in the writer thread, because their statements travel to a server;
-other gateways write to the same database, so everything that a batch touches is locked first, in one order; and if the connection
-is lost during a COMMIT, nothing continues until the server has been asked whether it took effect.
+with each in its own savepoint. The differences: operations run in the writer thread, because their statements are sent to a
+server; other gateways write to the same database, so everything that a batch touches is locked first, in one order; and if the
+connection is lost during a COMMIT, nothing continues until a query has shown whether it took effect.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Writer(BatchWriter):
 
     def _check_capacity(self) -> None:
         super()._check_capacity()
-        if self._trouble is not None and self._is_busy:
-            raise unavailable(self._trouble)
+        if self._problem is not None and self._is_busy:
+            raise unavailable(self._problem)
 
     def _run_batch(self) -> None:
         deferred = [self._deferred.popleft() for _ in range(min(len(self._deferred), MAX_BATCH * 4))]
@@ -78,7 +78,7 @@ class Writer(BatchWriter):
         return None
 
     def _resolve_lost_commit(self, lost: CommitLost) -> str | None:
-        """Wait until the server can be asked whether a COMMIT took effect whose result was lost.
+        """Wait until a query shows whether a COMMIT whose result was lost took effect.
 
         Callers get a timeout meanwhile. If it was committed, the operations whose callers stopped waiting are reverted.
         """
@@ -95,13 +95,13 @@ class Writer(BatchWriter):
 
     def _fail_waiting(self, why: str) -> None:
         """Fail the queued operations at once; the database may be unavailable for long."""
-        self._trouble = why
+        self._problem = why
         for waiting in self._waiting:
             waiting.finish(unavailable(why))
             waiting.settle()
         self._waiting.clear()
 
-    def _finish_batch(self, batch: Batch, trouble: str | None) -> None:
-        if trouble is not None:
-            self._fail_waiting(trouble)
-        super()._finish_batch(batch, trouble)
+    def _finish_batch(self, batch: Batch, problem: str | None) -> None:
+        if problem is not None:
+            self._fail_waiting(problem)
+        super()._finish_batch(batch, problem)

@@ -38,7 +38,7 @@ def connect_writer(path: Path, *, synchronous: str = SYNCHRONOUS) -> sqlite3.Con
     connection = _connect(path, _OPENING_WAIT_MS)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute(f"PRAGMA synchronous={synchronous}")
-    # The checkpointer does this in its own time.
+    # The checkpointer does this instead.
     connection.execute("PRAGMA wal_autocheckpoint=0")
     connection.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
     return connection

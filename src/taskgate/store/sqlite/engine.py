@@ -96,13 +96,13 @@ class SqliteEngine:
         return True
 
     @property
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         try:
             if not self.reader.is_current(self.ownership):
                 return "another Taskgate has taken over this store; this one must stop"
         except GatewayFault as fault:
             return fault.message
-        return self.files.lost() or self.writer.trouble
+        return self.files.lost() or self.writer.problem
 
     async def write(self, operation: Operation[T], locks: Locks, revert: Revert | None = None) -> T:
         return await self.writer.write(operation, revert)

@@ -77,9 +77,9 @@ class SqliteStore(
         self._lock = lock
 
     @property
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Why nothing can be written now: the disk fails, or another process has taken over the store."""
-        return self.engine.trouble
+        return self.engine.problem
 
     @property
     def lost(self) -> str | None:

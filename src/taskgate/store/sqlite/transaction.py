@@ -133,7 +133,8 @@ class SqliteTransaction(Transaction):
 
     def put_history(self, loss: Loss, **values: Any) -> None:
         """While rows are gathered, a failure repeats the batch (`write_gathered`), and the rows are left out of the repetition. An
-        error such as a damaged index ends the whole transaction, so it could not go on without them."""
+        error such as a damaged index ends the whole transaction, so it could not continue without them.
+        """
         history = self.kept_events.history
         if history.is_failing:
             history.lose(loss)

@@ -4,10 +4,10 @@ An operation is a function of a `Transaction`. Operations run on the event loop 
 runs only what blocks: the COMMIT, and before it one statement with the rows that the operations insert. (Running the operations
 there would pass the interpreter lock back and forth for every statement, and a busy loop starves such a thread for seconds.)
 
-While one commit is under way, the next batch gathers. A batch takes the operations that are queued when it begins, in slices of a
-few milliseconds with a turn of the event loop between them. The size of a batch must not depend on how long the loop may be
-blocked, or a slow disk on a busy machine could not keep up. If another process holds the lock of the database (a backup, a
-shell), the thread waits for it, never the loop.
+During one commit, the next batch is collected. A batch takes the operations that are queued when it begins, in slices of a few
+milliseconds with a turn of the event loop between them. The size of a batch must not depend on how long the loop may be blocked,
+or a slow disk on a busy machine could not keep up. If another process holds the lock of the database (a backup, a shell), the
+thread waits for it, never the loop.
 
 Callers are answered after the COMMIT, never before. If one operation fails, the batch is repeated with each in its own savepoint,
 so operations may run twice and must have no side effects. If the disk fails, all operations of that commit raise
@@ -183,7 +183,7 @@ class Writer(BatchWriter):
         transaction = SqliteTransaction(
             self._connection, self._clock(), self._ownership, self._kept_events, self._sealing
         )
-        if self._trouble is not None:
+        if self._problem is not None:
             transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
         self._present = transaction
         return transaction
@@ -220,9 +220,9 @@ class Writer(BatchWriter):
             elif isinstance(job, Rewrite):
                 self._call_on_loop(self._rewritten, job, rewrite_file(self._connection, self._pause))
             elif self._write_gathered(job):
-                trouble = self._commit()
-                self._call_on_loop(self._finish_batch, job, trouble)
-            del job  # A batch holds what its callers sent; an idle thread must not keep it.
+                problem = self._commit()
+                self._call_on_loop(self._finish_batch, job, problem)
+            del job  # A batch references the data of its callers; an idle thread must not keep it alive.
 
     def _write_gathered(self, batch: Batch) -> bool:
         """Write the rows that the operations of a batch queued. Return False if that failed; the loop then continues with the
@@ -243,7 +243,7 @@ class Writer(BatchWriter):
             job.done.set_result(None)
         else:
             job.done.set_exception(not_rewritten(failure))
-        self._finish_batch(Batch([], []), self._trouble)
+        self._finish_batch(Batch([], []), self._problem)
         if self._deferred:
             self._start_in(DEFERRED_DELAY_S)
 
@@ -266,25 +266,25 @@ class Writer(BatchWriter):
         try:
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
-            trouble = self._roll_back(error)
+            problem = self._roll_back(error)
             self._overwrite_refused()
-            return trouble
+            return problem
         if self._present is not None:
             self._last_known.committed(self._present.audit_number)
         self._checkpointer.committed(self._connection)
         return None
 
-    def _finish_batch(self, batch: Batch, trouble: str | None) -> None:
+    def _finish_batch(self, batch: Batch, problem: str | None) -> None:
         """Fail a commit to a file that was removed or replaced. Checked here and not in the committing thread, which would wait
         for the interpreter lock of a busy loop after each check."""
-        lost = self._files.lost() if trouble is None else None
+        lost = self._files.lost() if problem is None else None
         if lost is not None:
             # The files may be restored: the next process must not run what was refused.
             for waiting in batch.waiting:
                 if waiting.failure is None:
                     self._revert(waiting)
             batch = Batch(batch.waiting, [])
-        super()._finish_batch(batch, trouble or lost)
+        super()._finish_batch(batch, problem or lost)
 
     def _overwrite_refused(self) -> None:
         """Overwrite a refused commit before its callers are answered.

@@ -25,7 +25,8 @@ class HistoryView(StoreView):
         self._engine.kept_events.history.switch(on=on)
 
     def add_history(self, rows: Sequence[HistoryRow]) -> None:
-        # In several writes, so that others get their turn; and also by a gateway that was declared dead: calls have ended.
+        # In several writes, so that other writes run in between. Also allowed for a gateway that was declared dead: these calls
+        # have ended.
         for start in range(0, len(rows), ROWS_PER_WRITE):
             part = rows[start : start + ROWS_PER_WRITE]
             self._engine.defer(DeferredWrite(partial(history.record_rows, rows=part)))

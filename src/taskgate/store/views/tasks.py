@@ -198,7 +198,7 @@ class TaskView(StoreView):
 
     async def find_tasks(self, wanted: TaskFilter, *, after: str | None = None, limit: int = 50) -> TaskPage:
         now = self.now_ms()
-        # A search that finds little reads all open tasks: beside the event loop.
+        # A search with few matches reads all open tasks, so it runs in a thread.
         return await self._engine.read_in_thread(lambda reader: reader.find_tasks(wanted, after, limit, now))
 
     async def ended_badly(self, wanted: TaskFilter, since_ms: int, limit: int) -> tuple[Task, ...]:
@@ -212,7 +212,7 @@ class TaskView(StoreView):
     async def open_count(self, caller: str | None = None) -> int:
         if caller is not None:
             return await self._read(lambda reader: reader.open_count(caller))
-        # Every poll needs it for the poll interval, for which a value of the last second will do.
+        # Every poll reads it for the poll interval, for which a value of the last second is accurate enough.
         count, at = self._open_count
         if clock.monotonic() - at > _COUNT_VALID_S:
             count = await self._read(lambda reader: reader.open_count(None))
@@ -248,7 +248,9 @@ def _draft_locks(draft: Task, approval: ApprovalRequest | None, key: str | None,
 
 
 def _lease_not_renewed() -> GatewayFault:
-    """Other gateways may have declared this one dead; that is known when the lease has been renewed."""
+    """The error while other gateways may have declared this one dead. Whether they have is known after the next renewal of the
+    lease.
+    """
     return GatewayFault(
         "store_unavailable", "The lease of this gateway was not renewed in time; nothing is sent before it is."
     )

@@ -1,6 +1,6 @@
 """The view of a store that keeps recorded calls and usage (`ports.usage_store`).
 
-Both are written afterwards and in bulk, by deferred writes. Recorded calls are limited by age and number; usage is kept by day.
+Both are written in bulk after the calls, by deferred writes. Recorded calls are limited by age and number; usage is kept by day.
 """
 
 from __future__ import annotations
