@@ -39,10 +39,12 @@ async def test_a_local_user_calls_in_scopes_that_require_nothing() -> None:
         caller = local_caller(gate.life.app, ME, None)
         assert (caller.principal, caller.roles, caller.scope) == ("local:me", frozenset(), "default")
         assert refusal(gate, ME, Access.CALL, "guarded") is AccessRefusal.LACKS_GROUP
-        with pytest.raises(CallerError, match="group"):
+        with pytest.raises(CallerError) as caught:
             local_caller(gate.life.app, ME, "guarded")
-        with pytest.raises(CallerError, match="configuration: "):
+        assert caught.value.error_type == "scope_refused"
+        with pytest.raises(CallerError, match=r"taskgate\.yaml") as caught:
             local_caller(gate.life.app, ME, "none")
+        assert caught.value.error_type == "scope_refused"
         request_body = {"config": {"mcp.enabled": "true"}}
         made = (await gate.operator("POST", "/api/v1/scopes", request_body)).json()
         assert refusal(gate, ME, Access.CALL, made["scope"]) is AccessRefusal.NO_SUCH_SCOPE

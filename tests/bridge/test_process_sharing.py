@@ -17,7 +17,7 @@ from taskgate.assembly.places import Places
 from taskgate.assembly.server_accounts import ServerAccounts
 from taskgate.assembly.server_specs import server_specs
 from taskgate.config.load import LoadedConfig, load
-from taskgate.core.errors import UpstreamError
+from taskgate.core.errors import Executed, UpstreamError
 from taskgate.upstreams.places import PlaceMap
 
 pytestmark = pytest.mark.timeout(300)
@@ -96,8 +96,9 @@ async def test_digest_of_place_is_stable_across_restarts(tmp_path: Path) -> None
     assert len({place, await one.enter("/b", environment), await one.enter("/a", {**environment, "WHO": "eve"})}) == 3
     assert "ann" not in place
     assert one.spec("w", place).cwd == "/a"
-    with pytest.raises(UpstreamError, match="until that client connects"):
+    with pytest.raises(UpstreamError) as caught:
         places().spec("w", place)
+    assert (caught.value.error_type, caught.value.executed) == ("upstream_unreachable", Executed.NO)
     own = await one.enter(os.getcwd(), os.environ)
     assert one.spec("w", own).inherits is None, "a client that stands where we stand gets what we have"
 

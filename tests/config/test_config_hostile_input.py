@@ -64,10 +64,10 @@ def test_deep_toml_is_refused() -> None:
 def test_a_binary_file_is_refused_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     path.write_bytes(b"profile: production\n\xff\xfe")
-    with pytest.raises(ConfigError, match=r"t\.yaml:2:1: is not UTF-8 text"):
+    with pytest.raises(ConfigError, match=r"t\.yaml:2:1: .*UTF-8"):
         load(path, {})
     path.write_bytes(b"a: 1\n\0\0")
-    with pytest.raises(ConfigError, match=r"t\.yaml:2:1: is not a text file"):
+    with pytest.raises(ConfigError, match=r"t\.yaml:2:1: .*text file"):
         load(path, {})
 
 

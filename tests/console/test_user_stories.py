@@ -13,7 +13,8 @@ from tests.console import team_day
 from tests.console.stage import Console, a_console, settled
 from tests.harness.browser import Chromium
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.peers("browser"), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.peers("browser")]
+in_module_loop = pytest.mark.asyncio(loop_scope="module")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "find-out-what-happened.md"
 
 
@@ -28,14 +29,15 @@ async def console(chromium: Chromium, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_each_question_of_the_document_has_a_test() -> None:
-    asked = re.findall(r"^## (.*)$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
-    assert asked == [
+    questions = re.findall(r"^## (.*)$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    assert questions == [
         "Who deleted this file?",
         "Why is it slow since noon?",
         "What needs my approval, on my phone?",
     ]
 
 
+@in_module_loop
 async def test_the_caller_of_a_destructive_call_is_found(console: Console) -> None:
     browser = console.browser
     await console.call("build-agent", "files__delete_file", name="notes.txt")
@@ -61,6 +63,7 @@ async def test_the_caller_of_a_destructive_call_is_found(console: Console) -> No
     assert held["task_id"] in await browser.source()
 
 
+@in_module_loop
 async def test_the_cause_of_slow_calls_is_found(console: Console) -> None:
     browser = console.browser
     await browser.open(console.base + "/overview?range=day")
@@ -77,6 +80,7 @@ async def test_the_cause_of_slow_calls_is_found(console: Console) -> None:
     assert "Latency, distribution" in text
 
 
+@in_module_loop
 async def test_pending_approvals_are_decided_on_a_phone(console: Console) -> None:
     browser = console.browser
     await console.empty_inbox()

@@ -133,7 +133,7 @@ async def test_server_texts_events_and_recorded_calls_are_sealed(adapter: StoreU
     assert MARKER.encode() not in all_bytes(adapter)
     await check_server_texts(store, task_id)
     await store.close()
-    with pytest.raises(GatewayFault, match="Nothing was changed"):
+    with pytest.raises(GatewayFault, match=r"`store\.key`"):
         opened(adapter, NEW)
     rotated = opened(adapter, NEW, OLD)
     await check_server_texts(rotated, task_id)
@@ -174,7 +174,7 @@ async def test_a_store_does_not_open_without_the_key_of_its_rows(
     ids = await everything(store)
     await store.close()
     before = all_bytes(adapter)
-    with pytest.raises(GatewayFault, match=r"`store\.key` does not list\. Nothing was changed"):
+    with pytest.raises(GatewayFault, match=r"`store\.key`"):
         opened(adapter, *keys)
     assert all_bytes(adapter) == before
     again = opened(adapter, OLD)

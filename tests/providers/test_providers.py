@@ -166,11 +166,13 @@ async def test_audio_is_sent_to_vendors_that_support_it(client: httpx2.AsyncClie
 
 async def test_unsupported_content_is_refused_before_it_is_sent(client: httpx2.AsyncClient, port: int) -> None:
     asked = provider("openai", client, port)
-    with pytest.raises(SamplingError, match="at most 4 stop sequences"):
+    with pytest.raises(SamplingError) as caught:
         await asked.create_message(replace(HELLO, stop_sequences=tuple("abcde")), model("echo"))
+    assert (caught.value.problem, caught.value.executed) == (SamplingProblem.INVALID_REQUEST, "no")
     misplaced = replace(HELLO, messages=(SamplingMessage("user", (ToolUse("u", "t", {}),)),))
-    with pytest.raises(SamplingError, match="tool use"):
+    with pytest.raises(SamplingError) as caught:
         await asked.create_message(misplaced, model("echo"))
+    assert (caught.value.problem, caught.value.executed) == (SamplingProblem.INVALID_REQUEST, "no")
 
 
 @BOTH
@@ -213,8 +215,9 @@ async def test_every_failure_has_its_type_and_possible_cost(
 @BOTH
 async def test_a_wrong_key_is_reported_without_showing_it(vendor: str, client: httpx2.AsyncClient, port: int) -> None:
     asked = provider(vendor, client, port, key="wrong-key")
-    with pytest.raises(SamplingError, match="does not accept the gateway's key") as caught:
+    with pytest.raises(SamplingError, match="key") as caught:
         await asked.create_message(HELLO, model("echo"))
+    assert (caught.value.problem, caught.value.executed) == (SamplingProblem.FAILED, "no")
     assert "wrong-key" not in str(caught.value) + repr(asked)
 
 
@@ -234,7 +237,7 @@ async def test_an_unreachable_provider_has_no_cost(vendor: str, client: httpx2.A
 
 
 async def test_local_services_are_called_without_a_key(client: httpx2.AsyncClient, port: int) -> None:
-    with pytest.raises(SamplingError, match="does not accept"):
+    with pytest.raises(SamplingError, match="key"):
         await provider("openai", client, port, key="").create_message(HELLO, model("echo"))
 
 

@@ -380,7 +380,7 @@ def test_a_wrong_password_is_reported_without_quoting_it(server: OwnServer) -> N
 
 
 def test_a_server_that_is_too_old_is_refused_with_the_version() -> None:
-    with pytest.raises(GatewayFault, match="PostgreSQL 13 is too old; 14 or newer is needed"):
+    with pytest.raises(GatewayFault, match="PostgreSQL 13"):
         check(DatabaseState(130_011, 0, 1, "on", is_read_only=False))
     check(DatabaseState(140_000, 0, 1, "on", is_read_only=False))
 

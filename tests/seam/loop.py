@@ -86,7 +86,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._arrival = threading.Event()
         self._own_thread = threading.get_ident()
         self._give_up_at = time.process_time() + CPU_LIMIT_S
-        self._unforeseen: str | None = None
+        self._unregistered: str | None = None
         self.outside: list[Callable[[], bool]] = []
         """Each returns whether a thread has work of ours under way that will come back by `call_soon_threadsafe`."""
         from tests.seam.processes import Processes
@@ -115,8 +115,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def pass_time(self, timeout: float | None) -> None:
         """Called when nothing can run: take the results of threads, otherwise jump to the next timer."""
-        if self._unforeseen is not None:
-            raise Deadlock(f"Thread {self._unforeseen!r} came back, but nothing said that it would: see `outside`.")
+        if self._unregistered is not None:
+            raise Deadlock(
+                f"Thread {self._unregistered!r} called into the loop without being registered: see `outside`."
+            )
         if self._arrived or any(has_work() for has_work in self.outside):
             self._take_arrivals()
         elif timeout is None:
@@ -175,7 +177,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             return self.call_soon(callback, *args, context=context)
         handle = asyncio.Handle(callback, args, self, context)
         if not any(has_work() for has_work in self.outside):
-            self._unforeseen = threading.current_thread().name
+            self._unregistered = threading.current_thread().name
         self._arrived.append(handle)
         self._arrival.set()
         return handle

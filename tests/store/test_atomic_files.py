@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -101,8 +102,9 @@ def test_a_failed_replacement_leaves_the_old_content_and_nothing_else(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, step, fail)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OSError) as failed:
             replace_file(path, b"new")
+    assert failed.value.errno == errno.ENOSPC
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
@@ -143,8 +145,9 @@ def test_a_passphrase_that_cannot_be_replaced_stays_in_force(tmp_path: Path, mon
     kept = stored_passphrase(tmp_path)
     with monkeypatch.context() as patched:
         _fail_to_replace(patched)
-        with pytest.raises(OSError, match="Input/output"):
+        with pytest.raises(OSError) as failed:
             set_passphrase(tmp_path, "second")
+    assert failed.value.errno == errno.EIO
     assert kept is not None
     assert stored_passphrase(tmp_path) == kept
 
@@ -153,6 +156,7 @@ def test_an_operator_token_that_cannot_be_replaced_stays(tmp_path: Path, monkeyp
     kept = operator_token(tmp_path)
     with monkeypatch.context() as patched:
         _fail_to_replace(patched)
-        with pytest.raises(OSError, match="Input/output"):
+        with pytest.raises(OSError) as failed:
             replace_operator_token(tmp_path, "tgop_" + "x" * 40)
+    assert failed.value.errno == errno.EIO
     assert operator_token(tmp_path) == kept

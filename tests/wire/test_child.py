@@ -257,7 +257,7 @@ async def test_line_with_newline_is_rejected(stage: Stage) -> None:
     ids=["unknown name", "unknown path", "unknown relative path", "not executable", "unknown directory"],
 )
 async def test_unknown_command_is_reported(stage: Stage, spec: ChildSpec) -> None:
-    with pytest.raises(ChildFailure, match=r"not found|does not exist") as caught:
+    with pytest.raises(ChildFailure) as caught:
         await Child.start(
             spec, on_line=stage.lines.append, on_exit=print, on_oversize=stage.oversize.append, reaper=stage.reaper
         )
@@ -268,7 +268,7 @@ async def test_program_that_cannot_run_is_reported(stage: Stage, tmp_path: Path)
     program = tmp_path / "server"
     program.write_text("#!/nowhere/interpreter\n")
     program.chmod(0o755)
-    with pytest.raises(ChildFailure, match="could not be started") as caught:
+    with pytest.raises(ChildFailure) as caught:
         await Child.start(ChildSpec(str(program)), on_line=print, on_exit=print, on_oversize=print, reaper=stage.reaper)
     assert (caught.value.problem, caught.value.executed) == (ChildProblem.NOT_STARTED, Executed.NO)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from taskgate.core.sampling.answer import SamplingAnswer, as_result, price
 from taskgate.core.sampling.choose_model import Model, choose_model
-from taskgate.core.sampling.errors import SamplingError
+from taskgate.core.sampling.errors import SamplingError, SamplingProblem
 from taskgate.core.sampling.request import (
     Audio,
     Image,
@@ -135,8 +135,9 @@ def test_each_gateway_may_spend_its_share() -> None:
 
 
 def test_a_refusal_names_the_exhausted_budget() -> None:
-    with pytest.raises(SamplingError, match="This tenant's budget of money for one hour is used up"):
+    with pytest.raises(SamplingError, match="This tenant's budget of money") as caught:
         SpendLedger(SpendLimits(money_per_hour=1.0), "This tenant's").reserve("acme", Estimate(0, 0, 2.0), 0.0)
+    assert caught.value.problem is SamplingProblem.OVER_BUDGET
 
 
 def test_a_request_larger_than_the_hourly_budget_is_refused_without_retry() -> None:
