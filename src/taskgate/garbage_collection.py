@@ -45,7 +45,7 @@ class GarbageCollector:
         self._blocks = sys.getallocatedblocks()
         self._idle_checks = 0
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Run a full collection if it is due. Called about once a second."""
         blocks, now, spent = sys.getallocatedblocks(), clock.monotonic(), time.process_time()
         self._idle_checks = self._idle_checks + 1 if spent - self._spent < _IDLE_SHARE * (now - self._at) else 0

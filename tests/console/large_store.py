@@ -134,14 +134,14 @@ async def fill_sqlite(database: Path, amounts: Amounts) -> None:
 async def fill_postgres(url: str, amounts: Amounts) -> None:
     """The audit rows are those of an earlier gateway."""
     from taskgate.store.postgres.connection import connect
-    from taskgate.store.postgres.history_days import tend_days
+    from taskgate.store.postgres.history_days import maintain_days
     from taskgate.store.postgres.store import open_store
 
     await add_open(open_store(url), amounts.open)
     now_ms, chain = time.time_ns() // 1_000_000, "gw_earlier"
     with connect(url, "taskgate tests", statement_ms=600_000) as connection:
         for day in range(-8, 1):
-            tend_days(connection, now_ms + day * DAY_MS, 30 * DAY_MS)
+            maintain_days(connection, now_ms + day * DAY_MS, 30 * DAY_MS)
         put = put_postgres(connection)
         with connection.transaction():
             _add_history(put, amounts.history, now_ms)

@@ -25,7 +25,7 @@ for number in range(1_000_000):
     if len(kept) > 20_000:
         del kept[:10_000]
     if number % 20_000 == 0:
-        collector.tend()
+        collector.maintain()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
@@ -39,7 +39,7 @@ kept = []
 for number in range(300_000):
     kept.append([{"number": [number]}])
     if number % 20_000 == 0:
-        collector.tend()
+        collector.maintain()
 print(looks.count(2), looks.count(1), looks.count(0) > 200)
 """
 
@@ -58,7 +58,7 @@ whole = []
 for second in range(36):
     now += 1.0
     spent += 0.5 if second == 3 else 0.01
-    collector.tend()
+    collector.maintain()
     whole.append(looks.count(2))
 print(*whole)
 """
@@ -84,7 +84,7 @@ full = resident()
 for second in range(30):
     now += 1.0
     spent += 0.01
-    collector.tend()
+    collector.maintain()
 print(full - empty, resident() - empty)
 """
 

@@ -68,7 +68,7 @@ async def test_last_anchor_waits_for_the_write_that_a_cancelled_round_left(tmp_p
     store, anchor, keeper = await _kept(tmp_path, export=None)
     await store.record_now(AuditEntry(0, "first"))
     anchor.stop_next = True
-    round_ = asyncio.create_task(keeper.tend())
+    round_ = asyncio.create_task(keeper.maintain())
     assert await asyncio.to_thread(anchor.stopped.wait, DEADLINE_S)
     await _ended_by_cancel(round_)
     await store.record_now(AuditEntry(0, "second"))
@@ -101,7 +101,7 @@ async def test_rows_that_a_cancelled_round_exports_are_not_exported_again(
 
     monkeypatch.setattr(audit_keeper, "_append", slow_append)
     await store.record_now(AuditEntry(0, "first"))
-    round_ = asyncio.create_task(keeper.tend())
+    round_ = asyncio.create_task(keeper.maintain())
     assert await asyncio.to_thread(stopped.wait, DEADLINE_S)
     await _ended_by_cancel(round_)
     closing = asyncio.create_task(keeper.close())
@@ -123,11 +123,11 @@ async def test_an_anchor_that_could_not_be_written_is_written_when_there_is_room
     before = anchor.head()
     anchor.failing = True
     await store.record_now(AuditEntry(0, "unanchored"))
-    await keeper.tend()
-    await keeper.tend()
+    await keeper.maintain()
+    await keeper.maintain()
     assert anchor.head() == before
     anchor.failing = False
-    await keeper.tend()
+    await keeper.maintain()
     assert anchor.head() == store.audit_head()[0]
     await store.close()
 
@@ -136,7 +136,7 @@ async def test_rows_are_deleted_only_after_their_cut_is_anchored(tmp_path: Path)
     store, anchor, keeper = await _kept(tmp_path)
     for number in range(3):
         await store.record_now(AuditEntry(0, f"old {number}"))
-    await keeper.tend()
+    await keeper.maintain()
     count = len(await store.audit_rows(0, 100))
     anchor.failing = True
     with pytest.raises(OSError) as failed:

@@ -160,7 +160,7 @@ def test_rows_are_small_on_sqlite(sqlite: sqlite3.Connection) -> None:
 
 def test_each_filter_and_chart_on_postgres() -> None:
     from taskgate.store.postgres.connection import connect
-    from taskgate.store.postgres.history_days import DAY_MS, tend_days
+    from taskgate.store.postgres.history_days import DAY_MS, maintain_days
     from taskgate.store.postgres.inspection import migrate as migrate_postgres
     from taskgate.store.postgres.statements import SQL as POSTGRES
 
@@ -168,7 +168,7 @@ def test_each_filter_and_chart_on_postgres() -> None:
     with connect(url, "taskgate tests", statement_ms=600_000) as connection:
         migrate_postgres(connection)
         for day in range(-8, 1):
-            tend_days(connection, NOW_MS + day * DAY_MS, 30 * DAY_MS)
+            maintain_days(connection, NOW_MS + day * DAY_MS, 30 * DAY_MS)
         with connection.transaction():
             fill(put_postgres(connection))
         connection.execute("ANALYZE")

@@ -163,7 +163,7 @@ async def _keeper(tmp_path: Path, rows: int, export: Path | None = None) -> tupl
 
 async def test_old_audit_rows_are_deleted_until_none_is_left(tmp_path: Path) -> None:
     store, keeper = await _keeper(tmp_path, 3 * FORGET_AT_ONCE)
-    await keeper.tend()
+    await keeper.maintain()
     counts = []
     while await keeper.forget(-60_000):
         counts.append(len(await store.audit_rows(0, 10_000)))
@@ -177,13 +177,13 @@ async def test_rows_that_could_not_be_exported_are_not_deleted(tmp_path: Path) -
     export = tmp_path / "export.jsonl"
     store, keeper = await _keeper(tmp_path, 20, export)
     export.mkdir()
-    await keeper.tend()
+    await keeper.maintain()
     while await keeper.forget(-60_000):
         pass
     assert len(await store.audit_rows(0, 100)) >= 20
     export.rmdir()
     await store.record_now(AuditEntry(0, "another"))
-    await keeper.tend()
+    await keeper.maintain()
     while await keeper.forget(-60_000):
         pass
     assert len(await store.audit_rows(0, 100)) == 1

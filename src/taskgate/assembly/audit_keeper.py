@@ -84,15 +84,15 @@ class AuditKeeper:
             return f"row {head.number} is missing, and others may be missing too"
         return None if rows[0].hash == head.hash else f"row {head.number} was changed"
 
-    async def tend(self) -> None:
+    async def maintain(self) -> None:
         """Once a second: anchor the head of the log and export new rows."""
         if self._is_behind():
-            await self._in_turn(self._tend())
+            await self._in_turn(self._maintain())
 
     def _is_behind(self) -> bool:
         return self._marks.head is None or self._store.audit_head()[0] != self._marks.head.number
 
-    async def _tend(self) -> None:
+    async def _maintain(self) -> None:
         if self._is_behind():
             number, digest = self._store.audit_head()
             head = msgspec.structs.replace(self._marks, head=Mark("head", number, digest, _now_ms()))
@@ -105,7 +105,7 @@ class AuditKeeper:
         try:
             await self._store.recorded()
         finally:
-            await self._in_turn(self._tend())
+            await self._in_turn(self._maintain())
 
     async def _write_anchor(self, marks: Marks) -> None:
         """Write the anchor. If it raises OSError, the old one is unchanged."""

@@ -42,7 +42,7 @@ class Replicas:
             len({replica.configuration for replica in living}) > 1, len({replica.version for replica in living}) > 1
         )
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Once a second: update this gateway's share of the limits, and log once if others differ or declared this one dead."""
         if self._store.wakeups is None:
             return

@@ -17,7 +17,7 @@ async def run_housekeeping(app: App, rounds: int) -> None:
     try:
         log.report_suppressed()
         gateway.flush_call_log()
-        await app.audit.tend()
+        await app.audit.maintain()
         await gateway.refresh()
         if rounds % REAP_EVERY == 0:
             await gateway.reap()

@@ -285,9 +285,9 @@ class Lifecycle:
             rounds += 1
             if self._server is not None:
                 drop_slow(self._server.server_state.connections, clock.monotonic(), self.endpoint.limits())
-            self.app.replicas.tend()
+            self.app.replicas.maintain()
             if self._collector is not None:
-                self._collector.tend()
+                self._collector.maintain()
             if self._tls is not None:
                 self._tls.refresh()
             if self._internal is not None:

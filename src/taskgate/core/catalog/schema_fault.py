@@ -90,10 +90,11 @@ class FaultFinder:
         """Return the check of a part without its inner schemas."""
         known = self._plain.get(id(schema))
         if known is None:
-            plain = {word: schema[word] for word in schema if word in _PLAIN}
+            plain = {keyword: schema[keyword] for keyword in schema if keyword in _PLAIN}
             if schema.get("additionalProperties") is False:
                 names = {
-                    word: dict.fromkeys(_object(schema, word), True) for word in ("properties", "patternProperties")
+                    keyword: dict.fromkeys(_object(schema, keyword), True)
+                    for keyword in ("properties", "patternProperties")
                 }
                 plain |= {"additionalProperties": False, **names}
             known = self._plain[id(schema)] = self._validator.explainer(plain)
@@ -103,8 +104,8 @@ class FaultFinder:
         self, schema: Mapping[str, Any], pointer: str, value: Any
     ) -> Iterator[tuple[Any, str, Any, _Step | None]]:
         """Subschemas that must be valid: each with its pointer, the value it applies to and the step to it."""
-        for word in REFERENCES:
-            target = schema.get(word)
+        for keyword in REFERENCES:
+            target = schema.get(keyword)
             if isinstance(target, str):
                 yield self._work.referred(target), target, value, None
         for number, part in enumerate(_list(schema, "allOf")):
@@ -123,15 +124,15 @@ class FaultFinder:
         self, schema: Mapping[str, Any], pointer: str, value: Any, place: _Place
     ) -> tuple[_Place, str] | None:
         """Called when nothing else is invalid: if the part as a whole is invalid, the cause is one of its alternatives."""
-        words = [word for word in schema if word in _ALTERNATIVES]
-        if not words:
+        keywords = [keyword for keyword in schema if keyword in _ALTERNATIVES]
+        if not keywords:
             return None
         self._tries -= 1
         if self._tries < 0:
             raise OutOfSteps
         if self._validator.fits(pointer, value):
             return None
-        return place, f"it does not match {' or '.join(f'`{word}`' for word in words)}"
+        return place, f"it does not match {' or '.join(f'`{keyword}`' for keyword in keywords)}"
 
 
 def _members(
@@ -149,11 +150,11 @@ def _escaped(step: str) -> str:
     return step.replace("~", "~0").replace("/", "~1")
 
 
-def _object(schema: Mapping[str, Any], word: str) -> Mapping[str, Any]:
-    found = schema.get(word)
+def _object(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
+    found = schema.get(keyword)
     return found if isinstance(found, Mapping) else {}
 
 
-def _list(schema: Mapping[str, Any], word: str) -> list[Any]:
-    found = schema.get(word)
+def _list(schema: Mapping[str, Any], keyword: str) -> list[Any]:
+    found = schema.get(keyword)
     return found if isinstance(found, list) else []

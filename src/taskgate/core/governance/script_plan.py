@@ -59,7 +59,7 @@ class PlannedScript:
     """Lines that ask the caller."""
 
     def as_json(self) -> dict[str, Any]:
-        """The plan for programs."""
+        """Return the plan for the API."""
         return {
             "tools": [{"tool": tool.tool, "meets": tool.meets.value, "lines": list(tool.lines)} for tool in self.tools],
             "tools_left_out": self.tools_left_out,
@@ -78,11 +78,11 @@ class ScriptOrigin:
     """0 if unknown."""
 
     def as_json(self) -> dict[str, Any]:
-        """The origin for programs."""
+        """Return the origin for the API."""
         return {"task_id": self.task_id, "line": self.line or None}
 
     def in_words(self) -> str:
-        """The origin for people."""
+        """Return the origin as text for people."""
         return f"script {self.task_id}, line {self.line}" if self.line else f"script {self.task_id}"
 
 

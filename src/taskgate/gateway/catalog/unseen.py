@@ -1,7 +1,7 @@
 """Explain why a caller does not see a name, for the audit log and the operator's commands. Callers never get the reason.
 
 A name that is hidden, denied, quarantined or unknown gets one and the same reply, so that a caller that guesses names learns
-nothing. The operator needs the difference: which server and tool were target, and what excluded them.
+nothing. The operator needs the difference: which server and tool the name refers to, and what excluded them.
 """
 
 from __future__ import annotations

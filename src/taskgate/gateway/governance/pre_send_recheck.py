@@ -186,7 +186,7 @@ def _without_approval(decision: Settled, *, spent: bool) -> Stopped | None:
     if isinstance(decision, Denied):
         return Stopped(POLICY_DRIFT, "The policy changed and no longer allows this call.")
     if isinstance(decision, NeedsApproval) and not spent:
-        return Stopped(POLICY_DRIFT, "The policy changed and now asks for an approval of this call; call again.")
+        return Stopped(POLICY_DRIFT, "The policy changed and now requires an approval of this call; call again.")
     return None
 
 

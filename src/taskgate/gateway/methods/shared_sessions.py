@@ -232,7 +232,7 @@ class SharedSessions:
                 log.warning("sessions of other gateways cannot be read", why=str(fault))
             await clock.sleep(_PAUSE_S)
 
-    async def tend(self, now_ms: int) -> None:
+    async def maintain(self, now_ms: int) -> None:
         """Periodically: renew this gateway's sessions, store unnoticed changes, and delete sessions without a home."""
         if not self.certain:
             await self.verify()

@@ -43,26 +43,28 @@ class Asker:
             refused = self._url_refusal(session, question)
             keep = partial(request.delivery.keep_answer, question)
             return refused or await ask_session(session, question, request, self.timeout_s(question), keep)
-        return await self.otherwise(request, question)
+        return await self.ask_fallback(request, question)
 
-    async def otherwise(self, request: Request, question: Question) -> Answer:
+    async def ask_fallback(self, request: Request, question: Question) -> Answer:
         """Answer a request that cannot be sent to the client: by a model, or in the inbox."""
-        whose, waits = request.conversation_key, request.delivery.inbox and self.may_wait(question)
-        if self._models.answer_for(question) and not (waits and self.attended(whose)):
+        conversation, waits = request.conversation_key, request.delivery.inbox and self.may_wait(question)
+        if self._models.answer_for(question) and not (waits and self.attended(conversation)):
             return await self._models.answer(question, request.caller.principal)
         if not waits:
             return not_supported(question.method)
         refused = self._urls.refusal(request.caller.principal, question)
         if question.shared:
-            return refused or await self._inbox.ask(whose, question, sides=[request.delivery])
-        return refused or await self._inbox.ask(whose, question, request)
+            return refused or await self._inbox.ask(conversation, question, sides=[request.delivery])
+        return refused or await self._inbox.ask(conversation, question, request)
 
     def reads_own_stream(self, session: Session, question: Question) -> bool:
         """Return whether the request can be sent to a session outside any of its requests."""
         followed = session.outlet is not None and session.outlet.followed
         return followed and can_answer(session.capabilities, question.method, question.decoded())
 
-    async def ask_conversation(self, whose: ConversationKey, session: Session | None, question: Question) -> Answer:
+    async def ask_conversation(
+        self, conversation: ConversationKey, session: Session | None, question: Question
+    ) -> Answer:
         """Send a request that belongs to no open request: on the session's own stream, or to its inbox."""
         if (refusal := self.refusal(question)) is not None:
             return refusal
@@ -70,30 +72,30 @@ class Asker:
             refused = self._url_refusal(session, question)
             return refused or await ask_session(session, question, None, self.timeout_s(question))
         if session is None or session.profile.inbox:
-            principal = session.caller.principal if session is not None else whose.caller
-            return await self.ask_inbox(whose, principal, question)
+            principal = session.caller.principal if session is not None else conversation.caller
+            return await self.ask_inbox(conversation, principal, question)
         return await self.ask_inbox(OPERATORS_INBOX, OPERATORS_INBOX.caller, question)
 
     async def ask_inbox(
-        self, whose: ConversationKey, principal: str, question: Question, sides: Sequence[CallSide] = ()
+        self, conversation: ConversationKey, principal: str, question: Question, sides: Sequence[CallSide] = ()
     ) -> Answer:
         """Put a request that no call can carry into the inbox. `sides`: the open calls, which report that their server waits.
 
         A model answers for a principal, whose budget it spends. A question for the operator may be any caller's.
         """
         by_model = self._models.answer_for(question)
-        if not self.may_wait(question) or (by_model and whose == OPERATORS_INBOX):
+        if not self.may_wait(question) or (by_model and conversation == OPERATORS_INBOX):
             return not_supported(question.method)
-        if by_model and not self.attended(whose):
+        if by_model and not self.attended(conversation):
             return await self._models.answer(question, principal)
-        return self._urls.refusal(principal, question) or await self._inbox.ask(whose, question, sides=sides)
+        return self._urls.refusal(principal, question) or await self._inbox.ask(conversation, question, sides=sides)
 
     def _url_refusal(self, session: Session, question: Question) -> Answer | None:
         return self._urls.refusal(session.caller.principal, question, session)
 
-    def attended(self, whose: ConversationKey) -> bool:
+    def attended(self, conversation: ConversationKey) -> bool:
         """Return whether the caller reads its inbox. A caller that never requested events does not."""
-        return bool(self._activity.receiving_feeds(whose))
+        return bool(self._activity.receiving_feeds(conversation))
 
     def timeout_s(self, question: Question) -> float:
         return question_timeout_s(self._plan.value, question)

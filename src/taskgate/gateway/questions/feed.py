@@ -166,11 +166,11 @@ class Feed:
             if fresh:
                 await self._begin(fresh)
             for stream in dirty.difference(fresh):
-                await self._go_on(stream)
+                await self._read_stream(stream)
             if self.log.count > before:
                 self._wake()
 
-    async def _go_on(self, stream: str) -> None:
+    async def _read_stream(self, stream: str) -> None:
         position = self._positions.get(stream)
         page = await self._store.events_after(stream, position) if position is not None else None
         for event in page.events if page is not None else ():

@@ -65,7 +65,7 @@ class Inbox:
 
     async def ask(
         self,
-        whose: ConversationKey,
+        conversation: ConversationKey,
         question: Question,
         request: Request | None = None,
         sides: Sequence[CallSide] = (),
@@ -83,7 +83,7 @@ class Inbox:
                 request.delivery.note_answer(question, answer)
             return True
 
-        waiting = self.put(whose, question, answered, request=request)
+        waiting = self.put(conversation, question, answered, request=request)
         if waiting is None:
             text = f"Too many questions of {question.server} wait for an answer already."
             return Answer(error=wire.encode({"code": -32603, "message": text}))
@@ -98,7 +98,7 @@ class Inbox:
 
     def put(
         self,
-        whose: ConversationKey,
+        conversation: ConversationKey,
         question: Question,
         answered: Callable[[Answer], bool],
         *,
@@ -107,11 +107,11 @@ class Inbox:
         keep_answer: KeepAnswer | None = None,
     ) -> Waiting | None:
         """Add a question to an inbox. Return None if the server has too many open questions."""
-        own = self._waiting.setdefault(whose.caller, {})
+        own = self._waiting.setdefault(conversation.caller, {})
         of_server = sum(1 for waiting in own.values() if waiting.server == question.server)
         if of_server >= self._plan.value.limits.pending_questions_per_server or len(own) >= MAX_PER_CALLER:
             if not own:
-                del self._waiting[whose.caller]
+                del self._waiting[conversation.caller]
             return None
         now = clock.wall_ms()
         drop = ("elicitationId",) if question.method == ELICIT else ()
@@ -120,7 +120,7 @@ class Inbox:
         question_id = question.shown_as or _new_id(now, task_id, question.key, asked)
         waiting = Waiting(
             question_id,
-            whose,
+            conversation,
             question.server,
             question.method,
             wire.parse_strictly(asked),
@@ -137,7 +137,7 @@ class Inbox:
             keep_answer=keep_answer,
         )
         own[waiting.id] = waiting
-        self._events.publish(QuestionsChanged(whose.caller))
+        self._events.publish(QuestionsChanged(conversation.caller))
         if request is not None:
             request.delivery.set_open_question(waiting.sentence)
         waiting.ends_by(asyncio.get_running_loop().call_later(expiry_s, self._expire, waiting))
@@ -148,12 +148,12 @@ class Inbox:
     def _announce(self, waiting: Waiting) -> None:
         kind = EventKind.ELICITATION_REQUEST if waiting.method in FORMS else EventKind.SAMPLING_REQUEST
         waiting.mark_announced()
-        self._publish(waiting.whose, kind, waiting.server, inbox_event(waiting))
+        self._publish(waiting.conversation, kind, waiting.server, inbox_event(waiting))
 
     def announce_again(self, ended: ConversationKey) -> None:
         """Announce an ended conversation's open questions to the caller's others. Stored events reach them anyway."""
         for waiting in self._waiting.get(ended.caller, {}).values():
-            if waiting.whose == ended and not waiting.event_is_stored:
+            if waiting.conversation == ended and not waiting.event_is_stored:
                 self._announce(waiting)
 
     def withdraw(self, waiting: Waiting, how: Ending = Ending.REJECTED) -> None:
@@ -178,7 +178,7 @@ class Inbox:
     def _expire(self, waiting: Waiting) -> None:
         self.withdraw(waiting, Ending.EXPIRED)
         kind = EventKind.ELICITATION_EXPIRED if waiting.method in FORMS else EventKind.SAMPLING_EXPIRED
-        self._publish(waiting.whose, kind, waiting.server, inbox_event(waiting))
+        self._publish(waiting.conversation, kind, waiting.server, inbox_event(waiting))
         waiting.answered(_EXPIRED)
 
     def of(
@@ -190,7 +190,7 @@ class Inbox:
             for waiting in self._waiting.get(who.caller, {}).values()
             if waiting.method in methods
             and (server is None or waiting.server == server)
-            and self._conversations.is_notified(who, waiting.whose)
+            and self._conversations.is_notified(who, waiting.conversation)
         ]
 
     def own(self) -> list[Waiting]:

@@ -111,7 +111,7 @@ class SharedInbox:
             for question_id in gone:
                 self._written.pop(question_id, None)
 
-    async def tend(self, now_ms: int) -> None:
+    async def maintain(self, now_ms: int) -> None:
         """Delete rows of dead gateways. Called periodically."""
         await self._rows.forget_questions(now_ms - _FORGET_MS)
 

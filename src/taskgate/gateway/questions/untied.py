@@ -38,27 +38,27 @@ class UntiedQuestions:
         asking = asking or {session.conversation for session in self.sessions_on(link)}
         if not asking:
             return not_supported(question.method)
-        whose = addressee(asking)
-        if whose not in asking or not has_conversation(whose.stream):
+        conversation = addressee(asking)
+        if conversation not in asking or not has_conversation(conversation.stream):
             # If the same client had another call open, a call without a conversation could not be identified.
             self._separated.learn(link.server)
-        if whose in asking:
-            return await self._ask_conversation(whose, question, calls)
+        if conversation in asking:
+            return await self._ask_conversation(conversation, question, calls)
         sides = [call.side for call in calls if call.side is not None]
-        return await self._asker.ask_inbox(whose, whose.caller, question, sides)
+        return await self._asker.ask_inbox(conversation, conversation.caller, question, sides)
 
     async def _ask_conversation(
-        self, whose: ConversationKey, question: Question, calls: Sequence[UpstreamCall]
+        self, conversation: ConversationKey, question: Question, calls: Sequence[UpstreamCall]
     ) -> Answer:
         if len(calls) == 1:
             return await calls[0].on_question(question)
-        shared, session = replace(question, shared=True), self._session_of(whose)
+        shared, session = replace(question, shared=True), self._session_of(conversation)
         sides = [(call, call.side) for call in calls if call.side is not None]
         carrier = next((call for call, side in sides if side.can_carry(shared)), None)
         if carrier is not None:
             return await carrier.on_question(shared)
         if not calls or (session is not None and self._asker.reads_own_stream(session, shared)):
-            return await self._asker.ask_conversation(whose, session, shared)
+            return await self._asker.ask_conversation(conversation, session, shared)
         keeper = next((call for call, side in sides if side.can_keep()), calls[0])
         others = [side for call, side in sides if call is not keeper]
         for side in others:
@@ -69,11 +69,11 @@ class UntiedQuestions:
             for side in others:
                 side.server_waits(None)
 
-    def _session_of(self, whose: ConversationKey) -> Session | None:
+    def _session_of(self, conversation: ConversationKey) -> Session | None:
         """Return the stateful session of this conversation, if it has one."""
-        session_id = whose.session_id or whose.caller.removeprefix(SESSION)
+        session_id = conversation.session_id or conversation.caller.removeprefix(SESSION)
         found = self._sessions.get(session_id)
-        return found if found is not None and found.conversation == whose else None
+        return found if found is not None and found.conversation == conversation else None
 
     def sessions_on(self, link: Link) -> list[Session]:
         """Return the sessions that the link serves: one, or those of its principal that have an open request."""

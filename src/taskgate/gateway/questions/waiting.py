@@ -30,7 +30,7 @@ _EVENT_IS_STORED: Final = "told_durably"
 @dataclass(eq=False, slots=True)
 class Waiting:
     id: str
-    whose: ConversationKey
+    conversation: ConversationKey
     server: str
     method: str
     params: Mapping[str, Any]
@@ -91,7 +91,7 @@ class Waiting:
         see, respond = ("get_elicitations", "respond_to_elicitation")
         if self.method == SAMPLE:
             see, respond = ("get_sampling_requests", "respond_to_sampling")
-        if self.whose == OPERATORS_INBOX:
+        if self.conversation == OPERATORS_INBOX:
             return (
                 f"{self.server} waits for an answer to a question that names no call. Calls of several clients are open there, "
                 "so the operator of this gateway was asked."
@@ -110,7 +110,7 @@ class Waiting:
 
     @property
     def caller(self) -> str:
-        return self.whose.caller
+        return self.conversation.caller
 
     @property
     def is_undecided(self) -> bool:
@@ -172,7 +172,7 @@ def inbox_event(waiting: Waiting) -> dict[str, Any]:
 def kept_question(waiting: Waiting) -> KeptQuestion:
     """Return the row that other gateways read."""
     body = {**{name: getattr(waiting, name) for name in _SHARED}, "task_id": waiting.shown_task}
-    body |= {"whose": waiting.whose.stream, _EVENT_IS_STORED: waiting.event_is_stored}
+    body |= {"whose": waiting.conversation.stream, _EVENT_IS_STORED: waiting.event_is_stored}
     text = json.dumps(body, ensure_ascii=False).encode()
     return KeptQuestion(waiting.id, waiting.caller, "", waiting.expires_ms, text)
 
@@ -180,14 +180,14 @@ def kept_question(waiting: Waiting) -> KeptQuestion:
 def waiting_elsewhere(kept: KeptQuestion, give: Callable[[Waiting], Awaitable[None]]) -> Waiting:
     """Return a question of another gateway, to be shown and answered here. `give` sends the answer to that gateway."""
     body = wire.parse_strictly(kept.body)
-    whose, params = conversation_of(body.pop("whose")), body.pop("params")
+    conversation, params = conversation_of(body.pop("whose")), body.pop("params")
 
     async def keep_answer(_answer: Answer) -> None:
         await give(waiting)
 
     waiting = Waiting(
         id=kept.id,
-        whose=whose,
+        conversation=conversation,
         params=params,
         expires_ms=kept.expires_ms,
         answered=lambda _answer: True,

@@ -58,7 +58,7 @@ class Relay:
         urls: UrlElicitations,
         *,
         ask: Asker,
-        ask_otherwise: Asker,
+        ask_fallback: Asker,
         refusal: Refusal,
         waterfall: Waterfall,
         tracing: Tracing | None,
@@ -68,7 +68,7 @@ class Relay:
         self._suspended = suspended
         self._urls = urls
         self._ask = ask
-        self._ask_otherwise = ask_otherwise
+        self._ask_fallback = ask_fallback
         self._refusal = refusal
         self._waterfall = waterfall
         self.carry: Carry = self._carry if tracing is None else partial(carry_traced, tracing, self._carry)
@@ -286,7 +286,7 @@ class Relay:
     async def _ask_elsewhere(self, request: Request, question: Question) -> Answer:
         if request.delivery.stand_in is not None:
             return await request.delivery.stand_in.ask(question)
-        answer = await self._ask_otherwise(request, question)
+        answer = await self._ask_fallback(request, question)
         request.delivery.note_answer(question, answer)
         return answer
 

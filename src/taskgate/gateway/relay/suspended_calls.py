@@ -30,7 +30,7 @@ from taskgate.ports.link import Link
 from taskgate.ports.upstream_call import UpstreamCall
 from taskgate.ports.upstream_replies import InputRequired, Reply
 
-AskOtherwise = Callable[[Request, Question], Awaitable[Answer]]
+AskFallback = Callable[[Request, Question], Awaitable[Answer]]
 """Asks a question that the caller does not support in another way."""
 Refusal = Callable[[Question], Answer | None]
 """The answer to a question that may not be asked; None if it may."""
@@ -70,11 +70,11 @@ class SuspendedCall:
 
 
 class SuspendedCalls:
-    def __init__(self, urls: UrlElicitations, ask_otherwise: AskOtherwise, refusal: Refusal, home: str) -> None:
+    def __init__(self, urls: UrlElicitations, ask_fallback: AskFallback, refusal: Refusal, home: str) -> None:
         """`home`: the name by which other gateways forward a returning caller to this one; empty if there are none."""
         self.home = home
         self._urls = urls
-        self._ask_otherwise = ask_otherwise
+        self._ask_fallback = ask_fallback
         self._refusal = refusal
         self._held: dict[str, SuspendedCall] = {}
 
@@ -125,7 +125,7 @@ class SuspendedCalls:
             # The call became a task while it ran, so the task asks its questions.
             return await stand_in.ask(question)
         if request is not None and not can_answer(request.capabilities, question.method, question.decoded()):
-            return await self._ask_otherwise(request, question)
+            return await self._ask_fallback(request, question)
         refused = self._urls.refusal(held.principal, question)
         if refused is not None:
             return refused

@@ -83,7 +83,7 @@ class CallerPresence:
         if self._shared and task.state is TaskState.AWAITING_APPROVAL:
             self._record(task, PRESENT_INTERVALS * interval_s)
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Every second: record the callers whose replies and streams are open here."""
         now = clock.monotonic()
         self._recorded_until = {task_id: until for task_id, until in self._recorded_until.items() if until > now}

@@ -70,7 +70,7 @@ class LifecycleSteps:
         )
 
     async def _refresh_presence(self) -> None:
-        self.running.presence.tend()
+        self.running.presence.maintain()
 
     def reap(self) -> tuple[Step, ...]:
         return (self._end_idle, self._refresh_shared_rows)
@@ -83,9 +83,9 @@ class LifecycleSteps:
 
     async def _refresh_shared_rows(self) -> None:
         if self.shared_sessions is not None:
-            await self.shared_sessions.tend(self.base.store.now_ms())
+            await self.shared_sessions.maintain(self.base.store.now_ms())
         if self.shared_inbox is not None:
-            await self.shared_inbox.tend(self.base.store.now_ms())
+            await self.shared_inbox.maintain(self.base.store.now_ms())
 
     def close(self) -> tuple[Step, ...]:
         """Tasks and sessions are closed before what they may still need: suspended calls, models, elicitation pages, catalogs."""

@@ -32,7 +32,7 @@ def wire_questions(base: Foundation) -> QuestionGroup:
 
 
 def wire_suspended_calls(base: Foundation, asking: QuestionGroup) -> SuspendedCalls:
-    return SuspendedCalls(asking.urls, asking.asker.otherwise, asking.asker.refusal, base.home)
+    return SuspendedCalls(asking.urls, asking.asker.ask_fallback, asking.asker.refusal, base.home)
 
 
 def wire_relay(base: Foundation, asking: QuestionGroup, suspended: SuspendedCalls) -> Relay:
@@ -41,7 +41,7 @@ def wire_relay(base: Foundation, asking: QuestionGroup, suspended: SuspendedCall
         suspended,
         asking.urls,
         ask=asking.asker.ask_caller,
-        ask_otherwise=asking.asker.otherwise,
+        ask_fallback=asking.asker.ask_fallback,
         refusal=asking.asker.refusal,
         waterfall=base.waterfall,
         tracing=base.tracing,

@@ -30,7 +30,7 @@ def day_name(at_ms: int) -> str:
     return _PREFIX + datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y%m%d")
 
 
-def tend_days(connection: Connection, now_ms: int, keep_ms: int) -> None:
+def maintain_days(connection: Connection, now_ms: int, keep_ms: int) -> None:
     """Create the partitions of today and the next days, and drop those that contain only rows that are too old."""
     kept = {name for (name,) in connection.execute(SQL["history_days"]).fetchall()}
     for start in range(now_ms // DAY_MS * DAY_MS, now_ms + AHEAD * DAY_MS, DAY_MS):

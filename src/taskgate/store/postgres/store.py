@@ -17,7 +17,7 @@ from taskgate.store.postgres.audit_chains import ChainView
 from taskgate.store.postgres.committer import Committer
 from taskgate.store.postgres.connection import Connection, connect, reason, refused, shown_url
 from taskgate.store.postgres.engine import PostgresEngine
-from taskgate.store.postgres.history_days import tend_days
+from taskgate.store.postgres.history_days import maintain_days
 from taskgate.store.postgres.inspection import check, check_rights, inspect, migrate
 from taskgate.store.postgres.presence import LEASE_MS, Presence
 from taskgate.store.postgres.question_rows import QuestionRows
@@ -112,7 +112,7 @@ class PostgresStore(
     async def forget_history(self, keep_ms: int, max_rows: int, portions: int = 1) -> bool:
         """Whole days are dropped; the rest is deleted in portions."""
         now = self.now_ms()
-        await self.engine.readers.on_connection(lambda connection: tend_days(connection, now, keep_ms))
+        await self.engine.readers.on_connection(lambda connection: maintain_days(connection, now, keep_ms))
         return await super().forget_history(keep_ms, max_rows, portions)
 
     def audit_head(self) -> tuple[int, str]:

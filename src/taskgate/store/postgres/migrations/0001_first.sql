@@ -156,8 +156,8 @@ CREATE TABLE channel_receipts (
     PRIMARY KEY (approval_id, place)
 );
 
--- One row per caller hands out its event numbers. Whoever writes an event holds this row until it commits, so numbers are in
--- the order of the commits also where several gateways write at once.
+-- One row per caller has its last event number. A transaction that writes an event locks this row until it commits, so numbers
+-- are in the order of the commits even if several gateways write at once.
 CREATE TABLE event_streams (
     caller     text COLLATE "C" PRIMARY KEY,
     last       bigint NOT NULL,
@@ -177,7 +177,7 @@ CREATE TABLE events (
 );
 CREATE INDEX events_by_age ON events (at_ms);
 
--- One chain for each gateway and start, so that nobody waits for the end of somebody else's.
+-- One chain for each start of a gateway, so that no gateway waits for the end of another one's chain.
 CREATE TABLE audit (
     chain   text NOT NULL,
     number  bigint NOT NULL,
@@ -198,7 +198,7 @@ CREATE TABLE catalogs (
     body        bytea NOT NULL
 );
 
--- Scopes that were handed over at run time and end by themselves.
+-- Temporary scopes, which are created at run time and expire.
 CREATE TABLE temporary_scopes (
     name       text PRIMARY KEY,
     expires_ms bigint NOT NULL,

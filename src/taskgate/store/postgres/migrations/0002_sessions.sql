@@ -1,6 +1,6 @@
--- Sessions of stateful callers, so that any gateway can find out which one holds a session (its home), and go on with the session
+-- Sessions of stateful callers, so that any gateway can find out which one holds a session (its home), and continue the session
 -- of a home that has died. `body` is what the gateway needs to open it again; `moves` counts the changes of home; `seen_ms` is
--- renewed by a living home now and then, so that what nobody holds any more can be forgotten.
+-- renewed periodically by a live home, so that sessions without a home can be deleted.
 CREATE TABLE sessions (
     id        text COLLATE "C" PRIMARY KEY,
     tenant    text NOT NULL DEFAULT '',
@@ -13,5 +13,5 @@ CREATE TABLE sessions (
 );
 CREATE INDEX sessions_of_home ON sessions (home);
 
--- Where other gateways reach this one; empty where it cannot be reached.
+-- The address at which other gateways reach this one; empty if there is none.
 ALTER TABLE replicas ADD COLUMN internal text NOT NULL DEFAULT '';

@@ -1,4 +1,4 @@
--- How often what gateways keep a copy of in memory was changed, by kind: a copy read at the present number is current.
+-- The revision of each kind of record that gateways cache: a copy that was read at the current revision is current.
 CREATE TABLE revisions (
     topic  text COLLATE "C" PRIMARY KEY,
     number bigint NOT NULL

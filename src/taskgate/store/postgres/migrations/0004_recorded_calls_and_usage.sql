@@ -6,7 +6,7 @@ CREATE TABLE recorded_calls (
 );
 CREATE INDEX recorded_calls_by_age ON recorded_calls (at_ms);
 
--- Who used what, by day.
+-- Usage by day, principal, server and tool.
 CREATE TABLE usage (
     day       text NOT NULL,
     principal text NOT NULL,

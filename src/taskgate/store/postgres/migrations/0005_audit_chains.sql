@@ -1,4 +1,4 @@
--- The audit chain of each gateway and start. `cut`: the signed note of the row up to which it was forgotten on purpose; `named`: the
+-- The audit chain of each gateway and start. `cut`: the signed record of the row up to which retention deleted it; `named`: the
 -- last row that the beginning of a later chain has named.
 CREATE TABLE audit_chains (
     chain    text COLLATE "C" PRIMARY KEY,

@@ -1,11 +1,11 @@
--- Accounts at servers that want OAuth, encrypted by whoever writes them, and the notes of logins that are under way.
+-- Accounts at servers that require OAuth, encrypted by the gateway that writes them, and the state of logins in progress.
 CREATE TABLE server_accounts (
     name          text PRIMARY KEY,
     value         bytea NOT NULL,
     expires_at    double precision
 );
 
--- Who is renewing an account just now: one gateway at a time, until it is done or its time is over.
+-- The gateway that is renewing an account: one at a time, until it has finished or its claim expires.
 CREATE TABLE account_claims (
     name        text PRIMARY KEY,
     owner       text NOT NULL,

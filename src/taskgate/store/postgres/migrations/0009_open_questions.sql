@@ -1,6 +1,6 @@
--- Questions that wait for a person or a caller at one gateway (its home), so that they can be seen and answered at every other:
--- forms and addresses in an inbox, and pages of ours. `body` is what it takes to show one. An answer that another gateway took is
--- written here first; its home takes it and says in `outcome` what came of it. A row goes with its question.
+-- Questions that wait for a person or a caller at one gateway (its home), so that they can be shown and answered at every other
+-- gateway: forms and URLs in an inbox, and pages of the gateway. `body` has what is needed to show one. An answer that another
+-- gateway received is written here first; its home delivers it and sets `outcome`. A row is deleted with its question.
 CREATE TABLE open_questions (
     id         text COLLATE "C" PRIMARY KEY,
     tenant     text NOT NULL DEFAULT '',

@@ -1,11 +1,12 @@
--- What people look for tasks by, beside the document instead of inside it: reading a small column is far cheaper than parsing a record.
+-- The fields by which tasks are searched, as columns and not only in the document: reading a small column is far cheaper than
+-- parsing a record.
 ALTER TABLE tasks ADD COLUMN scope text NOT NULL DEFAULT '';
 ALTER TABLE tasks ADD COLUMN wire_name text NOT NULL DEFAULT '';
 UPDATE tasks SET
     scope = coalesce(convert_from(doc, 'UTF8')::json ->> 'scope', ''),
     wire_name = coalesce(convert_from(doc, 'UTF8')::json ->> 'wire_name', '');
 
--- For gateways of the version before, which do not know these columns; one that does pays only for looking at the condition.
+-- For gateways of the previous version, which do not know these columns; for others only the condition is evaluated.
 CREATE FUNCTION taskgate_name_task() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     NEW.scope := coalesce(convert_from(NEW.doc, 'UTF8')::json ->> 'scope', '');

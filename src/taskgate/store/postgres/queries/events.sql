@@ -1,7 +1,7 @@
 -- name: hold_streams
 -- Locks the streams of all callers that a batch may append to, until the commit and in one order.
 INSERT INTO event_streams (caller, last, touched_ms)
-SELECT told.caller, 0, :now_ms::bigint FROM unnest(:callers::text[]) AS told (caller) ORDER BY told.caller COLLATE "C"
+SELECT listed.caller, 0, :now_ms::bigint FROM unnest(:callers::text[]) AS listed (caller) ORDER BY listed.caller COLLATE "C"
 ON CONFLICT (caller) DO UPDATE SET touched_ms = excluded.touched_ms
 RETURNING caller, last;
 

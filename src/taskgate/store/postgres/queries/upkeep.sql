@@ -44,7 +44,7 @@ ORDER BY t.id;
 SELECT t.doc, t.owner, t.fence, (SELECT spill FROM task_outcomes WHERE task_id = t.id COLLATE "default")
 FROM tasks t
 WHERE t.keep_until_ms IS NOT NULL AND t.keep_until_ms <= :now_ms AND t.forget_at_ms IS NULL
-  -- An upstream that must still be told about a cancel is given a day to come back.
+  -- A task whose server must still be notified of a cancellation is kept for a further day.
   AND (t.needs_owner = 0 OR t.keep_until_ms <= :now_ms - 86400000)
   -- Each gateway has its own share, so that they do not wait for each other.
   AND (:parts::integer = 1 OR abs(hashtext(t.id) % :parts) = :part)

@@ -33,7 +33,7 @@ CREATE INDEX tasks_to_forget ON tasks (keep_until_ms) WHERE keep_until_ms IS NOT
 CREATE INDEX tasks_approval_due ON tasks (approval_due_ms) WHERE approval_due_ms IS NOT NULL;
 CREATE INDEX tasks_execution_due ON tasks (execution_due_ms) WHERE execution_due_ms IS NOT NULL;
 
--- What was asked never changes, so it is not rewritten with every step of the task.
+-- The arguments never change, so they are not rewritten with every change of the task.
 CREATE TABLE task_calls (
     task_id     TEXT PRIMARY KEY,
     arguments   BLOB NOT NULL,
@@ -121,8 +121,8 @@ CREATE TABLE pins (
     PRIMARY KEY (server, tool)
 ) WITHOUT ROWID;
 
--- One row per caller hands out its event numbers. Whoever writes an event holds this row until it commits, so numbers are
--- in commit order also where several writers work at once.
+-- One row per caller has its last event number. A transaction that writes an event locks this row until it commits, so numbers
+-- are in the order of the commits even with several writers.
 CREATE TABLE event_streams (
     caller     TEXT PRIMARY KEY,
     last       BIGINT NOT NULL,

@@ -1,4 +1,4 @@
--- Scopes that were handed over at run time and end by themselves.
+-- Temporary scopes, which are created at run time and expire.
 CREATE TABLE temporary_scopes (
     name       TEXT PRIMARY KEY,
     expires_ms INTEGER NOT NULL,

@@ -1,5 +1,5 @@
 -- What is known about people and their credentials beyond the configuration: sessions of the console, revoked tokens, the roles
--- with which an issuer's subject was last seen. `kind` says which; what a body means is the gateway's business.
+-- with which an issuer's subject was last seen. `kind` names which; the body is opaque to the store.
 CREATE TABLE identity_records (
     kind       TEXT NOT NULL,
     name       TEXT NOT NULL,

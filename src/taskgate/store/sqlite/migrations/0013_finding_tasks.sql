@@ -1,4 +1,5 @@
--- What people look for tasks by, beside the document instead of inside it: reading a small column is far cheaper than parsing a record.
+-- The fields by which tasks are searched, as columns and not only in the document: reading a small column is far cheaper than
+-- parsing a record.
 ALTER TABLE tasks ADD COLUMN principal TEXT NOT NULL DEFAULT '';
 ALTER TABLE tasks ADD COLUMN scope TEXT NOT NULL DEFAULT '';
 ALTER TABLE tasks ADD COLUMN wire_name TEXT NOT NULL DEFAULT '';

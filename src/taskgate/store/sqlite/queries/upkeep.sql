@@ -52,7 +52,7 @@ ORDER BY t.id;
 SELECT t.doc, t.owner, t.fence, o.spill
 FROM tasks t LEFT JOIN task_outcomes o ON o.task_id = t.id
 WHERE t.keep_until_ms IS NOT NULL AND t.keep_until_ms <= :now_ms AND t.forget_at_ms IS NULL
-  -- An upstream that must still be told about a cancel is given a day to come back.
+  -- A task whose server must still be notified of a cancellation is kept for a further day.
   AND (t.needs_owner = 0 OR t.keep_until_ms <= :now_ms - 86400000)
 ORDER BY t.keep_until_ms
 LIMIT :limit;
