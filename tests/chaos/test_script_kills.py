@@ -18,7 +18,7 @@ from tests.activity.callers import HttpSession, call, call_json
 from tests.chaos.stage import CLASSES, DoomedGateway, LedgerFile, configuration, set_stage
 from tests.harness.gateway import Gateway
 from tests.harness.plain_http import NO_TLS
-from tests.harness.postgres import fresh_url
+from tests.harness.postgres import migrated_url
 from tests.harness.programs import free_port
 from tests.replicas.test_two_gateways import operator
 
@@ -137,7 +137,7 @@ async def killed_at(folder: Path, fate: str, store: dict[str, Any]) -> None:
 
 async def owner_killed_at(folder: Path, fate: str) -> None:
     """The owner of the script, one of three gateways, is killed and stays away; another one continues the script."""
-    shared: dict[str, Any] = {"store": {"url": fresh_url()}}
+    shared: dict[str, Any] = {"store": {"url": migrated_url()}}
     async with set_stage(folder, fate, more=partial(scripts_on, **shared)) as stage:
         others = [Gateway(folder / name, free_port()) for name in ("second", "third")]
         try:
@@ -172,7 +172,7 @@ async def check_end(fate: str, gateway: Gateway, task: str | None, ledger: Ledge
 
 
 def of_kind(store: str) -> dict[str, Any]:
-    return {"store": {"url": fresh_url()}} if store == "postgres" else {}
+    return {"store": {"url": migrated_url()}} if store == "postgres" else {}
 
 
 @pytest.mark.timeout(200)

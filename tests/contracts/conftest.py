@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.contracts.store_under_test import PostgresUnderTest, SqliteUnderTest, StoreUnderTest
-from tests.harness.postgres import fresh_url
+from tests.harness.postgres import migrated_url
 
 from taskgate.ports.store import Store
 
@@ -15,7 +15,7 @@ from taskgate.ports.store import Store
 def adapter(request: pytest.FixtureRequest, tmp_path: Path) -> StoreUnderTest:
     if request.param == "sqlite":
         return SqliteUnderTest(tmp_path)
-    return PostgresUnderTest(fresh_url())
+    return PostgresUnderTest(migrated_url())
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 from tests.contracts.store_under_test import PostgresUnderTest, until_it_listens
-from tests.harness.postgres import fresh_url
+from tests.harness.postgres import migrated_url
 
 from taskgate.ports.shared_sessions import CONVERSATION, KeptSession, SessionLimits, TooManySessions
 from taskgate.ports.topics import SESSIONS
@@ -28,7 +28,7 @@ UNLIMITED = SessionLimits("ann", 1_000, None)
 
 @pytest.fixture
 def adapter() -> PostgresUnderTest:
-    return PostgresUnderTest(fresh_url())
+    return PostgresUnderTest(migrated_url())
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from tests.contracts.store_under_test import ANN, OPS, START, PostgresUnderTest, a_call, asking, until_it_listens
 from tests.contracts.task_steps import RESULT, accepted, dispatched
 from tests.harness.narrow import present
-from tests.harness.postgres import fresh_url
+from tests.harness.postgres import migrated_url
 from tests.harness.unchecked import just_go
 
 from taskgate import clock
@@ -58,7 +58,7 @@ YES = Voted(ANN, Verdict.APPROVE, 0)
 
 @pytest.fixture
 def adapter() -> PostgresUnderTest:
-    return PostgresUnderTest(fresh_url())
+    return PostgresUnderTest(migrated_url())
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ async def test_the_tasks_of_a_dead_gateway_are_claimed_by_one_other_and_its_writ
 ) -> None:
     """Whichever of them started first."""
     lets_send_without_a_lease(monkeypatch)
-    url = fresh_url()
+    url = migrated_url()
     opened = {name: open_store(url, owner=name) for name in order}
     dead, one, two = (opened[name] for name in ("dead", "one", "two"))
     tasks = [await dispatched(dead) for _ in range(5)]
@@ -224,7 +224,7 @@ async def test_the_tasks_of_a_dead_gateway_are_claimed_by_one_other_and_its_writ
 async def test_a_gateway_that_was_paused_expires_no_other_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own lease must have been renewed without a gap for a whole lease before it may expire another's."""
     lets_send_without_a_lease(monkeypatch)
-    url = fresh_url()
+    url = migrated_url()
     one, two = open_store(url, owner="one"), open_store(url, owner="two")
     task = await dispatched(one)
     one.engine.presence.stop_renewing()
@@ -242,7 +242,7 @@ async def test_a_gateway_that_was_paused_expires_no_other_lease(monkeypatch: pyt
 
 
 async def test_an_intent_of_a_gateway_without_a_lease_sends_nothing() -> None:
-    store = open_store(fresh_url(), owner="paused")
+    store = open_store(migrated_url(), owner="paused")
     task = await accepted(store)
     store.engine.presence.stop_renewing()
     async with asyncio.timeout(DEADLINE_S):
@@ -272,7 +272,7 @@ class LeaseEndsMeanwhile:
 async def test_a_call_is_sent_when_the_lease_was_renewed_and_its_task_was_not_claimed() -> None:
     """A database outage loses no task, so no other gateway would ever run it. The intent that was written while the lease
     ran out is void, because nothing was sent."""
-    store = open_store(fresh_url(), owner="away")
+    store = open_store(migrated_url(), owner="away")
     task, presence = await accepted(store), store.engine.presence
     presence.stop_renewing()
     presence._renewed = clock.monotonic() + DEADLINE_S
@@ -293,7 +293,7 @@ async def test_a_call_is_sent_when_the_lease_was_renewed_and_its_task_was_not_cl
 
 async def test_a_gateway_whose_lease_expired_continues_after_a_renewal_and_other_writes_wait_for_it() -> None:
     """A start on a busy machine may take longer than a lease: that is no reason to give up."""
-    url = fresh_url()
+    url = migrated_url()
     store = open_store(url, owner="slow")
     before = store.ownership
     with connect(url) as another:
@@ -304,7 +304,7 @@ async def test_a_gateway_whose_lease_expired_continues_after_a_renewal_and_other
 
 
 async def test_running_gateways_are_listed_with_their_configuration() -> None:
-    url = fresh_url()
+    url = migrated_url()
     one = open_store(url, owner="one", address="10.0.0.1:8470", configuration="c1")
     two = open_store(url, owner="two", address="10.0.0.2:8470", configuration="c2")
     async with asyncio.timeout(DEADLINE_S):

@@ -14,7 +14,7 @@ import httpx2
 import psycopg
 import pytest
 from tests.harness.gateway import Gateway, running_gateway
-from tests.harness.postgres import fresh_url
+from tests.harness.postgres import migrated_url
 from tests.harness.programs import free_port
 from tests.harness.raw_client import RawClient
 from tests.identity.issuer import Issuer, an_issuer
@@ -39,7 +39,7 @@ from taskgate.store.sealing import Sealing
 
 
 def test_two_gateways_share_accounts_and_only_one_renews_at_a_time() -> None:
-    url = fresh_url()
+    url = migrated_url()
     migrate_url(url)
     one, other = PostgresAccountRows(url), PostgresAccountRows(url)
     one.put("notes\x1fann", b"\x00\xff")
@@ -57,7 +57,7 @@ def test_two_gateways_share_accounts_and_only_one_renews_at_a_time() -> None:
 
 def test_shared_rows_expire_by_the_clock_of_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gateway whose clock is hours ahead would throw away every login that is under way elsewhere."""
-    url, real = fresh_url(), clock.wall
+    url, real = migrated_url(), clock.wall
     migrate_url(url)
     rows = PostgresAccountRows(url)
     rows.put("note", b"1", real() + 600)
@@ -79,7 +79,7 @@ class _DisconnectedMeanwhile(LoginStore):
 
 @pytest.mark.parametrize("in_file", [True, False])
 async def test_an_account_disconnected_during_a_refresh_stays_disconnected(tmp_path: Path, in_file: bool) -> None:
-    url = fresh_url()
+    url = migrated_url()
     migrate_url(url)
     rows = FileRows(tmp_path / "logins") if in_file else PostgresAccountRows(url)
     async with an_issuer(free_port()) as issuer, httpx2.AsyncClient(trust_env=False) as client:
@@ -105,7 +105,7 @@ async def test_an_account_disconnected_during_a_refresh_stays_disconnected(tmp_p
 
 async def test_fifty_callers_at_two_gateways_with_an_expired_token_cause_one_refresh() -> None:
     """Each gateway has its own connection to the database and its own memory; they share nothing but the rows."""
-    url = fresh_url()
+    url = migrated_url()
     migrate_url(url)
     async with an_issuer(free_port()) as issuer, httpx2.AsyncClient(trust_env=False) as client:
         tokens = TokenIssuer(issuer, life_s=3600)
@@ -189,7 +189,7 @@ async def two_programs_with_one_login(
     folder: Path, behind: GuardedServer, issuer: Issuer
 ) -> AsyncIterator[tuple[Gateway, Gateway, LoginStore]]:
     """Two gateways on one store, before a server that all callers share one login to."""
-    url, listening = fresh_url(), await asyncio.start_server(behind.connection, "127.0.0.1", 0)
+    url, listening = migrated_url(), await asyncio.start_server(behind.connection, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     login = {"type": "authorization_code", "issuer": issuer.url, "client_id": "gate"}
     config: dict[str, Any] = {"store": {"url": url}}
@@ -249,7 +249,7 @@ async def test_fifty_callers_at_two_gateway_programs_cause_one_refresh(tmp_path:
 
 def test_the_latest_passphrase_applies_at_every_gateway(tmp_path: Path) -> None:
     """Set on one machine it would guard nothing if the operator's token could approve at a gateway on another one."""
-    url = fresh_url()
+    url = migrated_url()
 
     def started(name: str) -> str | None:
         file = tmp_path / f"{name}.yaml"
@@ -274,7 +274,7 @@ def test_the_latest_passphrase_applies_at_every_gateway(tmp_path: Path) -> None:
 
 def test_secrets_that_gateways_share_are_encrypted_where_the_store_has_a_key() -> None:
     """The operator's token, and the secret that accounts are encrypted with: with them in a dump the accounts would be open."""
-    url = fresh_url()
+    url = migrated_url()
     ours = {"operator_token": b"token-of-the-operator-0123456789", "gateway_secret": b"s" * 32}
 
     def rows() -> bytes:

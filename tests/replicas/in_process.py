@@ -22,7 +22,7 @@ import yaml
 from tests.chaos import ledger_server
 from tests.chaos.stage import LedgerFile, configuration
 from tests.harness.plain_http import NO_TLS
-from tests.harness.postgres import fresh_url
+from tests.harness.postgres import migrated_url
 from tests.harness.programs import free_port
 from tests.harness.raw_client import RawClient
 
@@ -159,13 +159,15 @@ async def gateways(
     number: int = 2,
     kind: str = "2026",
     internal: bool = True,
+    url: str = "",
     urls: Callable[[str, int], str] = lambda url, _index: url,
     more: Callable[[int], dict[str, Any]] = lambda _index: {},
     passthrough: bool = False,
     **config: Any,
 ) -> AsyncIterator[Stage]:
-    """`urls` has the address of the database for each gateway, `more` the settings of single gateways."""
-    url, ledger = fresh_url(), LedgerFile(folder / "ledger.jsonl")
+    """`url` is the database, by default a migrated one; `urls` has its address for each gateway, `more` the settings of single
+    gateways."""
+    url, ledger = url or migrated_url(), LedgerFile(folder / "ledger.jsonl")
     async with ledger_upstream(ledger.path, kind) as port:
         stage = Stage([], ledger, url, {**configuration(port), **config})
         for index in range(number):

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 import yaml
 from click.testing import CliRunner
-from tests.harness.postgres import fresh_url
+from tests.harness.postgres import migrated_url
 
 from taskgate.assembly.audit_keeper import AuditKeeper
 from taskgate.cli.root import build_app
@@ -27,7 +27,7 @@ Started = tuple[PostgresStore, AuditKeeper]
 
 class Log:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.url, self.folder = fresh_url(), folder
+        self.url, self.folder = migrated_url(), folder
         (folder / "state").mkdir()
         monkeypatch.setenv("TASKGATE_STATE_DIR", str(folder / "state"))
         self.config = folder / "taskgate.yaml"

@@ -22,7 +22,7 @@ import psycopg
 import pytest
 from psycopg import conninfo
 from tests.harness.gateway import Gateway
-from tests.harness.postgres import OwnServer
+from tests.harness.postgres import OwnServer, fresh_url
 from tests.harness.programs import free_port
 from tests.harness.raw_client import RawClient
 from tests.replicas.in_process import TASKS, DatabaseWire, HeldGateway, Stage, gateways, gateways_wired, until
@@ -252,7 +252,7 @@ async def test_a_database_without_free_connections_fails_calls_and_recovers(
     tmp_path: Path,
 ) -> None:
     with limited_user() as (through, limited):
-        async with gateways(tmp_path, number=1, internal=False, urls=through) as stage:
+        async with gateways(tmp_path, number=1, internal=False, url=fresh_url(), urls=through) as stage:
             made = {"before": await stage.begin(stage.a, "once", "before")}
             await asyncio.to_thread(limited, 0)
             refused = ""

@@ -18,7 +18,7 @@ from tests.chaos.stage import LedgerFile, configuration, upstream_command
 from tests.harness.commands import command
 from tests.harness.gateway import Gateway
 from tests.harness.plain_http import NO_TLS
-from tests.harness.postgres import fresh_url
+from tests.harness.postgres import migrated_url
 from tests.harness.programs import free_port, listening, start, until_ready
 from tests.harness.raw_client import RawClient
 from tests.replicas.three_gateways import PATIENT, PRODUCT
@@ -68,7 +68,7 @@ async def pair(
     launcher: tuple[str, ...] = PRODUCT,
     **more: Any,
 ) -> AsyncIterator[Pair]:
-    port, ledger, url = free_port(), LedgerFile(folder / "ledger.jsonl"), fresh_url()
+    port, ledger, url = free_port(), LedgerFile(folder / "ledger.jsonl"), migrated_url()
     upstream = await start(upstream_command(port, ledger, generation))
     gateways = []
     for name in ("a", "b"):

@@ -24,7 +24,7 @@ from tests.chaos.stage import LedgerFile, configuration, upstream_command
 from tests.harness.commands import command
 from tests.harness.gateway import Gateway
 from tests.harness.plain_http import NO_TLS
-from tests.harness.postgres import fresh_url
+from tests.harness.postgres import migrated_url
 from tests.harness.programs import Program, free_port, listening, start, until_ready
 from tests.harness.raw_client import RawClient
 from tests.identity.test_listener_tls import certificate, trusting, write
@@ -188,7 +188,7 @@ async def several_workers(folder: Path, tls: ssl.SSLContext | None = None, **con
     upstream = await start(upstream_command(port, ledger, "2026"))
     gateway = Gateway(folder, free_port())
     gateway.state.mkdir()
-    gateway.write({**configuration(port), "store": {"url": fresh_url()}, **config})
+    gateway.write({**configuration(port), "store": {"url": migrated_url()}, **config})
     words: list[str | Path] = [
         sys.executable,
         "-m",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.task_steps import dispatched, finished
 from tests.contracts.test_history_contract import a_row
-from tests.harness.postgres import fresh_url
+from tests.harness.postgres import migrated_url
 from tests.store.test_upgrade import KEPT
 
 from taskgate.core.errors import Executed
@@ -45,7 +45,7 @@ async def test_finished_tasks_of_an_old_store_are_imported(tmp_path: Path) -> No
 
 
 async def test_finished_tasks_are_imported_on_postgres() -> None:
-    url = fresh_url()
+    url = migrated_url()
     from taskgate.store.postgres.connection import connect
     from taskgate.store.postgres.store import open_store as open_postgres
 
@@ -117,7 +117,7 @@ async def test_damaged_word_index_fails_no_task(tmp_path: Path) -> None:
 
 
 async def test_history_is_copied_between_the_databases(tmp_path: Path) -> None:
-    url = fresh_url()
+    url = migrated_url()
     from taskgate.store.postgres.copy import copy_back, copy_store
     from taskgate.store.postgres.store import open_store as open_postgres
 
@@ -145,7 +145,7 @@ async def test_history_is_copied_between_the_databases(tmp_path: Path) -> None:
 
 
 async def test_each_day_has_a_partition_and_old_days_are_dropped() -> None:
-    url = fresh_url()
+    url = migrated_url()
     from taskgate.store.postgres.connection import connect
     from taskgate.store.postgres.history_days import day_name
     from taskgate.store.postgres.statements import SQL
@@ -177,7 +177,7 @@ async def test_each_day_has_a_partition_and_old_days_are_dropped() -> None:
 
 @pytest.mark.parametrize("at_ms", [0, NOW_MS - 3650 * DAY_MS, NOW_MS + 3650 * DAY_MS, 1 << 50])
 async def test_rows_of_any_time_are_stored_on_postgres(at_ms: int) -> None:
-    url = fresh_url()
+    url = migrated_url()
     from taskgate.store.postgres.store import open_store as open_postgres
 
     store = open_postgres(url)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.harness.postgres import fresh_url
+from tests.harness.postgres import migrated_url
 
 from taskgate.ports.store_answers import Ownership
 
@@ -42,7 +42,7 @@ def test_long_expired_or_missing_leases_cause_no_additional_reads() -> None:
 
 
 def test_notifications_received_together_are_all_handled_also_during_a_renewal() -> None:
-    url, received = fresh_url(), list[str]()
+    url, received = migrated_url(), list[str]()
     listener = Presence(
         url, Ownership("b", 1), ("", "", "", "", ""), lambda topic, names: received.extend([topic, *names]), None
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.harness.postgres import fresh_url
+from tests.harness.postgres import migrated_url
 from tests.harness.unchecked import just_go
 
 from taskgate.core.generations.generation import Generation
@@ -30,7 +30,7 @@ from taskgate.store.postgres.store import PostgresStore, open_store
 
 @pytest.fixture
 async def store() -> AsyncIterator[PostgresStore]:
-    opened = open_store(fresh_url())
+    opened = open_store(migrated_url())
     yield opened
     await opened.close()
 
@@ -71,7 +71,7 @@ async def accepted(store: PostgresStore) -> Task:
     ],
 )
 def test_server_reads_arrays_as_they_were_given(encoded: Any, element: str, values: Sequence[Any]) -> None:
-    with connect(fresh_url()) as connection:
+    with connect(migrated_url()) as connection:
         row = connection.execute(f"SELECT %(given)b::{element}[]".encode(), {"given": encoded(values)}).fetchone()
     assert row is not None
     assert row[0] == values

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.harness.postgres import fresh_url
+from tests.harness.postgres import migrated_url
 from tests.store.filled_store import DAY_MS, NOW_MS, Amounts, fill_postgres, fill_sqlite
 
 from taskgate.assembly.audit_keeper import FORGET_AT_ONCE, AuditKeeper
@@ -44,7 +44,7 @@ def clock() -> Clock:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
-    opened = _sqlite(tmp_path, clock) if request.param == "sqlite" else _postgres(fresh_url(), clock)
+    opened = _sqlite(tmp_path, clock) if request.param == "sqlite" else _postgres(migrated_url(), clock)
     yield opened
     await opened.close()
 
@@ -112,7 +112,7 @@ async def test_two_gateways_expire_each_task_once(monkeypatch: pytest.MonkeyPatc
     from taskgate.store.postgres.presence import Presence
 
     monkeypatch.setattr(Presence, "share", lambda _: (0, 1))
-    clock, url = Clock(), fresh_url()
+    clock, url = Clock(), migrated_url()
     first = _postgres(url, clock)
     from taskgate.store.postgres.store import open_store as open_postgres
 
@@ -136,7 +136,7 @@ async def test_each_gateway_expires_its_share_while_both_live() -> None:
 
     from taskgate.store.postgres.store import open_store as open_postgres
 
-    clock, url = Clock(), fresh_url()
+    clock, url = Clock(), migrated_url()
     first = _postgres(url, clock)
     second = open_postgres(url, owner="gw_second", clock=clock)
     async with asyncio.timeout(60):
