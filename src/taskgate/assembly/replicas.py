@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Differences(NamedTuple):
-    """Differences between the living gateways."""
+    """Differences between the live gateways."""
 
     configuration: bool
     version: bool
@@ -101,6 +101,6 @@ class Replicas:
 
         return (
             Gauge("taskgate_replicas", "Gateways seen on the same store within an hour.", ("state",), counted),
-            Gauge("taskgate_replicas_differ", "1 if living gateways differ in this.", ("what",), differing),
+            Gauge("taskgate_replicas_differ", "1 if live gateways differ in this.", ("what",), differing),
             Gauge("taskgate_lease_age_seconds", "Since this gateway last renewed its lease.", (), lease),
         )

@@ -28,7 +28,7 @@ from taskgate.dashboard.ports import Requests
 from taskgate.dashboard.routes import OBJECT, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.requests.request import Request
-from taskgate.ports.outlet import CancelNote
+from taskgate.ports.cancel_note import CancelNote
 
 MAX_PAGES: Final = 20
 _CALL: Final = closed_object(("tool",), tool=TEXT, arguments=OBJECT, scope=TEXT)

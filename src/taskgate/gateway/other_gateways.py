@@ -22,7 +22,7 @@ from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.ports.outlet import CancelNote
+from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.topics import APPROVALS, DEAD, LISTS, MISSED, POLL_S, TASKS, Wakeups, read_list_hint
 from taskgate.telemetry.logs import log
 

@@ -27,7 +27,7 @@ from taskgate.gateway.requests.session import Session
 from taskgate.gateway.services.transports import TransportServices
 from taskgate.mcp.lines import LineSplitter, Oversize
 from taskgate.mcp.turn_budget import TurnBudget
-from taskgate.ports.outlet import CancelNote
+from taskgate.ports.cancel_note import CancelNote
 from taskgate.reading import read_message
 from taskgate.turns import let_others_run
 

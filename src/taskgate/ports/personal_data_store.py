@@ -24,7 +24,7 @@ class Erased(msgspec.Struct, frozen=True):
     open_questions: int = 0
     """Questions of servers to this person and their answers; only where gateways share a store."""
     sessions: int = 0
-    """Sessions that no living gateway holds; only where gateways share a store."""
+    """Sessions without a live home; only where gateways share a store."""
 
 
 class Unfinished(msgspec.Struct, frozen=True):

@@ -44,7 +44,7 @@ class ScriptProgram:
 @dataclass(frozen=True, slots=True)
 class ScriptLimits:
     """What one script may use. A snapshot carries the limits of its start; `step_seconds`, `snapshot_bytes`, `output_bytes` and
-    `parallel_calls` are applied anew in each step.
+    `parallel_calls` are applied again in each step.
     """
 
     memory_bytes: int = 64 * 1024 * 1024

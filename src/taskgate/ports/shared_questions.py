@@ -34,7 +34,7 @@ class QuestionStore(Protocol):
     def now_ms(self) -> int: ...
 
     async def put_questions(self, questions: Sequence[KeptQuestion]) -> None:
-        """Store questions of this gateway, replacing those with the same ids unless a living gateway owns them."""
+        """Store questions of this gateway, replacing those with the same ids unless a live gateway owns them."""
         ...
 
     async def end_questions(self, ids: Sequence[str], outcome: str) -> None:
@@ -48,7 +48,7 @@ class QuestionStore(Protocol):
     async def find_question(self, question_id: str) -> KeptQuestion | None: ...
 
     async def questions_elsewhere(self) -> list[KeptQuestion]:
-        """Return unanswered questions of other living gateways."""
+        """Return unanswered questions of other live gateways."""
         ...
 
     async def questions_answered(self) -> list[KeptQuestion]:

@@ -29,9 +29,9 @@ from taskgate.core.identity.conversation import SESSION
 from taskgate.core.meta import with_meta
 from taskgate.core.wire import Kind, Message, Raw
 from taskgate.ports.call_failure import CallFailed
+from taskgate.ports.cancel_note import TOOK_TOO_LONG, CancelNote
 from taskgate.ports.client_profile import ClientProfile
 from taskgate.ports.link import LinkKey, Listener
-from taskgate.ports.outlet import TOOK_TOO_LONG, CancelNote
 from taskgate.ports.upstream_call import SendLog, UpstreamCall, own_call
 from taskgate.ports.upstream_replies import ErrorReply, Reply, Result
 from taskgate.upstreams.failures import HandshakeRefused, broke_protocol

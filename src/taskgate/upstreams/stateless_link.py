@@ -21,9 +21,9 @@ from taskgate.core.meta import META, with_meta
 from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.mcp.param_headers import encode_header_value
 from taskgate.ports.call_failure import CallFailed
+from taskgate.ports.cancel_note import TOOK_TOO_LONG, CancelNote
 from taskgate.ports.client_profile import ClientProfile
 from taskgate.ports.link import LinkKey, Listener
-from taskgate.ports.outlet import TOOK_TOO_LONG, CancelNote
 from taskgate.ports.upstream_call import SendLog, UpstreamCall
 from taskgate.ports.upstream_replies import ErrorReply, InputRequired, Reply, Result
 from taskgate.turns import LARGE_BYTES, contains

@@ -135,7 +135,7 @@ class ToolCalls:
         await yield_if_large(request)
         return await self._forward(request, tool, arguments)
 
-    # The stages of a forwarded call, in order. Nothing is stored and nothing runs beside it unless it is promoted.
+    # The stages of a forwarded call, in order. Nothing is stored and no further asyncio task is created unless it is promoted.
 
     async def _forward(self, request: Request, tool: ToolRef, arguments: Any) -> bytes:
         promotion = self._promotions.begin(request, lambda: self._promote(request, tool))

@@ -10,8 +10,8 @@ from taskgate.core.generations.generation import Generation
 from taskgate.core.wire import Message
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.requests.session import Session
+from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.link import Link
-from taskgate.ports.outlet import CancelNote
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 

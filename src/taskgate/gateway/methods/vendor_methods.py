@@ -29,7 +29,7 @@ from taskgate.gateway.questions.elicitation_pages import CallerReceiver
 from taskgate.gateway.questions.listed_elicitations import OwnElicitations, listed
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.ports.outlet import CancelNote
+from taskgate.ports.cancel_note import CancelNote
 
 TASK_LIMIT_CODE: Final = -32087
 

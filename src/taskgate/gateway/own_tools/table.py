@@ -149,7 +149,7 @@ def _rendered(face: ToolFace, audience: Audience, families: tuple[Family, ...], 
 
 _RENDERED: Final = [wire.encode(resource) for resource in LISTED]
 _FACADE_TEXT: Final = (
-    "This gateway offers its servers through a few tools: list_servers and list_tools show what there is, execute_tool "
+    "This gateway offers its servers through a few tools: list_servers and list_tools list what is available, execute_tool "
     "runs a tool, await_activity waits for events, get_elicitations shows what servers ask you."
 )
 

@@ -31,7 +31,7 @@ class Heartbeat:
         self._more = {"_meta": dict(meta)} if meta else {}
 
     def start(self, *, at_once: bool = False) -> None:
-        """Send the first progress after one interval, or `at_once` if the text is news to the caller."""
+        """Send the first progress after one interval, or `at_once` if the text is new to the caller."""
         if self._request.progress_token is None:
             return
         if at_once:

@@ -24,9 +24,10 @@ from taskgate.core.identity.conversation import SESSION, ConversationKey
 from taskgate.core.questions.question import Answer
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.wire import Kind, Message
+from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.client_profile import ClientProfile
 from taskgate.ports.link import LinkKey
-from taskgate.ports.outlet import CancelNote, Outlet, SessionOutlet
+from taskgate.ports.outlet import Outlet, SessionOutlet
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 QUESTION_TIMEOUT_S: Final = 600.0

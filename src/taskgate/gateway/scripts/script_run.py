@@ -63,7 +63,7 @@ from taskgate.telemetry.logs import log
 T = TypeVar("T")
 SEAL_BYTES: Final = 32
 SHARED_POLL_S: Final = 5.0
-"""How often a script looks for the ends of calls that run at other gateways, in case an announcement was lost."""
+"""How often a script checks whether calls at other gateways have ended, in case an announcement was lost."""
 _ACTIVE: Final = (TaskState.QUEUED, TaskState.RUNNING)
 """States of a call that waits for no person."""
 _ANSWER: Final = {"type": "string", "title": "Answer"}
@@ -176,7 +176,7 @@ class ScriptRun:
             await self._end_unresumable("Its snapshot was changed in the store.")
 
     async def _check_interpreter(self, stored: StoredScript | None) -> None:
-        """Unless this interpreter can load the snapshot, leave the script to a living gateway that can, or end it."""
+        """Unless this interpreter can load the snapshot, leave the script to a live gateway that can, or end it."""
         version = self._parts.interpreter.version
         if stored is not None and stored.record.interpreter != version:
             needed = stored.record.interpreter

@@ -14,7 +14,7 @@ from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.outlet import CancelNote
+from taskgate.ports.cancel_note import CancelNote
 
 PAGE: Final = 500
 

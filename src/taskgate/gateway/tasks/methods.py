@@ -29,7 +29,7 @@ from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_polls import TaskPolls
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.gateway.tasks.upstream_listing import ALIAS, UpstreamListing
-from taskgate.ports.outlet import CancelNote
+from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.upstream_replies import RelayedError
 
 KEEP_ALIVE_S: Final = 10.0

@@ -19,7 +19,7 @@ from taskgate.gateway.tasks.deadline_enforcement import DeadlineEnforcement
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.ports.outlet import CancelNote
+from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.store_answers import Recovered
 from taskgate.telemetry.logs import log
 from taskgate.turns import let_others_run
@@ -89,7 +89,7 @@ class Recovery:
         return count
 
     async def resume_taken_over(self) -> None:
-        """Run, follow or wait for the tasks that were taken over at start, in batches beside incoming calls."""
+        """Run, follow or wait for the tasks that were taken over at start, in batches and concurrently with incoming calls."""
         ids, self._taken_over = self._taken_over, []
         try:
             await self._continue_all(ids)

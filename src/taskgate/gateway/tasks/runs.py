@@ -19,7 +19,7 @@ from taskgate.gateway.plan import Live
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.ports.outlet import CancelNote
+from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.upstream import Upstream
 from taskgate.ports.upstream_call import SendLog
 from taskgate.telemetry.logs import log

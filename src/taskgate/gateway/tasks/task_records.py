@@ -318,6 +318,6 @@ class TaskRecords:
 
 
 def sent_params(task: Task) -> Members:
-    """The params of the call as they are sent: exactly what was approved, and what came with it."""
+    """The params of the call as they are sent: exactly the approved arguments, and the other members that the caller sent."""
     rest = wire.members_of(task.params_rest)
     return {"name": wire.raw(task.tool), "arguments": Raw(task.arguments), **rest}

@@ -22,7 +22,7 @@ from taskgate.inbound.http.asgi import SSE_HEADERS, Headers
 from taskgate.inbound.http.handover import request_bytes
 from taskgate.inbound.http.session_streams import StreamBuffers
 from taskgate.inbound.http.streamed_reply import StreamedReply
-from taskgate.ports.outlet import CancelNote
+from taskgate.ports.cancel_note import CancelNote
 from taskgate.turns import LARGE_BYTES, let_others_run
 
 

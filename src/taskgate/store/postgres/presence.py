@@ -99,7 +99,7 @@ class Presence:
         return False
 
     def share(self) -> tuple[int, int]:
-        """Return the index of this gateway among the living ones, and their number, to divide work that any of them may do."""
+        """Return the index of this gateway among the live ones, and their number, to divide work that any of them may do."""
         living = sorted(r.owner for r in self.replicas if r.seen_ms >= self._read_ms - LEASE_MS)
         ours = self.ownership.owner
         return (living.index(ours), len(living)) if ours in living else (0, 1)
