@@ -104,10 +104,10 @@ demo: $(VENV)/.runtime
 
 # The quick checks come first. Types, the tests of core/ and the tests without programs run beside the tests with programs, which
 # mostly wait, at a lower priority; their output is printed when they finish. The documentation is built by a test
-# (tests/docs/test_site.py).
+# (tests/docs/test_site.py). The peers are checked once: what is absent is looked for on the network.
 test: $(STAMP) peers
 	$(MAKE) --no-print-directory --jobs=2 format lint contract build/compiled
-	$(MAKE) --no-print-directory --jobs=2 BESIDE="types-all core tests-in-process" beside tests-with-programs
+	$(MAKE) --no-print-directory --jobs=2 PEERS_CHECKED=1 BESIDE="types-all core tests-in-process" beside tests-with-programs
 
 # Compile changed modules once: the workers begin at the same time, and each would compile all of them. pytest compiles test files
 # when it collects them; collecting those that did not change would take 20 seconds of CPU time.
@@ -159,7 +159,7 @@ core: $(STAMP)
 tests: tests-with-programs tests-in-process
 
 .PHONY: tests-with-programs tests-in-process
-tests-with-programs: $(STAMP) peers
+tests-with-programs: $(STAMP) $(if $(PEERS_CHECKED),,peers)
 	$(BIN)/python -m pytest -n $(WORKERS) --durations=10 -m "not long" --programs=only --ignore=tests/core
 
 tests-in-process: $(STAMP)

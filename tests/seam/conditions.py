@@ -74,16 +74,17 @@ def _start_writer(really: Callable[[Writer], None]) -> Callable[[Writer], None]:
 
 
 @cache
-def _migrated_schema() -> sqlite3.Connection:
+def _migrated_schema() -> tuple[sqlite3.Connection, int]:
     schema = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    migrate(schema)
-    return schema
+    return schema, migrate(schema)
 
 
 def _migrate(connection: sqlite3.Connection) -> int:
     """All migrations take a third of a gateway's start. A store with anything in it gets those that it lacks."""
     if connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
-        _migrated_schema().backup(connection)
+        schema, number = _migrated_schema()
+        schema.backup(connection)
+        return number
     return migrate(connection)
 
 

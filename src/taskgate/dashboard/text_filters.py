@@ -11,7 +11,11 @@ from taskgate.core.governance.card import show_json
 
 def clear(text: object) -> str:
     """Text from callers and servers for one line: invisible and misleading characters are escaped."""
-    return show_json(str(text))[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+    plain = str(text)
+    if plain.isascii() and plain.isprintable():
+        # Most names and states. A page has hundreds of them, and encoding each took a tenth of its time.
+        return plain
+    return show_json(plain)[1:-1].replace('\\"', '"').replace("\\\\", "\\")
 
 
 def segment(text: object) -> str:
