@@ -87,7 +87,7 @@ def table(title: str, rows: dict[str, dict[str, Any]]) -> None:
             print(f"{'':{width}}  first error: {row['first_error'][:160]}")
 
 
-def judge(generation: str, rows: dict[str, dict[str, Any]], single: dict[str, dict[str, Any]]) -> list[str]:
+def check_targets(generation: str, rows: dict[str, dict[str, Any]], single: dict[str, dict[str, Any]]) -> list[str]:
     """The figures to reach, beside what this run saw."""
     ours, direct = rows["taskgate"], rows["direct"]
     added = single["concurrency 1, taskgate"]["p50_ms"] - single["concurrency 1, direct"]["p50_ms"]
@@ -128,7 +128,7 @@ async def main() -> None:
         single = await variations(generation, seconds)
         table(f"Generation {generation}, other shapes of load", single)
         results[generation] = {"relays": rows, "shapes": single}
-        goals += judge(generation, rows, single)
+        goals += check_targets(generation, rows, single)
     async with echo_server() as upstream:
         results["start_s"] = await start_to_first_answer(upstream)
         results["memory"] = memory = await weigh_sessions(upstream, sessions)

@@ -38,7 +38,7 @@ def decided(state: State = State.DENIED) -> Card:
     return a_card(state=state, votes=(vote,), reason="too <much>")
 
 
-class Ear:
+class DecisionRecorder:
     """Replaces the gateway's handling of a decision: records it and returns the given reply."""
 
     def __init__(self, answer: VoteReply | None = None) -> None:

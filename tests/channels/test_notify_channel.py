@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.channels.card_factory import Ear, a_card, decided
+from tests.channels.card_factory import DecisionRecorder, a_card, decided
 
 from taskgate.channels.notify import NotifyChannel
 from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool, ScriptOrigin, plan_summary
@@ -40,7 +40,7 @@ async def test_a_notification_names_caller_and_tool_without_the_arguments() -> N
 
     async with listener(take) as url:
         channel = NotifyChannel([url])
-        await channel.start(Ear())
+        await channel.start(DecisionRecorder())
         assert await channel.announce(a_card(tool="pay\nnow")) == Delivered("ap_1")
         assert await channel.announce(a_card(url=None)) == Delivered("ap_1")
         assert await channel.update(decided(), "ap_1") == Delivered("ap_1")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.channels.card_factory import DEADLINE_S, NOW_S, Ear, Pauses, a_card, decided
+from tests.channels.card_factory import DEADLINE_S, NOW_S, DecisionRecorder, Pauses, a_card, decided
 from tests.channels.slack_double import APP_TOKEN, BOT_TOKEN, SlackDouble, slack
 
 from taskgate.channels import slack_reactions
@@ -30,7 +30,7 @@ async def make(double: SlackDouble) -> AsyncIterator[Make]:
     made: list[SlackChannel] = []
 
     async def channel(
-        ear: Ear | None = None, *, buttons: bool = True, pauses: Pauses | None = None, **changes: Any
+        recorder: DecisionRecorder | None = None, *, buttons: bool = True, pauses: Pauses | None = None, **changes: Any
     ) -> SlackChannel:
         settings = {
             "channel": "#approvals",
@@ -42,8 +42,8 @@ async def make(double: SlackDouble) -> AsyncIterator[Make]:
         }
         one = SlackChannel(SlackSettings(**{**settings, **changes}), pause=pauses or Pauses(), now_s=lambda: NOW_S)
         made.append(one)
-        if ear is not None:
-            await one.start(ear)
+        if recorder is not None:
+            await one.start(recorder)
         return one
 
     yield channel
@@ -74,37 +74,37 @@ async def test_a_card_is_posted_with_buttons(double: SlackDouble, make: Make) ->
 
 
 async def test_approve_button_is_recorded_and_acknowledged(double: SlackDouble, make: Make) -> None:
-    ear = Ear(VoteReply("Recorded: 1 of 2."))
-    await make(ear)
+    recorder = DecisionRecorder(VoteReply("Recorded: 1 of 2."))
+    await make(recorder)
     await double.press(await double.connected(), "e1", block_actions("taskgate_approve"))
-    assert await ear.next() == VoteRequest("ap_1", Verdict.APPROVE, "ann", "", "slack", "sha256:abc")
+    assert await recorder.next() == VoteRequest("ap_1", Verdict.APPROVE, "ann", "", "slack", "sha256:abc")
     whispered = await double.wait_for("chat.postEphemeral")
     assert (whispered["user"], whispered["text"]) == ("U0ANN", "Recorded: 1 of 2.")
 
 
 async def test_deny_button_opens_a_form_for_the_reason(double: SlackDouble, make: Make) -> None:
-    ear = Ear()
-    await make(ear)
+    recorder = DecisionRecorder()
+    await make(recorder)
     socket = await double.connected()
     await double.press(socket, "e1", block_actions("taskgate_deny"))
     opened = await double.wait_for("views.open")
     view = opened["view"] if isinstance(opened["view"], dict) else json.loads(opened["view"])
-    assert ear.votes.empty()
+    assert recorder.votes.empty()
     submission = {
         "type": "view_submission",
         "user": {"id": "U0BOB"},
         "view": {**view, "state": {"values": {"reason": {"text": {"type": "plain_text_input", "value": "not today"}}}}},
     }
     await double.press(socket, "e2", submission)
-    assert await ear.next() == VoteRequest("ap_1", Verdict.DENY, "bob", "not today", "slack", "sha256:abc")
+    assert await recorder.next() == VoteRequest("ap_1", Verdict.DENY, "bob", "not today", "slack", "sha256:abc")
     view["state"] = {"values": {"reason": {"text": {"type": "plain_text_input", "value": None}}}}
     await double.press(socket, "e3", {"type": "view_submission", "user": {"id": "U0BOB"}, "view": view})
-    assert (await ear.next()).reason == ""
+    assert (await recorder.next()).reason == ""
 
 
 async def test_an_unknown_user_gets_a_message_and_decides_nothing(double: SlackDouble, make: Make) -> None:
-    ear = Ear()
-    await make(ear)
+    recorder = DecisionRecorder()
+    await make(recorder)
     socket = await double.connected()
     await double.press(socket, "e1", block_actions("taskgate_approve", user="U0EVE"))
     assert "not an approver" in (await double.wait_for("chat.postEphemeral"))["text"]
@@ -115,12 +115,12 @@ async def test_an_unknown_user_gets_a_message_and_decides_nothing(double: SlackD
     }
     await double.press(socket, "e2", {"type": "view_submission", "user": {"id": "U0EVE"}, "view": view})
     assert "not an approver" in (await double.wait_for("chat.postEphemeral", 2))["text"]
-    assert ear.votes.empty()
+    assert recorder.votes.empty()
 
 
 async def test_any_slack_message_is_acknowledged_without_an_exception(double: SlackDouble, make: Make) -> None:
-    ear = Ear()
-    await make(ear)
+    recorder = DecisionRecorder()
+    await make(recorder)
     socket = await double.connected()
     for number, payload in enumerate(
         [
@@ -137,22 +137,22 @@ async def test_any_slack_message_is_acknowledged_without_an_exception(double: Sl
     await double.press(socket, "event", {"event": {}}, kind="events_api")
     double.script["chat.postEphemeral"] = ["user_not_in_channel"]
     await double.press(socket, "last", block_actions("taskgate_approve"))
-    assert (await ear.next()).approval_id == "ap_1"
+    assert (await recorder.next()).approval_id == "ap_1"
     await double.press(socket, "after", block_actions("taskgate_approve", "ap_2 sha256:abc"))
-    assert (await ear.next()).approval_id == "ap_2"
-    assert ear.votes.empty()
+    assert (await recorder.next()).approval_id == "ap_2"
+    assert recorder.votes.empty()
 
 
 async def test_a_revoked_app_token_leaves_the_rest_working(double: SlackDouble, make: Make) -> None:
     double.script["apps.connections.open"] = ["token_revoked"]
-    channel = await make(Ear())
+    channel = await make(DecisionRecorder())
     assert isinstance(await channel.announce(a_card()), Delivered)
     assert double.count_of("apps.connections.open") == 1
 
 
 async def test_slack_may_be_unavailable_at_the_start(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("taskgate.channels.slack.CONNECT_DEADLINE_S", 0.2)
-    channel = await make(Ear(), api_url="http://127.0.0.1:9/api/")
+    channel = await make(DecisionRecorder(), api_url="http://127.0.0.1:9/api/")
     assert await channel.announce(a_card()) == NotDelivered("slack: unreachable", lasting=False)
 
 
@@ -204,43 +204,43 @@ def react(double: SlackDouble, name: str, *users: str, ts: str = "1800000000.000
 
 
 async def test_each_reaction_counts_once_and_denials_come_first(double: SlackDouble, make: Make) -> None:
-    ear = Ear()
-    channel = await make(ear, buttons=False)
+    recorder = DecisionRecorder()
+    channel = await make(recorder, buttons=False)
     await channel.announce(a_card())
     react(double, "+1::skin-tone-3", "U0ANN", "U0EVE")
     react(double, "tada", "U0BOB")
     react(double, "x", "U0BOB")
-    assert [(await ear.next()).verdict, (await ear.next()).verdict] == [Verdict.DENY, Verdict.APPROVE]
+    assert [(await recorder.next()).verdict, (await recorder.next()).verdict] == [Verdict.DENY, Verdict.APPROVE]
     seen = double.count_of("reactions.get")
     await double.wait_for("reactions.get", seen + 3)
-    assert ear.votes.empty()
+    assert recorder.votes.empty()
 
 
 async def test_a_cut_card_cannot_be_approved_by_reaction(double: SlackDouble, make: Make) -> None:
-    ear = Ear()
-    channel = await make(ear, buttons=False)
+    recorder = DecisionRecorder()
+    channel = await make(recorder, buttons=False)
     await channel.announce(a_card({"note": "x" * 5_000}))
     react(double, "white_check_mark", "U0ANN")
     seen = double.count_of("reactions.get")
     await double.wait_for("reactions.get", seen + 2)
-    assert ear.votes.empty()
+    assert recorder.votes.empty()
     react(double, "x", "U0ANN")
-    assert (await ear.next()).verdict is Verdict.DENY
+    assert (await recorder.next()).verdict is Verdict.DENY
 
 
 async def test_a_resumed_card_is_polled_again(double: SlackDouble, make: Make) -> None:
-    ear = Ear()
+    recorder = DecisionRecorder()
     double.messages["7.7"] = {"reactions": [{"name": "thumbsup", "users": ["U0ANN"]}]}
-    channel = await make(ear, buttons=False)
+    channel = await make(recorder, buttons=False)
     await channel.resume(a_card(state=State.DENIED, approval_id="ap_0"), "C0REAL 6.6")
     await channel.resume(a_card(), "C0REAL 7.7")
-    assert await ear.next() == VoteRequest("ap_1", Verdict.APPROVE, "ann", "by reaction", "slack", "sha256:abc")
+    assert await recorder.next() == VoteRequest("ap_1", Verdict.APPROVE, "ann", "by reaction", "slack", "sha256:abc")
     assert all(arguments["timestamp"] == "7.7" for name, arguments in double.calls if name == "reactions.get")
 
 
 async def test_a_deleted_expired_or_decided_card_is_no_longer_polled(double: SlackDouble, make: Make) -> None:
-    ear = Ear()
-    channel = await make(ear, buttons=False)
+    recorder = DecisionRecorder()
+    channel = await make(recorder, buttons=False)
     await channel.resume(a_card(approval_id="deleted"), "C0REAL 1.1")
     await channel.resume(a_card(approval_id="late", expires_at_ms=int(NOW_S * 1_000)), "C0REAL 2.2")
     posted = await channel.announce(a_card())
@@ -254,7 +254,7 @@ async def test_a_deleted_expired_or_decided_card_is_no_longer_polled(double: Sla
 
 
 async def test_an_error_on_one_card_does_not_end_polling(double: SlackDouble, make: Make) -> None:
-    class FailsOnce(Ear):
+    class FailsOnce(DecisionRecorder):
         failed = False
 
         async def __call__(self, text: VoteRequest) -> VoteReply:
@@ -263,17 +263,17 @@ async def test_an_error_on_one_card_does_not_end_polling(double: SlackDouble, ma
                 raise RuntimeError("the store is away")
             return await super().__call__(text)
 
-    ear = FailsOnce()
+    recorder = FailsOnce()
     double.script["reactions.get"] = ["internal_error"]
-    channel = await make(ear, buttons=False)
+    channel = await make(recorder, buttons=False)
     await channel.announce(a_card())
     react(double, "x", "U0ANN")
-    assert (await ear.next()).approval_id == "ap_1"
-    assert ear.failed
+    assert (await recorder.next()).approval_id == "ap_1"
+    assert recorder.failed
 
 
 async def test_a_revoked_token_ends_polling(double: SlackDouble, make: Make) -> None:
-    channel = await make(Ear(), buttons=False)
+    channel = await make(DecisionRecorder(), buttons=False)
     double.script["reactions.get"] = ["token_revoked"]
     await channel.announce(a_card())
     await double.wait_for("reactions.get")
@@ -291,12 +291,12 @@ async def test_the_number_of_polled_cards_is_limited(make: Make, monkeypatch: py
 
 
 async def test_a_closed_channel_accepts_no_decisions(double: SlackDouble, make: Make) -> None:
-    ear = Ear()
-    channel = await make(ear)
+    recorder = DecisionRecorder()
+    channel = await make(recorder)
     await double.connected()
     await channel.close()
     assert "not accepting decisions" in await channel._decide_as("ap_1", Verdict.APPROVE, "U0ANN", "", "x")
-    assert ear.votes.empty()
+    assert recorder.votes.empty()
 
 
 def test_tokens_never_show_in_a_repr() -> None:

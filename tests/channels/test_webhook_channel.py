@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.channels.card_factory import NOW_S, Ear, Pauses, a_card, decided
+from tests.channels.card_factory import NOW_S, DecisionRecorder, Pauses, a_card, decided
 from tests.channels.receiver_double import Receiver, receiver
 
 from taskgate.channels.webhook import LONGEST_PAUSE_S, WebhookChannel, WebhookSettings
@@ -159,13 +159,13 @@ def signed(body: bytes, *, key: bytes = KEY, at: float = NOW_S) -> dict[str, str
 
 
 async def test_a_signed_callback_is_accepted(client: httpx2.AsyncClient) -> None:
-    ear = Ear()
+    recorder = DecisionRecorder()
     listening: CallbackChannel = channel(client, "http://127.0.0.1:9/")
-    await listening.start(ear)
+    await listening.start(recorder)
     body = callback()
     reply = await listening.receive(signed(body), body)
     assert (reply.status, json.loads(reply.body)) == (200, {"ok": True, "message": "Recorded."})
-    assert await ear.next() == VoteRequest("ap_1", Verdict.DENY, "ann", "no", "webhook", "sha256:abc")
+    assert await recorder.next() == VoteRequest("ap_1", Verdict.DENY, "ann", "no", "webhook", "sha256:abc")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ async def test_a_signed_callback_is_accepted(client: httpx2.AsyncClient) -> None
 )
 async def test_a_refused_decision_contains_the_reason(client: httpx2.AsyncClient, refusal: str, status: int) -> None:
     listening = channel(client, "http://127.0.0.1:9/")
-    await listening.start(Ear(VoteReply("No.", refusal)))
+    await listening.start(DecisionRecorder(VoteReply("No.", refusal)))
     body = callback()
     assert (await listening.receive(signed(body), body)).status == status
 
@@ -213,28 +213,28 @@ async def test_a_refused_decision_contains_the_reason(client: httpx2.AsyncClient
 async def test_a_forged_or_malformed_callback_is_rejected(
     client: httpx2.AsyncClient, headers: dict[str, str], body: bytes, status: int
 ) -> None:
-    ear = Ear()
+    recorder = DecisionRecorder()
     listening = channel(client, "http://127.0.0.1:9/")
-    await listening.start(ear)
+    await listening.start(recorder)
     assert (await listening.receive(headers, body)).status == status
-    assert ear.votes.empty()
+    assert recorder.votes.empty()
 
 
 async def test_with_a_passphrase_a_callback_does_not_decide_as_the_operator(client: httpx2.AsyncClient) -> None:
     for may, who, status in ((True, "operator", 200), (False, "operator", 403), (False, "ann", 200)):
-        ear = Ear()
+        recorder = DecisionRecorder()
         settings = WebhookSettings("http://x.test", SECRET, operator_may_decide=may)
         listening = WebhookChannel(settings, client, now_s=lambda: NOW_S)
-        await listening.start(ear)
+        await listening.start(recorder)
         body = callback(approver=who)
         assert (await listening.receive(signed(body), body)).status == status
         if status == 200:
-            assert (await ear.next()).who == who
+            assert (await recorder.next()).who == who
 
 
 async def test_a_closed_channel_accepts_no_callbacks(client: httpx2.AsyncClient) -> None:
     listening = channel(client, "http://127.0.0.1:9/")
-    await listening.start(Ear())
+    await listening.start(DecisionRecorder())
     await listening.close()
     body = callback()
     assert (await listening.receive(signed(body), body)).status == 503

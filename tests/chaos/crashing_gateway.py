@@ -52,7 +52,7 @@ async def stop(moment: str) -> None:
     await asyncio.Event().wait()
 
 
-def doomed(name: str, write: Callable[..., Awaitable[Any]], task_in: Callable[..., str | None], end: Any) -> Any:
+def with_crash(name: str, write: Callable[..., Awaitable[Any]], task_in: Callable[..., str | None], end: Any) -> Any:
     """The same write, with the crash before or after it for the selected tasks."""
 
     async def around(self: Any, *arguments: Any, **options: Any) -> Any:
@@ -68,10 +68,10 @@ def doomed(name: str, write: Callable[..., Awaitable[Any]], task_in: Callable[..
 
 
 def prepare(end: Callable[[str], Awaitable[None]]) -> None:
-    TaskView.accept = doomed("accept", TaskView.accept, _noted, end)
-    TaskView.intend = doomed("intend", TaskView.intend, lambda task_id: task_id, end)
+    TaskView.accept = with_crash("accept", TaskView.accept, _noted, end)
+    TaskView.intend = with_crash("intend", TaskView.intend, lambda task_id: task_id, end)
     for name, kinds in (("handle", UpstreamTaskKnown), ("finish", FINISH)):
-        TaskView.advance = doomed(name, TaskView.advance, _where(kinds), end)
+        TaskView.advance = with_crash(name, TaskView.advance, _where(kinds), end)
 
 
 def _noted(draft: Task) -> str:

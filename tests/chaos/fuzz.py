@@ -64,7 +64,7 @@ class HttpCaller:
                     return 0, b""
         return 0, b""
 
-    async def babble(self, raw: bytes) -> None:
+    async def send_garbage(self, raw: bytes) -> None:
         """Send what is no HTTP and hang up: the gateway may answer, close, or wait for the rest of it."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(raw)
@@ -125,7 +125,7 @@ class Watch:
         self.lock = asyncio.Lock()
         self.answers: Counter[int] = Counter()
 
-    def judge(self, status: int, body: bytes, before: bytes) -> None:
+    def check_reply(self, status: int, body: bytes, before: bytes) -> None:
         """Note the status of an answer; 500 means that this frame is not handled."""
         self.answers[status] += 1
         if status == 500:
@@ -165,11 +165,11 @@ async def caller_http(frames: int, seed: int) -> str:
             caller = HttpCaller(gateway.port)
             while watch.take():
                 if chance.random() < NO_HTTP:
-                    await caller.babble(mutator.break_text(posted(mutator.frame(), {})[:80]) + b"\r\n\r\n")
+                    await caller.send_garbage(mutator.break_text(posted(mutator.frame(), {})[:80]) + b"\r\n\r\n")
                     continue
                 raw = spoiled_request(mutator, chance, session)
                 status, body = await caller.send(raw)
-                watch.judge(status, body, raw)
+                watch.check_reply(status, body, raw)
                 if watch.count % EVERY == 0:
                     await watch.look()
             caller.close()
@@ -279,17 +279,17 @@ async def upstream_http(frames: int, seed: int) -> str:
     port = free_port()
     command = [sys.executable, "-m", "tests.chaos.hostile_upstream", "--http", str(port), "--seed", str(seed)]
     async with running(command, listening(port), {"PYTHONPATH": pythonpath()}):
-        return await call_evil({"evil": {"url": f"http://127.0.0.1:{port}/mcp"}}, frames, 1, "upstream-http")
+        return await call_hostile({"evil": {"url": f"http://127.0.0.1:{port}/mcp"}}, frames, 1, "upstream-http")
 
 
 async def upstream_stdio(frames: int, seed: int) -> str:
     """A child writes spoiled lines around its answers."""
     arguments = ["-m", "tests.chaos.hostile_upstream", "--stdio", "--seed", str(seed), "--lines", str(STDIO_LINES)]
     server = {"command": sys.executable, "args": arguments, "env": {"PYTHONPATH": pythonpath()}}
-    return await call_evil({"evil": server}, frames, STDIO_LINES, "upstream-stdio")
+    return await call_hostile({"evil": server}, frames, STDIO_LINES, "upstream-stdio")
 
 
-async def call_evil(servers: dict[str, Any], frames: int, per_call: int, direction: str) -> str:
+async def call_hostile(servers: dict[str, Any], frames: int, per_call: int, direction: str) -> str:
     async with gateway_with(servers) as gateway:
         watch = Watch(gateway, frames)
         headers = STATELESS_HEADERS | {"mcp-name": "evil__echo"}
@@ -301,7 +301,7 @@ async def call_evil(servers: dict[str, Any], frames: int, per_call: int, directi
             while watch.take(per_call):
                 raw = posted(json.dumps(echo(f"to {number}", True, "evil__echo")).encode(), headers)
                 status, body = await caller.send(raw)
-                watch.judge(status, body, raw)
+                watch.check_reply(status, body, raw)
                 if watch.count // EVERY > checked:
                     checked = watch.count // EVERY
                     await watch.look()

@@ -129,7 +129,7 @@ class Answers:
         self.sessions: set[str] = set()
         self._kind, self._gifts = kind, set[str]()
 
-    def hear(self, method: str) -> None:
+    def notified(self, method: str) -> None:
         if method == "notifications/cancelled":
             self._ledger.note("cancel", task=None)
 
@@ -264,7 +264,7 @@ class Connection(asyncio.Protocol):
 
     async def _answer(self, message: dict[str, Any], session: str) -> None:
         if "id" not in message:
-            self._answers.hear(message["method"])
+            self._answers.notified(message["method"])
             self._say(b"202 Yes")
             return
         params = message.get("params") or {}

@@ -19,7 +19,7 @@ import httpx2
 from tests.activity.callers import Failed, HttpSession, HttpStateless
 from tests.chaos.checker import CallReport
 from tests.chaos.ledger_server import TOOLS
-from tests.chaos.stage import DoomedGateway
+from tests.chaos.stage import CrashingGateway
 from tests.harness.plain_http import NO_TLS
 
 EXTENSION: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
@@ -30,7 +30,7 @@ ASIDE_S = 2.0
 
 
 class Load:
-    def __init__(self, gateway: DoomedGateway, seed: int) -> None:
+    def __init__(self, gateway: CrashingGateway, seed: int) -> None:
         self.reports: list[CallReport] = []
         self._gateway = gateway
         self._random = random.Random(seed)

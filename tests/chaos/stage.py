@@ -1,4 +1,4 @@
-"""The stage of the crash tests: a ledger, a gateway that may be doomed, and bare callers of every kind."""
+"""The stage of the crash tests: a ledger, a gateway that may crash, and bare callers of every kind."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class LedgerFile:
 
 
 @dataclass(slots=True)
-class DoomedGateway(Gateway):
+class CrashingGateway(Gateway):
     """A gateway that can be started with a planned crash (`crashing_gateway.py`); without one it is unmodified."""
 
     fate: str | None = None
@@ -90,14 +90,14 @@ class DoomedGateway(Gateway):
         assert self.program is not None
         await self.program.process.wait()
 
-    async def reborn(self, fate: str | None = None) -> None:
+    async def start_again(self, fate: str | None = None) -> None:
         self.fate = fate
         await self.start()
 
 
 @dataclass(slots=True)
 class Stage:
-    gateway: DoomedGateway
+    gateway: CrashingGateway
     ledger: LedgerFile
     upstream: Program
     port: int
@@ -138,7 +138,7 @@ async def set_stage(
     """
     port, ledger = free_port(), LedgerFile(folder / "ledger.jsonl")
     upstream = await start(upstream_command(port, ledger, generation))
-    gateway = DoomedGateway(folder, free_port(), fate=fate)
+    gateway = CrashingGateway(folder, free_port(), fate=fate)
     stage = Stage(gateway, ledger, upstream, port)
     gateway.state.mkdir(exist_ok=True)
     gateway.write({**configuration(port), **(more(port) if callable(more) else more or {})})

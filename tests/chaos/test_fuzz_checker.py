@@ -45,7 +45,7 @@ async def test_a_wrong_answer_to_a_valid_call_is_detected(tmp_path: Path) -> Non
 
 def test_a_response_with_status_500_is_detected(tmp_path: Path) -> None:
     with pytest.raises(fuzz.Broken, match="HTTP 500"):
-        fuzz.Watch(Gateway(tmp_path, 0), 1).judge(500, b"oops", b"frame")
+        fuzz.Watch(Gateway(tmp_path, 0), 1).check_reply(500, b"oops", b"frame")
 
 
 async def test_a_crashed_gateway_is_detected(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ async def stopped_and_started(stage: Stage, _number: int) -> None:
     """As a service manager does it: SIGTERM, then a new process."""
     assert stage.gateway.program is not None
     assert await stage.gateway.program.end(signal.SIGTERM, within=60) == 0
-    await stage.gateway.reborn()
+    await stage.gateway.start_again()
 
 
 async def disk_full_at_restart(stage: Stage, _number: int) -> None:
@@ -51,7 +51,7 @@ async def disk_full_at_restart(stage: Stage, _number: int) -> None:
     gateway = stage.gateway
     await gateway.kill()
     seen = gateway.log.count(NO_ROOM)
-    coming = asyncio.create_task(gateway.reborn(DISK_FULL))
+    coming = asyncio.create_task(gateway.start_again(DISK_FULL))
     async with asyncio.timeout(60):
         while gateway.log.count(NO_ROOM) <= seen and not coming.done():
             await asyncio.sleep(0.05)
@@ -65,7 +65,7 @@ async def reloaded(stage: Stage, number: int) -> None:
     await stage.gateway.reload(configuration(stage.port, poll_interval_ms=100 + number % 2))
 
 
-async def tormented(folder: Path, what: Happening, *, times: int, callers: int, seed: int) -> list[str]:
+async def faults_repeatedly(folder: Path, what: Happening, *, times: int, callers: int, seed: int) -> list[str]:
     chance = random.Random(seed)
     generation = "2026" if "2026" in folder.name else "2025"
     async with set_stage(folder, None, generation, with_child(folder) if what is child_killed else None) as stage:
@@ -116,7 +116,7 @@ async def backup_restored(stage: Stage, number: int) -> None:
         kept.mkdir()
         for path in files:
             shutil.copy2(path, kept / path.name)
-    await gateway.reborn()
+    await gateway.start_again()
 
 
 WHAT = [child_killed, backup_restored, upstream_killed, stopped_and_started, reloaded, disk_full_at_restart]
@@ -128,7 +128,7 @@ WHAT = [child_killed, backup_restored, upstream_killed, stopped_and_started, rel
 async def test_nothing_is_lost_and_nothing_runs_twice(tmp_path: Path, what: Happening) -> None:
     folder = tmp_path / "2025"
     folder.mkdir()
-    assert await tormented(folder, what, times=2, callers=6, seed=3) == []
+    assert await faults_repeatedly(folder, what, times=2, callers=6, seed=3) == []
 
 
 @pytest.mark.long
@@ -138,4 +138,4 @@ async def test_nothing_is_lost_and_nothing_runs_twice(tmp_path: Path, what: Happ
 async def test_nothing_is_lost_or_run_twice_in_twenty_runs(tmp_path: Path, what: Happening, generation: str) -> None:
     folder = tmp_path / generation
     folder.mkdir()
-    assert await tormented(folder, what, times=20, callers=16, seed=11) == []
+    assert await faults_repeatedly(folder, what, times=20, callers=16, seed=11) == []

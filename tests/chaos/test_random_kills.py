@@ -20,7 +20,7 @@ from tests.chaos.stage import Execution, set_stage
 KILLS_PER_STORE = 25
 
 
-async def torment(
+async def kill_repeatedly(
     folder: Path, kills: int, callers: int, seed: int, fate: str | None = None, max_wait_s: float = 60.0
 ) -> list[str]:
     """Kill so many times, let everything come to its end, kill once more, and read every ending again."""
@@ -32,12 +32,12 @@ async def torment(
             await asyncio.sleep(chance.uniform(0.05, 1.2))
             crashed.append(time.time())
             await stage.gateway.kill()
-            await stage.gateway.reborn(fate)
+            await stage.gateway.start_again(fate)
         load.stop()
         await asyncio.wait_for(busy, 120)
         await load.settle(max_wait_s)
         await stage.gateway.kill()
-        await stage.gateway.reborn(fate)
+        await stage.gateway.start_again(fate)
         await load.settle(max_wait_s)
         settled = [call for call in load.reports if call.task_id is not None]
         reported = sum(1 for call in settled if call.unknown)
@@ -49,14 +49,14 @@ async def torment(
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_nothing_acknowledged_is_lost_and_nothing_runs_twice(tmp_path: Path) -> None:
-    assert await torment(tmp_path, kills=2, callers=6, seed=1) == []
+    assert await kill_repeatedly(tmp_path, kills=2, callers=6, seed=1) == []
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(8))
 async def test_nothing_is_lost_or_run_twice_after_two_hundred_kills(tmp_path: Path, seed: int) -> None:
-    assert await torment(tmp_path, kills=KILLS_PER_STORE, callers=16, seed=100 + seed) == []
+    assert await kill_repeatedly(tmp_path, kills=KILLS_PER_STORE, callers=16, seed=100 + seed) == []
 
 
 SABOTAGED = [
@@ -69,7 +69,7 @@ SABOTAGED = [
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("fate", "expected"), SABOTAGED)
 async def test_the_checker_detects_a_sabotaged_build_under_load(tmp_path: Path, fate: str, expected: str) -> None:
-    found = await torment(tmp_path, kills=2, callers=12, seed=7, fate=fate, max_wait_s=0.5)
+    found = await kill_repeatedly(tmp_path, kills=2, callers=12, seed=7, fate=fate, max_wait_s=0.5)
     assert any(expected in complaint for complaint in found), found
 
 
@@ -97,7 +97,7 @@ async def test_the_checker_detects_a_sabotaged_build(tmp_path: Path, fate: str, 
                     await asyncio.sleep(0.01)
         killed = time.time()
         await stage.gateway.kill()
-        await stage.gateway.reborn()
+        await stage.gateway.start_again()
         await load.settle(max_wait_s=10)
         found = complaints(load.reports, stage.ledger.executions(), [killed])
     assert any(expected in complaint for complaint in found), found

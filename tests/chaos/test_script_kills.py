@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.activity.callers import HttpSession, call, call_json
-from tests.chaos.stage import CLASSES, DoomedGateway, LedgerFile, configuration, set_stage
+from tests.chaos.stage import CLASSES, CrashingGateway, LedgerFile, configuration, set_stage
 from tests.harness.gateway import Gateway
 from tests.harness.plain_http import NO_TLS
 from tests.harness.postgres import migrated_url
@@ -113,7 +113,7 @@ async def begin(caller: HttpSession) -> str:
     return str((await caller.ask("tools/call", params))["task"]["taskId"])
 
 
-async def run_until_killed(gateway: DoomedGateway) -> str | None:
+async def run_until_killed(gateway: CrashingGateway) -> str | None:
     """Start the script and play its people until the gateway is killed; None if that was before it returned the task.
 
     It is always killed: the number of writes is the same in every run.
@@ -131,7 +131,7 @@ async def killed_at(folder: Path, fate: str, store: dict[str, Any]) -> None:
     """The gateway is killed and started again."""
     async with set_stage(folder, fate, more=partial(scripts_on, **store)) as stage:
         task = await run_until_killed(stage.gateway)
-        await stage.gateway.reborn()
+        await stage.gateway.start_again()
         await check_end(fate, stage.gateway, task, stage.ledger)
 
 

@@ -82,7 +82,7 @@ class InterruptedRuns:
             rows = reading.execute("SELECT task_id, arguments FROM task_calls").fetchall()
         return next((str(row[0]) for row in rows if json.loads(row[1])["call"] == str(moment)), None)
 
-    async def judge(self, moment: Moment) -> None:
+    async def check_outcome(self, moment: Moment) -> None:
         """Compare what the next gateway made of it with the table and with the ledger."""
         ended: dict[str, Any] = {"status": None}
         if moment in self.known:
@@ -99,7 +99,7 @@ class InterruptedRuns:
     async def read_again(self) -> None:
         """After another crash: an outcome stays as it is, and nothing runs again."""
         await self.stage.gateway.kill()
-        await self.stage.gateway.reborn()
+        await self.stage.gateway.start_again()
         for moment, seen in self.seen.items():
             if moment in self.known and await ending(self.stage, self.known[moment]) != seen:
                 self.wrong.append(f"{moment}: its ending changed")
@@ -150,9 +150,9 @@ async def test_a_restart_after_a_crash_at_each_write_follows_the_recovery_table(
         await stage.gateway.kill()
         for moment, task_id in zip(MOMENTS, await asyncio.gather(*calling), strict=True):
             interrupted.begun(moment, task_id)
-        await stage.gateway.reborn()
+        await stage.gateway.start_again()
         for moment in MOMENTS:
-            await interrupted.judge(moment)
+            await interrupted.check_outcome(moment)
         await interrupted.read_again()
         assert interrupted.wrong == []
 
@@ -169,7 +169,7 @@ async def test_a_takeover_after_a_crash_at_each_write_follows_the_recovery_table
             task_id = await begin(stage, moment)
             await asyncio.wait_for(stage.gateway.crashed(), REPORTED_S)
             interrupted.begun(moment, task_id)
-            await stage.gateway.reborn("crash")
-            await interrupted.judge(moment)
+            await stage.gateway.start_again("crash")
+            await interrupted.check_outcome(moment)
         await interrupted.read_again()
         assert interrupted.wrong == []

@@ -71,21 +71,21 @@ MORE_LOGINS = (
 
 @pytest.mark.parametrize(("scenario", "revision"), SCENARIOS)
 async def test_the_gateway_behaves_as_a_client_must(scenario: str, revision: str) -> None:
-    await judged(drive_gateway.main, scenario, revision)
+    await suite_verdict(drive_gateway.main, scenario, revision)
 
 
 @pytest.mark.parametrize(("scenario", "revision"), LOGINS)
 async def test_the_gateway_logs_in_as_a_client_must(scenario: str, revision: str) -> None:
-    await judged(drive_gateway_login.main, scenario, revision)
+    await suite_verdict(drive_gateway_login.main, scenario, revision)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("scenario", "revision"), MORE_LOGINS)
 async def test_the_gateway_logs_in_as_a_client_must_in_every_scenario(scenario: str, revision: str) -> None:
-    await judged(drive_gateway_login.main, scenario, revision)
+    await suite_verdict(drive_gateway_login.main, scenario, revision)
 
 
-async def judged(client: Client, scenario: str, revision: str) -> None:
+async def suite_verdict(client: Client, scenario: str, revision: str) -> None:
     """The verdict of the suite on the client: no failure, and in a scenario of logins no warning either."""
     with tempfile.TemporaryDirectory(prefix="client-scenario-") as folder:
         async with at_hand(client, Path(folder) / "client") as command:

@@ -37,7 +37,7 @@ async def gateway() -> AsyncIterator[Gateway]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def impatient() -> AsyncIterator[Gateway]:
+async def short_waits() -> AsyncIterator[Gateway]:
     """Holds a reply for a short time only, so that the long script is followed by its task."""
     async with gateway_of(tasks={"promote_after_ms": 1_000, "hold_ms": 1_000, "grace_ms": 1_000}) as gateway:
         yield gateway
@@ -116,8 +116,8 @@ async def test_client_runs_a_script_as_a_task(gateway: Gateway, caller: Caller, 
 
 
 @pytest.mark.parametrize(("caller", "transport"), every(CALLERS))
-async def test_client_without_tasks_follows_a_long_script(impatient: Gateway, caller: Caller, transport: str) -> None:
-    [ran] = await played(impatient, caller, transport, "helpers", runs("followed", LONG))
+async def test_client_without_tasks_follows_a_long_script(short_waits: Gateway, caller: Caller, transport: str) -> None:
+    [ran] = await played(short_waits, caller, transport, "helpers", runs("followed", LONG))
     assert ran.get("value", {}).get("notice") is True, ran
     assert "late" in json.dumps(ran["value"]["result"])
 

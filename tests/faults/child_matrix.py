@@ -91,7 +91,7 @@ class ChildStage:
                     "2025", capabilities={"elicitation": {"form": {}}}, answers={"elicitation/create": ANSWER}
                 )
                 reported = await self._reply(caller, number, case)
-                wrong += [f"{self.way}: {case.name}: {what}" for what in self._judge(number, case, reported)]
+                wrong += [f"{self.way}: {case.name}: {what}" for what in self._check(number, case, reported)]
                 await caller.close()
                 await gate.advance(BETWEEN_S)
         return wrong
@@ -120,7 +120,7 @@ class ChildStage:
     def _count(self, word: str, number: int) -> int:
         return self._ledger.read_text().splitlines().count(f"{word} {number}")
 
-    def _judge(self, number: int, case: Case, reported: Wire) -> Iterator[str]:
+    def _check(self, number: int, case: Case, reported: Wire) -> Iterator[str]:
         ran, sent, asked = (self._count(word, number) for word in ("ran", "sent", "asked"))
         executed = executed_in(reported)
         if not sent:

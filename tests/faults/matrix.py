@@ -203,7 +203,7 @@ class Stage:
         )
         reported = await self._reply(caller, number, case)
         await caller.close()
-        return [f"{self.way}: {case.name}: {what}" for what in self._judge(number, case, reported)]
+        return [f"{self.way}: {case.name}: {what}" for what in self._check(number, case, reported)]
 
     async def _reply(self, caller: Any, number: int, case: Case) -> Wire:
         more: Wire = {}
@@ -228,7 +228,7 @@ class Stage:
                 return str(block["text"].split("continues as task ")[1].split()[0].rstrip(".,;"))
         return None
 
-    def _judge(self, number: int, case: Case, reported: Wire) -> Iterator[str]:
+    def _check(self, number: int, case: Case, reported: Wire) -> Iterator[str]:
         ran, sent = self.books.ran[number], self.books.sent[number]
         executed = executed_in(reported)
         if executed == "no" and (ran or case.round_number > 1):

@@ -20,5 +20,5 @@ def test_reported_executed_agrees_with_the_ledger_of_a_stdio_server(generation: 
 def test_the_checker_detects_a_lost_call(tmp_path: Path) -> None:
     stage = ChildStage("2025", "plain", [], tmp_path)
     body = {"error": {"code": -32603, "message": "x", "data": {"executed": "no"}}}
-    found = list(stage._judge(0, Case("exit", False, "once"), body))
+    found = list(stage._check(0, Case("exit", False, "once"), body))
     assert any("never reached" in line for line in found)

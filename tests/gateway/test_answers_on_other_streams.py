@@ -39,7 +39,7 @@ async def gateway() -> AsyncIterator[Gateway]:
         yield running_one
 
 
-def patient_caller(gateway: Gateway) -> RawClient:
+def caller_without_primed_streams(gateway: Gateway) -> RawClient:
     """Of a revision without primed streams: its own stream stays open while the upstream's is resumed."""
     return RawClient(gateway.url, version="2025-06-18")
 
@@ -55,14 +55,14 @@ async def runs_of(caller: RawClient, tool: str) -> int:
 
 @pytest.mark.parametrize("way", ["beside", "accepted", "resumed", "resumed_beside"])
 async def test_a_response_reaches_its_call_on_every_stream(gateway: Gateway, way: str) -> None:
-    async with patient_caller(gateway) as caller:
+    async with caller_without_primed_streams(gateway) as caller:
         before = await runs_of(caller, way)
         assert text_of(await caller.call(f"far__{way}", {})) == way
         assert await runs_of(caller, way) == before + 1
 
 
 async def test_a_response_may_arrive_on_the_stream_of_another_call(gateway: Gateway) -> None:
-    async with patient_caller(gateway) as caller:
+    async with caller_without_primed_streams(gateway) as caller:
         lost = asyncio.create_task(caller.call("far__neighbour", {}))
         deadline = clock.monotonic() + 5
         while await runs_of(caller, "neighbour") == 0:
@@ -72,7 +72,7 @@ async def test_a_response_may_arrive_on_the_stream_of_another_call(gateway: Gate
 
 
 async def test_a_stream_is_resumed_after_the_retry_time_of_the_server(gateway: Gateway) -> None:
-    async with patient_caller(gateway) as caller:
+    async with caller_without_primed_streams(gateway) as caller:
         began = clock.monotonic()
         assert text_of(await caller.call("far__resumed", {})) == "resumed"
         assert clock.monotonic() - began >= RETRY_S - 1e-6
@@ -80,20 +80,20 @@ async def test_a_stream_is_resumed_after_the_retry_time_of_the_server(gateway: G
 
 @pytest.mark.real_processes
 async def test_a_missing_response_is_a_timeout_after_one_execution(gateway: Gateway) -> None:
-    async with patient_caller(gateway) as caller:
+    async with caller_without_primed_streams(gateway) as caller:
         assert verdict(await caller.call("far__never", {})) == ("upstream_timeout", "maybe")
         assert await runs_of(caller, "never") == 1
 
 
 async def test_a_resumed_stream_has_the_remaining_time(gateway: Gateway) -> None:
-    async with patient_caller(gateway) as caller:
+    async with caller_without_primed_streams(gateway) as caller:
         began = clock.monotonic()
         assert verdict(await caller.call("far__late", {"seconds": 2})) == ("upstream_timeout", "maybe")
         assert 2.9 < clock.monotonic() - began < 4.4
 
 
 async def test_a_call_may_be_executed_if_its_stream_cannot_be_resumed() -> None:
-    async with wandering_gateway() as gateway, patient_caller(gateway) as caller:
+    async with wandering_gateway() as gateway, caller_without_primed_streams(gateway) as caller:
         assert verdict(await caller.call("far__gone", {})) == ("upstream_unreachable", "maybe")
 
 
@@ -102,7 +102,7 @@ async def test_a_call_may_be_executed_if_its_stream_cannot_be_resumed() -> None:
 async def test_a_call_longer_than_the_drain_ends_with_an_error_and_the_gateway_exits_cleanly(
     way: str, stateless: bool
 ) -> None:
-    async with wandering_gateway() as gateway, patient_caller(gateway) as watcher:
+    async with wandering_gateway() as gateway, caller_without_primed_streams(gateway) as watcher:
         async with RawClient(gateway.url, stateless=stateless, version="2025-06-18") as caller:
             opened = asyncio.create_task(caller.call(f"far__{way}", {}))
             deadline = clock.monotonic() + 5

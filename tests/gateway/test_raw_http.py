@@ -43,14 +43,14 @@ def post(
     return "\r\n".join(head).encode() + b"\r\n\r\n" + body
 
 
-class Line:
+class RawConnection:
     """One connection to the gateway."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def open(cls, gateway: Gateway) -> Line:
+    async def open(cls, gateway: Gateway) -> RawConnection:
         return cls(*await asyncio.open_connection("127.0.0.1", gateway.port))
 
     async def send(self, *parts: bytes) -> None:
@@ -58,7 +58,7 @@ class Line:
             self.writer.write(part)
             await self.writer.drain()
 
-    async def hear(self) -> tuple[int, dict[str, str], bytes]:
+    async def receive(self) -> tuple[int, dict[str, str], bytes]:
         async with asyncio.timeout(WITHIN_S):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
@@ -66,7 +66,7 @@ class Line:
         return int(head[0].split()[1]), headers, body
 
     async def result(self) -> Any:
-        status, _, body = await self.hear()
+        status, _, body = await self.receive()
         assert status == 200, body
         return json.loads(body)["result"]
 
@@ -76,17 +76,17 @@ class Line:
 
 
 async def test_pipelined_requests_are_answered_in_order(gateway: Gateway) -> None:
-    line = await Line.open(gateway)
+    line = await RawConnection.open(gateway)
     health = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     await line.send(post(ask(1)) + health + post(ask(2)) + post(ask(3)))
     assert (await line.result())["vendor/extra"] == 1
-    assert json.loads((await line.hear())[2]) == {"status": "ok"}
+    assert json.loads((await line.receive())[2]) == {"status": "ok"}
     assert (await line.result())["vendor/extra"] == 2
     assert (await line.result())["vendor/extra"] == 3
 
 
 async def test_a_body_may_come_in_pieces_and_in_chunks(gateway: Gateway) -> None:
-    line = await Line.open(gateway)
+    line = await RawConnection.open(gateway)
     whole = post(ask(4))
     await line.send(whole[:30], whole[30:200], whole[200:])
     assert (await line.result())["vendor/extra"] == 4
@@ -95,63 +95,63 @@ async def test_a_body_may_come_in_pieces_and_in_chunks(gateway: Gateway) -> None
 
 
 async def test_an_absolute_request_target_is_accepted(gateway: Gateway) -> None:
-    line = await Line.open(gateway)
+    line = await RawConnection.open(gateway)
     await line.send(post(ask(6), line=f"POST {gateway.url} HTTP/1.1"))
     assert (await line.result())["vendor/extra"] == 6
 
 
 async def test_an_upgrade_request_is_answered_in_http_1_1(gateway: Gateway) -> None:
     """Java's HTTP client requests HTTP/2 in this way on each new connection."""
-    line = await Line.open(gateway)
-    wish = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk")
-    await line.send(post(ask(7), *wish))
+    line = await RawConnection.open(gateway)
+    upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk")
+    await line.send(post(ask(7), *upgrade))
     assert (await line.result())["vendor/extra"] == 7
     await line.send(post(ask(8)))
     assert (await line.result())["vendor/extra"] == 8
 
 
 async def test_expect_100_continue_is_answered(gateway: Gateway) -> None:
-    line = await Line.open(gateway)
+    line = await RawConnection.open(gateway)
     body = ask(9)
     await line.send(post(b"", "Expect: 100-continue", length=len(body)))
-    assert (await line.hear())[0] == 100
+    assert (await line.receive())[0] == 100
     await line.send(body)
     assert (await line.result())["vendor/extra"] == 9
 
 
 async def test_a_body_with_a_too_large_content_length_is_refused_at_once(gateway: Gateway) -> None:
-    line = await Line.open(gateway)
+    line = await RawConnection.open(gateway)
     await line.send(post(b"", "Expect: 100-continue", length=100_000_000))
-    status, _, body = await line.hear()
+    status, _, body = await line.receive()
     assert (status, json.loads(body)["error"]["data"]["error_type"]) == (413, "request_too_large")
 
 
 async def test_a_chunked_body_is_refused_when_it_exceeds_the_limit(gateway: Gateway) -> None:
-    line = await Line.open(gateway)
+    line = await RawConnection.open(gateway)
     head = post(b"", "Transfer-Encoding: chunked").replace(b"Content-Length: 0\r\n", b"")
     await line.send(head, *[b"%x\r\n%b\r\n" % (1 << 20, b" " * (1 << 20))] * 5)
-    assert (await line.hear())[0] == 413
+    assert (await line.receive())[0] == 413
 
 
 @pytest.mark.parametrize("more", [("Connection: close",), ()])
 async def test_a_connection_is_kept_alive_on_request_only(gateway: Gateway, more: tuple[str, ...]) -> None:
-    line = await Line.open(gateway)
+    line = await RawConnection.open(gateway)
     version = "1.1" if more else "1.0"
     await line.send(post(ask(10), *more, line=f"POST /mcp HTTP/{version}"))
-    status, headers, _ = await line.hear()
+    status, headers, _ = await line.receive()
     assert (status, headers["connection"]) == (200, "close")
     assert await line.is_closed()
 
 
 async def test_bytes_that_are_not_http_get_a_400(gateway: Gateway) -> None:
-    line = await Line.open(gateway)
+    line = await RawConnection.open(gateway)
     await line.send(b"\x16\x03\x01 hello\r\n\r\n")
-    assert (await line.hear())[0] == 400
+    assert (await line.receive())[0] == 400
     assert await line.is_closed()
 
 
 async def test_a_disconnect_within_a_body_does_not_affect_others(gateway: Gateway) -> None:
-    gone, stays = await Line.open(gateway), await Line.open(gateway)
+    gone, stays = await RawConnection.open(gateway), await RawConnection.open(gateway)
     await gone.send(post(ask(11))[:-20])
     gone.writer.close()
     await stays.send(post(ask(12)))

@@ -13,7 +13,7 @@ from taskgate.turns import PORTION
 TOOLS = 10 * PORTION
 
 
-async def _said(call: Call) -> dict[str, Any]:
+async def _empty_result(call: Call) -> dict[str, Any]:
     return {"content": []}
 
 
@@ -21,7 +21,7 @@ async def _said(call: Call) -> dict[str, Any]:
 async def test_reload_reports_annotations_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     notes = Upstream("2025")
     for number in range(TOOLS):
-        notes.tool(f"delete_{number}", _said)
+        notes.tool(f"delete_{number}", _empty_result)
     rules = {"governance": {"rules": [{"match": "delete_*", "action": "approve"}]}}
     async with Gateway({}, {"notes": notes}) as gate:
         caller = await gate.caller("2025")

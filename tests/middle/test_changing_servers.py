@@ -18,7 +18,7 @@ async def _ann(_call: Call) -> dict[str, Any]:
     return {"completion": {"values": ["Ann"]}}
 
 
-async def _said(_call: Call) -> str:
+async def _text(_call: Call) -> str:
     return "said"
 
 
@@ -50,7 +50,7 @@ async def test_an_unannounced_tool_is_listed_by_age_with_a_warning_and_its_annot
     async with Gateway({}, {"notes": notes}) as gate:
         caller = await gate.caller("2025")
         await caller.tools()
-        notes.tool("late", _said)
+        notes.tool("late", _text)
         await gate.advance(130)
         assert "notes__late" in {tool["name"] for tool in await caller.tools()}
         warned = [line for line in gate.log if line.level == "warning" and "new tool" in line.event]
@@ -61,7 +61,7 @@ async def test_an_unannounced_tool_is_listed_by_age_with_a_warning_and_its_annot
 @seam
 async def test_a_plain_call_of_a_tool_that_requires_a_task_is_refused_and_counted_in_strict_mode() -> None:
     notes = Upstream("2025", capabilities={"tasks": {"requests": {"tools": {"call": {}}}}})
-    notes.tool("job", _said, execution={"taskSupport": "required"})
+    notes.tool("job", _text, execution={"taskSupport": "required"})
     async with Gateway({"tasks": {"annotation_mode": "strict"}}, {"notes": notes}) as gate:
         caller = await gate.caller("2025")
         reply = await caller.call("notes__job")

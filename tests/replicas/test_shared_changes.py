@@ -143,7 +143,7 @@ async def _announced_unheard(stage: Stage, wire: DatabaseWire) -> None:
 
 
 async def test_the_next_home_of_a_session_identifies_its_caller_like_the_first(tmp_path: Path) -> None:
-    """What it followed is followed again in its name, and policies judge that by what its token said."""
+    """What it followed is followed again in its name, and policies evaluate it with the facts of its token."""
     facts = CredentialFacts(frozenset({"read"}), "client", 1_700_000_000)
     caller = Caller("ann", frozenset({"approver"}), "default", "", "", facts)
     async with gateways(tmp_path) as stage:

@@ -34,7 +34,7 @@ def scope(*servers: str, **more: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ScopeReply:
     """One answer: the HTTP status and headers, and the JSON-RPC message."""
 
     status: int
@@ -66,7 +66,7 @@ class ScopeClient:
     headers: dict[str, str] = field(default_factory=dict)
     numbers: Any = field(default_factory=lambda: itertools.count(1))
 
-    async def open(self, meta: dict[str, Any] | None = None) -> Said | None:
+    async def open(self, meta: dict[str, Any] | None = None) -> ScopeReply | None:
         """Initialize, where the generation has such a thing."""
         if self.version == STATELESS:
             return None
@@ -82,18 +82,18 @@ class ScopeClient:
             await self.http.post(self.url, json=note, headers=self._headers())
         return reply
 
-    async def ask(self, method: str, params: dict[str, Any] | None = None) -> Said:
+    async def ask(self, method: str, params: dict[str, Any] | None = None) -> ScopeReply:
         body = {"jsonrpc": "2.0", "id": next(self.numbers), "method": method, "params": self._params(params or {})}
         reply = await self.http.post(self.url, json=body, headers=self._headers(method, params or {}))
         text = reply.text
         if reply.headers.get("content-type", "").startswith("text/event-stream"):
             text = [line[6:] for line in text.splitlines() if line.startswith("data: ") and '"id"' in line][-1]
-        return Said(reply.status_code, reply.headers, json.loads(text))
+        return ScopeReply(reply.status_code, reply.headers, json.loads(text))
 
     async def tools(self) -> list[str]:
         return [tool["name"] for tool in (await self.ask("tools/list")).result["tools"]]
 
-    async def call(self, name: str, /, **arguments: Any) -> Said:
+    async def call(self, name: str, /, **arguments: Any) -> ScopeReply:
         return await self.ask("tools/call", {"name": name, "arguments": arguments})
 
     @asynccontextmanager
@@ -141,7 +141,9 @@ class ScopeClient:
 
 
 @asynccontextmanager
-async def talking(url: str, version: str, token: str | None = None, **headers: str) -> AsyncIterator[ScopeClient]:
+async def unopened_client(
+    url: str, version: str, token: str | None = None, **headers: str
+) -> AsyncIterator[ScopeClient]:
     """A caller that is not open yet."""
     chosen = {name.replace("_", "-"): value for name, value in headers.items()}
     if token is not None:
@@ -153,7 +155,7 @@ async def talking(url: str, version: str, token: str | None = None, **headers: s
 
 @asynccontextmanager
 async def opened(url: str, version: str, token: str | None = None, **headers: str) -> AsyncIterator[ScopeClient]:
-    async with talking(url, version, token, **headers) as client:
+    async with unopened_client(url, version, token, **headers) as client:
         reply = await client.open()
         assert reply is None or "result" in reply.message, reply
         yield client

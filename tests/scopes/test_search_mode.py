@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.peers import CALLERS, Caller, every_third
-from tests.scopes.scope_client import GENERATIONS, STATEFUL, Said, ScopeClient, opened, scope, server
+from tests.scopes.scope_client import GENERATIONS, STATEFUL, ScopeClient, ScopeReply, opened, scope, server
 
 OWN = ["search_tools", "describe_tool", "call_tool"]
 CONFIG: dict[str, Any] = {
@@ -42,7 +42,7 @@ async def found(client: ScopeClient, query: str, **more: Any) -> list[str]:
     return [tool["name"] for tool in json.loads(reply.text)["tools"]]
 
 
-def refused(text: Said) -> str:
+def refused(text: ScopeReply) -> str:
     assert text.result["isError"] is True
     assert text.result["_meta"]["taskgate/error"]["error_type"] == "unknown_tool"
     assert text.result["_meta"]["taskgate/error"]["executed"] == "no"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.harness.gateway import Gateway, running_gateway
-from tests.scopes.scope_client import GENERATIONS, STATEFUL, STATELESS, opened, scope, server, talking
+from tests.scopes.scope_client import GENERATIONS, STATEFUL, STATELESS, opened, scope, server, unopened_client
 
 ANN, OPS, BOB = "ann-token", "ops-token", "bob-token"
 
@@ -99,7 +99,7 @@ async def test_both_aliases_of_a_visible_tool_are_accepted(gateway: Gateway, ver
 async def test_a_token_is_limited_to_its_scope(guarded: Gateway, version: str) -> None:
     async with opened(guarded.url, version, ANN) as ann:
         assert await ann.tools() == REVIEW
-    async with talking(f"{guarded.url}/post", version, ANN) as ann:
+    async with unopened_client(f"{guarded.url}/post", version, ANN) as ann:
         assert (await ann.ask("tools/list")).status == 404
 
 
@@ -114,7 +114,7 @@ async def test_a_query_and_headers_narrow_together(gateway: Gateway, version: st
 
 
 async def test_meta_on_initialize_narrows_a_session(gateway: Gateway) -> None:
-    async with talking(f"{gateway.url}/review", STATEFUL) as ann:
+    async with unopened_client(f"{gateway.url}/review", STATEFUL) as ann:
         await ann.open({"taskgate/servers": ["git"], "taskgate/tools": "log"})
         assert await ann.tools() == ["git__log"]
 
@@ -124,7 +124,7 @@ async def test_meta_on_initialize_narrows_a_session(gateway: Gateway) -> None:
 async def test_narrowing_beyond_the_scope_is_refused_with_a_reason(
     gateway: Gateway, version: str, narrowing: str
 ) -> None:
-    async with talking(f"{gateway.url}/review{narrowing}", version) as ann:
+    async with unopened_client(f"{gateway.url}/review{narrowing}", version) as ann:
         reply = await ann.open() if version == STATEFUL else await ann.ask("tools/list")
     assert reply is not None
     data = reply.error["data"]
@@ -145,7 +145,7 @@ async def test_narrowing_beyond_the_scope_is_refused_with_a_reason(
     ],
 )
 async def test_malformed_narrowing_is_refused(gateway: Gateway, version: str, narrowing: str, error_type: str) -> None:
-    async with talking(f"{gateway.url}/review{narrowing}", version) as ann:
+    async with unopened_client(f"{gateway.url}/review{narrowing}", version) as ann:
         reply = await ann.open() if version == STATEFUL else await ann.ask("tools/list")
     assert reply is not None
     assert reply.error["data"]["error_type"] == error_type
@@ -157,9 +157,9 @@ async def test_an_unknown_scope_is_not_found_and_only_operators_get_a_hint(
     guarded: Gateway, version: str, path: str
 ) -> None:
     async with (
-        talking(f"{guarded.url}{path}", version, BOB) as unauthorized,
-        talking(f"{guarded.url}/nowhere", version, BOB) as elsewhere,
-        talking(f"{guarded.url}{path}", version, OPS) as operator,
+        unopened_client(f"{guarded.url}{path}", version, BOB) as unauthorized,
+        unopened_client(f"{guarded.url}/nowhere", version, BOB) as elsewhere,
+        unopened_client(f"{guarded.url}{path}", version, OPS) as operator,
     ):
         refused, hinted = await unauthorized.ask("tools/list"), await operator.ask("tools/list")
         unknown = await elsewhere.ask("tools/list")
@@ -182,7 +182,7 @@ async def test_an_empty_set_of_tools_causes_a_warning(gateway: Gateway, version:
 
 
 async def test_a_wrong_token_is_refused_before_anything_else(guarded: Gateway) -> None:
-    async with talking(f"{guarded.url}/review", STATELESS, "guess") as unauthorized:
+    async with unopened_client(f"{guarded.url}/review", STATELESS, "guess") as unauthorized:
         assert (await unauthorized.ask("tools/list")).status == 401
 
 

@@ -21,7 +21,7 @@ from taskgate.scripts.monty_interpreter import MontyInterpreter
 _TICK_S = 0.001
 
 
-class Heart:
+class LoopMonitor:
     """Beats every millisecond, and remembers the longest time without a beat."""
 
     def __init__(self) -> None:
@@ -42,13 +42,13 @@ class Heart:
 
 
 async def pause_without_scripts() -> float:
-    heart = Heart()
+    heart = LoopMonitor()
     await asyncio.sleep(1)
     return heart.stop()
 
 
-async def judge(run: MontyInterpreter, hostile: Hostile) -> bool:
-    heart = Heart()
+async def has_expected_outcome(run: MontyInterpreter, hostile: Hostile) -> bool:
+    heart = LoopMonitor()
     began = time.perf_counter()
     running = asyncio.create_task(start(run, hostile.code, hostile.limits))
     others = 0
@@ -153,7 +153,7 @@ async def main() -> int:
     assert isinstance(await start(run, "1"), Finished)
     print(f"longest pause without scripts: {await pause_without_scripts():.1f} ms\n")
     print(f"{'script':34} {'outcome':32} {'took':>8} {'pause':>10} {'other script':>11}")
-    right = [await judge(run, hostile) for hostile in TABLE]
+    right = [await has_expected_outcome(run, hostile) for hostile in TABLE]
     await close(run)
     print()
     await cost()

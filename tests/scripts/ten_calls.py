@@ -83,11 +83,11 @@ class Crash:
 def crashing(monkeypatch: pytest.MonkeyPatch, gate: Gateway, crash: Crash) -> Iterator[None]:
     with monkeypatch.context() as patch:
         for view, name in WRITES:
-            patch.setattr(view, name, _doomed(getattr(view, name), gate, crash))
+            patch.setattr(view, name, _crashing(getattr(view, name), gate, crash))
         yield
 
 
-def _doomed(write: Any, gate: Gateway, crash: Crash) -> Any:
+def _crashing(write: Any, gate: Gateway, crash: Crash) -> Any:
     async def around(self: Any, *arguments: Any, **options: Any) -> Any:
         crash.writes += 1
         mine = crash.writes == crash.at and not crash.happened

@@ -237,11 +237,11 @@ def answers_arrive_while_tasks_continue(monkeypatch: pytest.MonkeyPatch) -> None
         await until(lambda: task_id in questions._open_questions)
         return await keep(questions, task_id, key, answer)
 
-    def nobody_waits_at_first(questions: TaskQuestions, task_id: str, key: str, answer: Answer) -> bool:
+    def no_waiter_at_first(questions: TaskQuestions, task_id: str, key: str, answer: Answer) -> bool:
         return next(early, True) and resolve(questions, task_id, key, answer)
 
     monkeypatch.setattr(TaskQuestions, "_store_answer", later)
-    monkeypatch.setattr(TaskQuestions, "resolve", nobody_waits_at_first)
+    monkeypatch.setattr(TaskQuestions, "resolve", no_waiter_at_first)
 
 
 @seam

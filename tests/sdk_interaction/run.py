@@ -89,10 +89,10 @@ def main() -> int:
             archive.extractall(folder, filter="data")
         sources = next(Path(folder).iterdir())
         direct, through = (outcomes(sources, way, chosen.expression) for way in ("direct", "through"))
-    return tell(direct, through, explained(), whole=not chosen.expression)
+    return print_table(direct, through, explained(), whole=not chosen.expression)
 
 
-def tell(direct: dict[str, str], through: dict[str, str], kept: dict[str, str], *, whole: bool) -> int:
+def print_table(direct: dict[str, str], through: dict[str, str], kept: dict[str, str], *, whole: bool) -> int:
     wrong = 0
     for way, found in (("directly", direct), ("through Taskgate", through)):
         print(f"{way}: {sum(not text for text in found.values())} of {len(found)} tests passed")

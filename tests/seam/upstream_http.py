@@ -48,7 +48,7 @@ class HttpReply:
         self.over = True
         lines = {"content-length": str(len(body)), **self.headers, **(headers or {})}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-        self.write(f"HTTP/1.1 {status} Said\r\n{head}\r\n".encode() + body)
+        self.write(f"HTTP/1.1 {status} Scripted\r\n{head}\r\n".encode() + body)
 
     def open_stream(self) -> None:
         if not self.is_stream and not self.over:

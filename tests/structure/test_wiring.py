@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.structure.wiring_check import sins_in, sins_of
+from tests.structure.wiring_check import violations_in, violations_of
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
 
 
 def test_no_collaborator_is_assigned_after_construction() -> None:
-    found = sins_of(SOURCE)
+    found = violations_of(SOURCE)
     assert not found, "\n".join(f"{path}:{line}: {what}" for path, line, what in found)
 
 
-SINS = {
+VIOLATIONS = {
     "gateway.tasks.runs.on_idle = told": "assigns gateway.tasks.runs.on_idle",
     "def wire(relay: Relay) -> None:\n    relay.urls = urls": "assigns relay.urls",
     "class A:\n    def f(self):\n        self.records.check = check": "assigns self.records.check",
@@ -39,9 +39,9 @@ SINS = {
 }
 
 
-@pytest.mark.parametrize("source", SINS)
+@pytest.mark.parametrize("source", VIOLATIONS)
 def test_the_check_detects_late_wiring(source: str) -> None:
-    assert SINS[source] in [what for _, _, what in sins_in("x.py", source)]
+    assert VIOLATIONS[source] in [what for _, _, what in violations_in("x.py", source)]
 
 
 FINE = [
@@ -60,4 +60,4 @@ FINE = [
 
 @pytest.mark.parametrize("source", FINE)
 def test_the_check_accepts_constructor_arguments(source: str) -> None:
-    assert list(sins_in("x.py", source)) == []
+    assert list(violations_in("x.py", source)) == []

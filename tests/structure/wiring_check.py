@@ -39,7 +39,7 @@ CREATES_CLASSES = {"lazy_dataclass.py"}
 """Modules whose subject is the attributes of classes."""
 
 
-def sins_in(path: str, source: str) -> Iterator[tuple[str, int, str]]:
+def violations_in(path: str, source: str) -> Iterator[tuple[str, int, str]]:
     """File, line and violation."""
     nodes = nodes_of(source)
     classes = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
@@ -164,9 +164,11 @@ def _names_a_class(annotation: ast.expr | None, classes: set[str]) -> bool:
     return isinstance(annotation, ast.Name) and annotation.id in classes
 
 
-def sins_of(root: Path) -> list[tuple[str, int, str]]:
+def violations_of(root: Path) -> list[tuple[str, int, str]]:
     found = [
-        sin for file in sorted(root.rglob("*.py")) for sin in sins_in(str(file.relative_to(root)), file.read_text())
+        violation
+        for file in sorted(root.rglob("*.py"))
+        for violation in violations_in(str(file.relative_to(root)), file.read_text())
     ]
     return [
         (path, line, what)

@@ -41,7 +41,7 @@ async def test_the_same_key_is_the_same_call(tmp_path: Path) -> None:
             await caller_2026.ask("tools/call", called("once", "order"))
         await until(lambda: stage.ledger.count("order") == 3)
         await stage.gateway.stop()
-        await stage.gateway.reborn("clock+7200")
+        await stage.gateway.start_again("clock+7200")
         async with http_session(stage.gateway, capabilities=TASKS) as caller:
             gone = await refused(caller, "tools/call", called("once", "order", **KEY))
             assert (gone["data"]["error_type"], gone["data"]["executed"]) == ("result_expired", "yes")
@@ -125,7 +125,7 @@ async def test_a_drain_waits_for_calls_that_may_not_be_repeated(tmp_path: Path) 
             task_id = await begun(caller, "once", "almost done", seconds=1.0)
             await until(lambda: stage.ledger.count("almost done") == 1)
         assert await stage.gateway.stop() == 0
-        await stage.gateway.reborn()
+        await stage.gateway.start_again()
         async with http_session(stage.gateway, capabilities=TASKS) as caller:
             ended = await caller.ask("tasks/result", {"taskId": task_id})
             assert "almost done ran" in ended["content"][0]["text"]
@@ -186,7 +186,7 @@ async def test_an_upstream_task_is_resumed_in_its_session(tmp_path: Path, ending
             task_id = await begun(caller, "once_task", "over a restart", seconds=2.5)
             await until(lambda: stage.ledger.count("over a restart") == 1)
         await getattr(stage.gateway, ending)()
-        await stage.gateway.reborn()
+        await stage.gateway.start_again()
         async with http_session(stage.gateway, capabilities=TASKS) as caller:
             ended = await caller.ask("tasks/result", {"taskId": task_id})
             assert "over a restart ran" in ended["content"][0]["text"]
@@ -201,7 +201,7 @@ async def test_a_client_without_tasks_follows_its_call_after_a_crash(tmp_path: P
             assert reply["isError"] is False
             task_id = next(word.strip(".") for word in text.split() if word.startswith("tg_"))
         await stage.gateway.kill()
-        await stage.gateway.reborn()
+        await stage.gateway.start_again()
         async with http_session(stage.gateway) as caller:
             found: dict[str, Any] = {}
             while "plain and slow ran" not in found.get("text", ""):

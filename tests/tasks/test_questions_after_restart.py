@@ -60,7 +60,7 @@ async def test_answers_given_before_and_after_a_crash_both_count(tmp_path: Path,
         left = await asked(stage, task_id)
         assert set(left["inputRequests"]) == {"colour"}
         await stage.gateway.kill()
-        await stage.gateway.reborn()
+        await stage.gateway.start_again()
         again = await asked(stage, task_id)
         assert again["inputRequests"] == left["inputRequests"]
         await answer(stage, task_id, colour="blue", name="Bob")
@@ -85,7 +85,7 @@ async def test_answers_given_before_a_task_continues_after_a_crash_count(
         may_continue = asyncio.Event()
         for method in ("resume", "ask_once"):
             monkeypatch.setattr(TaskQuestions, method, after(may_continue, getattr(TaskQuestions, method)))
-        await stage.gateway.reborn()
+        await stage.gateway.start_again()
         await answer(stage, task_id, colour="blue", name="Ann")
         may_continue.set()
         ended = await asked(stage, task_id)
@@ -101,7 +101,7 @@ async def test_a_stream_opened_after_a_crash_gets_the_open_questions(tmp_path: P
             task_id = await begun(caller, "once_ask", "asks")
         await asked(stage, task_id)
         await stage.gateway.kill()
-        await stage.gateway.reborn()
+        await stage.gateway.start_again()
         async with http_session(stage.gateway, capabilities=ELICITS) as caller:
             caller.answers["elicitation/create"] = accepted("green")
             ended = await caller.ask("tasks/result", {"taskId": task_id})

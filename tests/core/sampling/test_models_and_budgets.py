@@ -33,7 +33,7 @@ TABLE = (SMALL, LARGE, PLAIN)
 HELLO = SamplingRequest((SamplingMessage("user", (Text("hello"),)),), max_tokens=100)
 
 
-def wish(*hints: str, **priorities: float) -> SamplingRequest:
+def preferences(*hints: str, **priorities: float) -> SamplingRequest:
     return replace(HELLO, preferences=Preferences(hints, **priorities))
 
 
@@ -41,18 +41,21 @@ def wish(*hints: str, **priorities: float) -> SamplingRequest:
     ("request_", "name"),
     [
         (HELLO, "acme-small-1"),
-        (wish(intelligence=1.0), "acme-large-1"),
-        (wish(cost=1.0), "acme-small-1"),
-        (wish(cost=0.2, intelligence=1.0), "acme-large-1"),
-        (wish("large"), "acme-large-1"),
-        (wish("HAIKU"), "acme-small-1"),
-        (wish("acme", intelligence=1.0), "acme-large-1"),
-        (wish("unheard-of", "plain"), "other-plain"),
-        (wish("unheard-of"), "acme-small-1"),
-        (wish("other-plain", cost=1.0), "other-plain"),
-        (replace(wish("small"), messages=(SamplingMessage("user", (Image("A", "image/png"),)),)), "acme-large-1"),
-        (replace(wish("plain"), tools=(Tool("t", "", {}),)), "acme-small-1"),
-        (replace(wish("plain"), tools=(Tool("t", "", {}),), tool_choice="none"), "other-plain"),
+        (preferences(intelligence=1.0), "acme-large-1"),
+        (preferences(cost=1.0), "acme-small-1"),
+        (preferences(cost=0.2, intelligence=1.0), "acme-large-1"),
+        (preferences("large"), "acme-large-1"),
+        (preferences("HAIKU"), "acme-small-1"),
+        (preferences("acme", intelligence=1.0), "acme-large-1"),
+        (preferences("unheard-of", "plain"), "other-plain"),
+        (preferences("unheard-of"), "acme-small-1"),
+        (preferences("other-plain", cost=1.0), "other-plain"),
+        (
+            replace(preferences("small"), messages=(SamplingMessage("user", (Image("A", "image/png"),)),)),
+            "acme-large-1",
+        ),
+        (replace(preferences("plain"), tools=(Tool("t", "", {}),)), "acme-small-1"),
+        (replace(preferences("plain"), tools=(Tool("t", "", {}),), tool_choice="none"), "other-plain"),
     ],
 )
 def test_hints_then_priorities_then_the_order_of_the_table(request_: SamplingRequest, name: str) -> None:
@@ -61,7 +64,7 @@ def test_hints_then_priorities_then_the_order_of_the_table(request_: SamplingReq
 
 def test_an_exact_name_beats_a_longer_one() -> None:
     models = (Model("acme-large-1-preview", "acme", intelligence=1.0), LARGE)
-    assert choose_model(models, wish("acme-large-1", intelligence=1.0)) is LARGE
+    assert choose_model(models, preferences("acme-large-1", intelligence=1.0)) is LARGE
 
 
 @pytest.mark.parametrize(("models", "detail"), [((), "request."), (TABLE, "request."), ((SMALL,), "(audio)")])
