@@ -44,7 +44,8 @@ class TurnBudget:
 
     def spend(self, size: int, lines: int, messages: int) -> None:
         """Subtract what was read: bytes, lines or body chunks, and messages."""
-        self.bytes -= size
-        self.lines -= lines
-        self.messages -= messages
-        self.spent = self.bytes <= 0 or self.lines <= 0 or self.messages <= 0
+        bytes_left = self.bytes = self.bytes - size
+        lines_left = self.lines = self.lines - lines
+        messages_left = self.messages = self.messages - messages
+        if bytes_left <= 0 or lines_left <= 0 or messages_left <= 0:
+            self.spent = True

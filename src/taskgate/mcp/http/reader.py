@@ -196,9 +196,12 @@ class ReplyReader:
             self.keep_alive = False
             if not (self.complete or self._parsed_to_end):
                 self._fail(Stage.MALFORMED, f"the reply is not HTTP: {error}")
-        self._budget.spend(size, self._chunks, 0)
-        self._chunks = 0
-        if self._framing_bytes > _HEAD_BYTES and not (self.complete or self._parsed_to_end):
+        chunks, self._chunks = self._chunks, 0
+        if self.complete:
+            # The next reply starts with a new budget.
+            return
+        self._budget.spend(size, chunks, 0)
+        if self._framing_bytes > _HEAD_BYTES and not self._parsed_to_end:
             self._fail(Stage.MALFORMED, f"the reply has a head or framing of more than {_HEAD_BYTES} bytes")
 
     def _complete(self) -> None:
