@@ -8,9 +8,12 @@ import re
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 from tests.middle.test_console_routes_and_streams import TASKS, TOKENS, bank_server, bearer
 from tests.middle.test_console_rules_and_usage import HOSTILE, bank, guard_of, login, page, posted
 from tests.seam import Call, Gateway, seam
+
+from taskgate.core.audit.chain import AuditEntry
 
 CONFIG: dict[str, Any] = {
     **TOKENS,
@@ -47,6 +50,29 @@ async def test_the_log_is_searched_from_the_newest_row_back_page_by_page() -> No
         assert head["whole"] is True
         for query in ("before=x", "since=ever", "limit=0", f"before={'9' * 20}"):
             assert (await gate.operator("GET", f"/api/v1/audit?{query}")).status == 400
+
+
+@seam
+async def test_pages_of_long_rows_stay_small_and_lose_no_row() -> None:
+    async with Gateway(CONFIG, {"bank": bank()}) as gate:
+        store = gate.life.app.store
+        for number in range(120):
+            long = f'"<{number}>' * (1 if number % 3 else 400)
+            entry = AuditEntry(0, "call_denied", principal="agent", server="bank", name="drop", reason=long, rule=long)
+            store.record(msgspec.structs.replace(entry, arguments_digest="sha256:" + "d" * 64, kind="tool"))
+        await store.recorded()
+        head = (await gate.operator("GET", "/api/v1/audit/chain")).json()["rows"]
+        numbers: list[int] = []
+        path, sizes = "/audit", []
+        while path:
+            _, shown = await page(gate, path)
+            sizes.append(len(shown.encode()))
+            numbers += map(int, re.findall(r"<summary>(\d+)</summary>", shown))
+            older = re.search(r'<a class="button" href="(/audit\?[^"]*)">Older rows', shown)
+            path = html.unescape(older[1]) if older is not None else ""
+        assert [number for number in numbers if number <= head] == list(range(head, 0, -1)), "a login adds a row"
+        assert max(sizes) < 60_000
+        assert "<100>" not in shown
 
 
 @seam

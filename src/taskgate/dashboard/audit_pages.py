@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
+from markupsafe import escape
+
 from taskgate.core.governance.card import show_json
 from taskgate.core.identity.access import Access
 from taskgate.core.ids import is_task_id
@@ -13,6 +15,7 @@ from taskgate.dashboard.history_api import HistoryApi
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, page_route
+from taskgate.dashboard.text_filters import clear
 from taskgate.dashboard.web import Answer, with_query
 from taskgate.lazy_dataclass import dataclass
 
@@ -20,6 +23,11 @@ if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
 
 
+MAX_CHARACTERS: Final = 44_000
+"""Of the rows on a page. Further rows are on the next page, however long the rows are."""
+LONGEST_VALUE: Final = 1_000
+_MARKUP: Final = 500
+"""Characters of a row's elements and links without its values."""
 _EXPORTS: Final = (("JSON lines", "jsonl"), ("CEF", "cef"))
 
 
@@ -38,6 +46,8 @@ class AuditPages:
             found = await self._audit.found(visit)
         except ValueError as error:
             return self._frame.message(visit.request, visit.who, 400, "Invalid filter", str(error))
+        rows = _fitting([_short(row) for row in found["rows"]])
+        before = found["next"] if len(rows) == len(found["rows"]) else rows[-1]["number"]
         filters = {name: value for name in (*FILTER_NAMES, "since") if (value := visit.parameter(name)) is not None}
         options = " ".join(f"--{name} {_quoted(value)}" for name, value in filters.items())
         return await self._frame.page(
@@ -46,7 +56,7 @@ class AuditPages:
             "audit.html",
             api=f"/api/v1/audit?{urlencode(filters)}" if filters else "/api/v1/audit",
             command=f"taskgate audit search {options}".rstrip(),
-            rows=[_short(row) for row in found["rows"]],
+            rows=rows,
             chain=await self._audit.chain(),
             task=await self._task(visit),
             suggestions=await self._suggestions(visit, found["rows"]),
@@ -54,9 +64,7 @@ class AuditPages:
                 (label, with_query("/api/v1/audit/export", {**filters, "format": form})) for label, form in _EXPORTS
             ],
             filters={name: filters.get(name, "") for name in (*FILTER_NAMES, "since")},
-            more=f"/audit?{urlencode({**filters, 'before': str(found['next'])})}"
-            if found["next"] is not None
-            else None,
+            more=f"/audit?{urlencode({**filters, 'before': str(before)})}" if before is not None else None,
         )
 
     async def _task(self, visit: Visit) -> str | None:
@@ -84,11 +92,29 @@ def _short(row: dict[str, Any]) -> dict[str, Any]:
     return {
         **shown,
         **links,
-        "whole": show_json(row),
+        "whole": "\n".join(f"{name}: {_value(value)}" for name, value in row.items()),
         "number": row["number"],
         "event": row["event"],
         "at_ms": row["at_ms"],
     }
+
+
+def _value(value: Any) -> str:
+    shown = clear(value) if isinstance(value, str) else show_json(value)
+    left_out = len(shown) - LONGEST_VALUE
+    return shown if left_out <= 0 else f"{shown[:LONGEST_VALUE]}… ({left_out} more characters in the JSON)"
+
+
+def _fitting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first rows that fit on a page, at least one."""
+    left, shown = MAX_CHARACTERS, 0
+    for row in rows:
+        values = sum(len(escape(value)) for value in row.values() if isinstance(value, str))
+        left -= _MARKUP + values + len(escape(row["principal"])) + len(escape(row["name"]))
+        if left < 0 and shown:
+            break
+        shown += 1
+    return rows[:shown]
 
 
 def _quoted(text: str) -> str:
