@@ -123,6 +123,7 @@ def _common(names: Names) -> dict[str, Any]:
         "scope": None,
         "tool": "tool_1",
         "text": None,
+        "pattern": None,
         "before": "~",
         "include_expired": False,
         "finished_only": False,

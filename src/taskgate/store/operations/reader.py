@@ -6,6 +6,7 @@ Large values (long results, exports) are not read here but in a thread of the st
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -103,6 +104,7 @@ class Reader:
             scope=wanted.scope,
             tool=wanted.tool,
             text=None if wanted.text is None else _in_record(wanted.text),
+            pattern=None if wanted.text is None else _pattern(_in_record(wanted.text)),
             states=states,
             now_ms=now_ms,
             limit=limit + 1,
@@ -357,6 +359,11 @@ def _held_cursor(after: str | None) -> tuple[int, str]:
 def _in_record(text: str) -> str:
     """Return a text as it is encoded in a record, with ASCII letters in lower case, as the databases do."""
     return msgspec.json.encode(text)[1:-1].lower().decode()
+
+
+def _pattern(text: str) -> str:
+    """Return the pattern of SQLite's LIKE for this text in any place: it takes half the time of `lower` and `instr`."""
+    return "%" + re.sub(r"([%_!])", r"!\1", text) + "%"
 
 
 def _first_id(ms: int) -> str:

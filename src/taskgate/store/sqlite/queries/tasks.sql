@@ -41,7 +41,7 @@ WHERE id >= :first AND id < :before
   AND (:tenant IS NULL OR instr(principal, :tenant || '/') = 1)
   AND (:scope IS NULL OR scope = :scope)
   AND (:tool IS NULL OR instr(wire_name, :tool) > 0)
-  AND (:text IS NULL OR instr(lower(CAST(doc AS TEXT)), :text) > 0)
+  AND (:pattern IS NULL OR CAST(doc AS TEXT) LIKE :pattern ESCAPE '!')
 ORDER BY id DESC
 LIMIT :limit;
 
@@ -56,7 +56,7 @@ WHERE finished_ms IS NULL AND id >= :first AND id < :before
   AND (:tenant IS NULL OR instr(principal, :tenant || '/') = 1)
   AND (:scope IS NULL OR scope = :scope)
   AND (:tool IS NULL OR instr(wire_name, :tool) > 0)
-  AND (:text IS NULL OR instr(lower(CAST(doc AS TEXT)), :text) > 0)
+  AND (:pattern IS NULL OR CAST(doc AS TEXT) LIKE :pattern ESCAPE '!')
 ORDER BY id DESC
 LIMIT :limit;
 
