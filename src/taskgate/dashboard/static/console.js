@@ -11,7 +11,7 @@
 
   // Times in the user's time zone and language.
   const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-  const dayAndHour = new Intl.DateTimeFormat(undefined, { weekday: "short", hour: "2-digit", hourCycle: "h23" });
+  const dayAndHour = new Intl.DateTimeFormat(undefined, { weekday: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   const hourOnly = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   const span = (s) =>
     s < 60 ? `${Math.floor(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min`
