@@ -135,7 +135,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     install()
     config.addinivalue_line(
-        "markers", "fresh_interpreter: what it starts is really started, and not forked with imports behind it"
+        "markers", "fresh_interpreter: programs are started, not forked from a process that has their imports"
     )
     config.addinivalue_line("markers", "virtual_time: runs in the test's process, on a loop whose time is virtual")
     config.addinivalue_line("markers", "real_processes: in a module of virtual time, a test that needs real ones")
@@ -307,7 +307,9 @@ def pytest_testnodedown(node: WorkerController) -> None:
 
 def _report_started_programs(terminalreporter: pytest.TerminalReporter) -> None:
     if FORKING.forked:
-        terminalreporter.line(f"{FORKING.forked} programs were forked from a process with their imports behind it")
+        terminalreporter.line(
+            f"{FORKING.forked} programs were forked from a process that had already imported their modules"
+        )
     for reason in sorted({*NOT_FORKED, *FORKING.why_not()}):
         terminalreporter.line(f"programs were really started, which takes longer: {reason}")
 

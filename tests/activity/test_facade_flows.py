@@ -1,6 +1,5 @@
 """A caller that can only call tools runs slow tools, receives questions, answers them, and gets the results: over HTTP in both
-generations
-and over stdio."""
+generations and over stdio."""
 
 from __future__ import annotations
 

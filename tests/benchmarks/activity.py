@@ -1,7 +1,7 @@
 """What waiting costs: a thousand sessions in `await_activity`, how fast an event reaches one, what they take while nothing happens.
 
-Run with `python -m tests.benchmarks.activity`. A real gateway in another process, bare sockets as callers. Prints each number
-beside what was asked for; exits 1 if one is missed.
+Run with `python -m tests.benchmarks.activity`. A real gateway in another process, bare sockets as callers. Prints each
+number beside its target; exits with 1 if one is missed.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ async def wake_latencies(port: int, wires: list[Wire]) -> list[float]:
 
 
 class NoStore:
-    """Feeds of this measurement live in memory only."""
+    """Feeds of this measurement are in memory only."""
 
     def move_cursor(self, caller: str, number: int) -> None:
         return None

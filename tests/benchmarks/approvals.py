@@ -1,6 +1,6 @@
-"""What approvals cost: a governed call, an inbox with 10,000 pending approvals, a decision, and the way to the dispatch.
+"""What approvals cost: a governed call, an inbox with 10,000 pending approvals, a decision, and the time until the call is sent.
 
-Run as a program: `python -m tests.benchmarks.approvals [PENDING]`. Prints one line per promise, with what was measured; starts a
+Run as a program: `python -m tests.benchmarks.approvals [PENDING]`. Prints one line per target, with the measured value; starts a
 real gateway on loopback, whose store it fills beforehand.
 """
 
@@ -157,7 +157,7 @@ async def _log_in(stage: Stage, link: str) -> None:
 
 
 async def to_the_dispatch(stage: Stage) -> None:
-    """From the decision to the result of a call that was held for it: an upper bound for the dispatch."""
+    """From the decision to the result of a held call: an upper bound for the time until it is sent."""
     times = []
     for _ in range(20):
         caller = await stage.stateful()

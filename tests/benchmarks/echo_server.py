@@ -1,8 +1,8 @@
 """An MCP upstream that answers at once, in both generations, and counts what reaches it.
 
-It speaks just enough to be proxied: `echo` (optionally with a long result) and `ask`, which holds its call open until
-the caller has answered a form. `GET /count` tells how many messages and connections it saw, so that the benchmark can
-say what a relay costs its upstream. Deliberately below every framework; not an example of a good server.
+It implements just enough to be proxied: `echo` (optionally with a long result) and `ask`, which holds its call open until
+the caller has answered a form. `GET /count` returns how many messages and connections it received, so that the benchmark can
+report what a relay costs its upstream. Deliberately below every framework; not an example of a good server.
 
     python tests/benchmarks/echo_server.py --http 9101 [--sse]
     python tests/benchmarks/echo_server.py --stdio
@@ -40,7 +40,7 @@ waiting: dict[str, tuple[Connection, Wire]] = {}
 
 
 def answer(message: Wire) -> Wire | None:
-    """The result of one request, or None for a method this server does not know."""
+    """The result of one request, or None for an unknown method."""
     params = message.get("params") or {}
     stateless = ENVELOPE in (params.get("_meta") or {})
     match message["method"]:

@@ -34,7 +34,7 @@ KILLS = 6
 
 
 class Line:
-    """One keep-alive connection, with as little of a client as may be."""
+    """One keep-alive connection with a minimal client."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, headers: dict[str, str]) -> None:
         self._reader = reader
@@ -192,7 +192,7 @@ async def compare(kind: Kind, load: Load, sets: dict[str, tuple[list[Gateway], f
 
 
 async def throughput(replicas: Replicas, alone: list[Gateway]) -> None:
-    """`alone`: gateways with a SQLite store each, which know nothing of each other: the control."""
+    """`alone`: gateways with a SQLite store each, which share nothing: the control."""
     idle, idle_alone = await idle_share(replicas.gateways), await idle_share(alone)
     print(f"idle: {idle * 1000:.1f} ms a second with PostgreSQL, {idle_alone * 1000:.1f} with SQLite (taken off below)")
     sets = {

@@ -23,7 +23,7 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 async def calls(step: Callable[[], Awaitable[Any]], steps: int = STEPS) -> float:
-    """Functions that are called in one step, by everybody: caller, gateway, server and store.
+    """Functions that are called in one step by caller, gateway, server and store.
 
     The median of many steps: what comes once a second, or with the garbage, belongs to no single one.
     """
@@ -90,7 +90,7 @@ async def with_consoles(consoles: int) -> dict[str, float]:
 
 
 def worse(found: dict[str, float], baseline: dict[str, float]) -> list[str]:
-    """What became dearer than is allowed, or is not kept."""
+    """What costs more than allowed, or is not in the baseline."""
     return [
         f"{name}: {value} beside {baseline[name]}" if name in baseline else f"{name}: not in the baseline"
         for name, value in found.items()

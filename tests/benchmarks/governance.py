@@ -1,7 +1,7 @@
 """How much a governed call costs: `python tests/benchmarks/governance.py [--json]`.
 
 Prints the time to compile 1,000 rules, the cost of a remembered and of a first decision, of one Cedar evaluation, of
-a digest and of one step of an approval. Exits with 1 if a promise of the documentation is broken.
+a digest and of one step of an approval. Exits with 1 if a number of the documentation is exceeded.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def measure() -> dict[str, float]:
 
 
 def main() -> int:
-    """Print the figures and compare them with what is promised."""
+    """Print the figures and compare them with their limits."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     as_json = parser.parse_args().json

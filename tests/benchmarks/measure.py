@@ -19,7 +19,7 @@ SESSION_BATCH = 50
 
 
 async def one_round(target: Target, upstream: str, generation: str, **options: Any) -> dict[str, Any]:
-    """Drive the target once and say what a call cost: time, processor, messages and connections upstream."""
+    """Drive the target once and return what a call cost: time, processor, messages and connections upstream."""
     tool = target.prefix + options.pop("tool", "echo")
     command = [sys.executable, str(HERE / "load.py"), target.url, "--generation", generation, "--tool", tool]
     if target.token:
@@ -42,7 +42,7 @@ async def one_round(target: Target, upstream: str, generation: str, **options: A
 
 
 async def counted(upstream: str) -> dict[str, int]:
-    """What the echo server has seen so far."""
+    """What the echo server has received so far."""
     address = urllib.parse.urlsplit(upstream)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(b"GET /count HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -66,7 +66,7 @@ def resident_kb(pid: int) -> int:
 
 
 async def weigh_sessions(upstream: str, count: int) -> dict[str, Any]:
-    """Open sessions, each with its GET stream, and say what one costs in memory."""
+    """Open sessions, each with its GET stream, and return what one costs in memory."""
     async with taskgate(upstream) as target:
         assert target.pid is not None
         await open_session(target.url)

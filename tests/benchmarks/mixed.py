@@ -1,9 +1,9 @@
 """A whole gateway under mixed load: tasks made and looked at, completions, lists and plain calls, with thousands of tasks open.
 
-Run it by hand: `python -m tests.benchmarks.mixed [--tasks 10000] [--seconds 10]`. It prints one line per promise: task create
+Run it by hand: `python -m tests.benchmarks.mixed [--tasks 10000] [--seconds 10]`. It prints one line per target: task create
 p99 <= 10 ms, task get p99 <= 50 ms, completion p99 <= 100 ms at 1,000 requests a second, and what happens at four times that
-load. The controls are a bare SQLite file on the same disk, and callers at the same pace with a server that does nothing. With
-`--overload` it asks for four times what the gateway can do and counts who was answered, refused and late. The callers
+load. The controls are a bare SQLite file on the same disk, and callers at the same pace with a server that does nothing.
+With `--overload` it sends four times what the gateway can process and counts answered, refused and late requests. The callers
 run in this process, the gateway and its server in others, all on the same cores.
 """
 
@@ -102,7 +102,7 @@ class Line:
 
 
 class Mix:
-    """Who asks for what, and how long it took."""
+    """The requests of each caller, and how long they took."""
 
     def __init__(self, lines: list[Line], tasks: list[tuple[Line, str]]) -> None:
         self.lines = lines

@@ -15,7 +15,7 @@ Answer = Callable[[dict[str, Any]], Result]
 
 
 class NoReply(Exception):
-    """Raised by an answer: this request waits for ever."""
+    """Raised by an answer: this request is never answered."""
 
 
 def compact(message: Any) -> bytes:

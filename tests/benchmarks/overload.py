@@ -1,8 +1,8 @@
-"""Four times what the gateway can do: back-pressure, or collapse?
+"""Four times what the gateway can process: back-pressure, or collapse.
 
 First as many requests as it can answer on a few connections (the sustainable load), then four times that, arriving by the clock
-whatever the answers do, over many connections. Told are the requests that were answered in time, refused and late, those that their
-own side could not even send, and how much memory it took. Called by `mixed --overload`.
+whatever the answers do, over many connections. Printed are the requests that were answered in time, refused and late, those
+that the client could not send, and the memory. Called by `mixed --overload`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ async def measure_overload(gateway: Gateway, tasks: int, seconds: float) -> None
 
 
 async def _flat_out(mix: Mix, seconds: float) -> float:
-    """Every connection asks again as soon as it has its answer."""
+    """Every connection sends its next request as soon as it has its reply."""
     end, answered = time.perf_counter() + seconds, 0
 
     async def work(line: Line) -> None:

@@ -88,7 +88,7 @@ def table(title: str, rows: dict[str, dict[str, Any]]) -> None:
 
 
 def check_targets(generation: str, rows: dict[str, dict[str, Any]], single: dict[str, dict[str, Any]]) -> list[str]:
-    """The figures to reach, beside what this run saw."""
+    """The targets, beside the figures of this run."""
     ours, direct = rows["taskgate"], rows["direct"]
     added = single["concurrency 1, taskgate"]["p50_ms"] - single["concurrency 1, direct"]["p50_ms"]
     lines = [
@@ -105,7 +105,7 @@ def check_targets(generation: str, rows: dict[str, dict[str, Any]], single: dict
 
 
 def install_relays() -> None:
-    """Put the other relays into their environments, or say loudly which comparison will be missing."""
+    """Put the other relays into their environments, or report which comparison will be missing."""
     subprocess.run([sys.executable, ROOT / "tools/peers.py", "--bench"], check=False)
     for name in ("fastmcp", "contextforge", "mcp-proxy", "supergateway"):
         if not (HOME / name / ".installed").exists():

@@ -80,7 +80,7 @@ class Server:
 
 
 async def neighbour(port: int, seconds: float) -> str:
-    """What a new caller feels who makes plain calls to the same server, one after the other."""
+    """The latency of a new caller that makes plain calls to the same server, one after the other."""
     line = await Line(port).open()
     times, end = [], time.perf_counter() + seconds
     while time.perf_counter() < end:

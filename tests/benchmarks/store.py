@@ -97,15 +97,15 @@ _POLL_S = 0.1
 
 
 def load() -> str:
-    """How busy the machine is: times mean little beside others who want its cores."""
+    """How busy the machine is: times mean little beside other load."""
     return f"load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
 
 
 class HostWatch:
     """Around what is measured at a steady pace: keeps the callers' own pauses out of it, and detects when the host was busy.
 
-    Thousands of finished tasks and answers make one garbage collection of the callers 25 ms. And where this is a virtual machine
-    whose host lets it wait for a core, everything on it waits for tens of milliseconds, a server that does nothing too.
+    Thousands of finished tasks and answers make one garbage collection of the callers 25 ms. On a virtual machine whose host
+    delays it, everything waits for tens of milliseconds, including a server that does nothing.
     """
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class HostWatch:
 
 
 def _taken_by_host_s() -> float:
-    """What a virtual machine wanted to compute and was not let, since it was started."""
+    """The steal time of a virtual machine since it was started."""
     with contextlib.suppress(OSError, IndexError, ValueError):
         return int(Path("/proc/stat").read_text().split()[8]) / os.sysconf("SC_CLK_TCK")
     return 0.0
@@ -171,7 +171,7 @@ async def fill(store: SqliteStore, count: int) -> list[str]:
 
 
 async def paced(store: SqliteStore, per_second: int, seconds: int) -> None:
-    """The same 64 callers at a steady rate: what a caller feels when the store is busy but not flooded."""
+    """The same 64 callers at a steady rate: the latency when the store is busy but not flooded."""
     pause = CONCURRENT / per_second
 
     async def create(number: int) -> None:
@@ -195,7 +195,7 @@ async def paced(store: SqliteStore, per_second: int, seconds: int) -> None:
 
 
 async def live(store: SqliteStore, count: int) -> None:
-    """Whole lives, to see what a run costs: accept, intent, finish."""
+    """Whole runs, to measure what one costs: accept, intent, finish."""
     from taskgate.core.tasks.transition import ResultReceived
 
     async def one(number: int) -> None:

@@ -1,7 +1,7 @@
 """What the benchmark drives: the echo server itself, Taskgate, and other relays in their own environments.
 
-Every target is a context manager that yields where to send the load and which process to weigh. All of them stand in
-front of an echo server of their own kind, started here.
+Every target is a context manager that yields where to send the load and which process to weigh. Each has its own echo
+server, started here.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ async def contextforge(upstream: str) -> AsyncIterator[Target]:
 
 
 def relays(upstream: str, generation: str) -> dict[str, AbstractAsyncContextManager[Target]]:
-    """The other relays that this machine has and that speak the generation."""
+    """The other relays that are installed and support the generation."""
     found: dict[str, AbstractAsyncContextManager[Target]] = {}
     if (HOME / "fastmcp/.installed").exists():
         found["fastmcp"] = fastmcp(upstream, generation)

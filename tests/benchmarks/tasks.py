@@ -1,7 +1,7 @@
 """Durable tasks through a whole gateway, beside what the disk itself can do.
 
 `python -m tests.benchmarks.tasks [--tasks 10000]` (`make bench-tasks` runs the mixed load, too). It fills a gateway with tasks
-that wait for their turn, prints one line per promise, kills the gateway and says how soon the next one serves every task. The
+that wait for their turn, prints one line per promise, kills the gateway and prints how soon the next one serves every task. The
 callers run in this process, the gateway and its upstream in others, all on the same cores. The controls are what the disk and a
 bare SQLite file do on the same disk in the same run (no create can be acknowledged sooner than its sync), and the same callers at
 the same pace with a server that does nothing (no answer can come sooner than these cores let a process run).
@@ -39,7 +39,7 @@ def in_line(port: int) -> dict[str, Any]:
 
 
 class Overloaded(Exception):
-    """The gateway refused a call at once because it is late with what it has; nothing was made."""
+    """The gateway refused a call at once because it is overloaded; no task was created."""
 
 
 class Line:
@@ -82,7 +82,7 @@ class Line:
 
 
 class Lines:
-    """So many callers at once; each asks over its own connection."""
+    """So many callers at once, each over its own connection."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._free: asyncio.Queue[Line] = asyncio.Queue()
@@ -100,7 +100,7 @@ class Lines:
 async def steadily(
     what: str, promise: str, per_second: int, seconds: float, one: Callable[[int], Awaitable[None]]
 ) -> None:
-    """Begin so many a second, whether or not the earlier ones are done; what a caller feels when nothing is flooded.
+    """Begin so many a second, whether or not the earlier ones are done; the latency without a flood.
 
     Each counts from when it was due: that it was begun late, or waited for a connection, is part of what it took.
     """

@@ -1,4 +1,4 @@
-"""How long tool search takes on a catalog of ten thousand tools: building the index, and asking it.
+"""How long tool search takes on a catalog of ten thousand tools: building the index, and searching it.
 
 Times are CPU time, which other work on the machine does not stretch. Run with `python
 tests/benchmarks/tool_search.py`; ends non-zero if a limit is missed.

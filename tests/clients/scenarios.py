@@ -1,9 +1,8 @@
 """What every client must be able to do with a typed tool: the scenes of the matrix.
 
 A scene uses a running client and a stage, and returns what it observed. It fails with an `AssertionError` that names the
-reply. What
-a client cannot do by itself is shown by doing it directly, without a gateway; then the scene uses the alternative that
-Taskgate offers.
+reply. What a client cannot do by itself is shown by doing it directly, without a gateway; then the scene uses the
+alternative that Taskgate offers.
 """
 
 from __future__ import annotations

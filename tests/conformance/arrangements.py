@@ -45,8 +45,8 @@ class Arrangement:
         """Whether this arrangement must pass a check.
 
         A server of 2025-11-25 pushes its questions without keys, so no gateway can return the keys that the suite expects. Of
-        a server on
-        standard streams each of several gateways starts its own program, and a tool that one of them adds is not in the others.
+        a server on standard streams each of several gateways starts its own program, and a tool that one of them adds is not
+        in the others.
         """
         if replicas and self.stdio and check.split("/")[0] in OF_ONE_PROGRAM:
             return False

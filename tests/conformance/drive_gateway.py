@@ -3,9 +3,8 @@
     python -m tests.conformance.drive_gateway SERVER_URL
 
 The suite starts this program, or one that asks the test to run `main`, and watches what reaches its server, so Taskgate is
-tested as a client. The caller
-lists everything, reads, fills and calls it, with the arguments that the scenario names in its context or with values
-that fit the schema.
+tested as a client. The caller lists everything, reads, fills and calls it, with the arguments that the scenario names in its
+context or with values that fit the schema.
 """
 
 from __future__ import annotations

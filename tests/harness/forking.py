@@ -7,9 +7,8 @@ program in its own process, a child of this one, with its own arguments, environ
 descriptors.
 
 These are started without forking: programs of other languages and environments, interpreters with options, programs whose
-environment
-changes the interpreter, tests marked `fresh_interpreter` (about the start itself, about memory), everything where forking
-does not work, and everything with TASKGATE_TEST_FORK=0.
+environment changes the interpreter, tests marked `fresh_interpreter` (about the start itself, about memory), everything
+where forking does not work, and everything with TASKGATE_TEST_FORK=0.
 """
 
 from __future__ import annotations

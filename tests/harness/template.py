@@ -1,8 +1,7 @@
 """A Python process that has already imported what many programs need, and becomes such a program by forking.
 
 Run as `python template.py CHANNEL MODULES SOCKET`; `tests/harness/forking.py` starts it and sends it requests. It uses nothing
-but the standard
-library, because it runs in the environments of other SDKs too.
+but the standard library, because it runs in the environments of other SDKs too.
 
 The new process is a child of the template's parent, not of the template (`CLONE_PARENT`): it is awaited, signalled and ended
 by its parent like any other child. It has its own arguments, environment, folder, session and
