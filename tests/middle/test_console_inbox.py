@@ -144,7 +144,7 @@ async def test_a_question_is_a_real_form_and_the_first_answer_wins() -> None:
         unfit = await boss.post(question, {"f.size": "huge", "f.count": "1"}, token)
         assert (unfit.status, "must be one of" in unfit.body.decode()) == (400, True)
         good = {"f.size": "large", "f.count": "2", "f.gift": "true", "action": "accept"}
-        assert (await boss.post(question, good, token)).headers["location"] == "/inbox?said=answered"
+        assert (await boss.post(question, good, token)).headers["location"] == "/inbox?done=answered"
         assert (await boss.post(question, good, token)).status == 409
         await gate.advance(1)
         shown = html.unescape(await boss.text(f"/tasks/{made.result['task']['taskId']}"))

@@ -35,7 +35,7 @@ async def test_approval_is_taken_back_while_the_call_waits_for_its_caller() -> N
         assert action not in await ann.text(where), "only the person who approved is offered it"
         assert (await ann.post(action, {}, form_token(await ann.text("/inbox")))).status in (403, 409)
         assert (await boss.post(action, {})).status == 403, "without the form of a page"
-        assert (await boss.post(action, {}, form_token(page))).headers["location"] == "/inbox?said=recalled"
+        assert (await boss.post(action, {}, form_token(page))).headers["location"] == "/inbox?done=recalled"
         shown = (await gate.operator("GET", f"/api/v1/approvals/{row['id']}")).json()
         assert (shown["state"], shown["votes"]) == ("open", [])
         task = (await gate.operator("GET", f"/api/v1/tasks/{row['task_id']}")).json()

@@ -74,7 +74,8 @@ class ApprovalPages:
     async def _show(
         self, visit: Visit, note: str | None = None, status: int = 200, *, note_kind: str = "bad"
     ) -> Answer:
-        approval_id, decided = visit.values["id"], visit.parameter("said")
+        # `said` is the former name.
+        approval_id, decided = visit.values["id"], visit.parameter("done") or visit.parameter("said")
         row = await self._approvals.detail(visit, approval_id)
         if note is None and decided in _DECIDED:
             note, note_kind = _DECIDED[decided], ""
@@ -138,13 +139,13 @@ class ApprovalPages:
         if form.get("back") == "inbox":
             may_undo = verdict is Verdict.APPROVE and ruling.starts is False
             return redirect(f"/inbox?undo={quote(approval_id, safe='')}" if may_undo else "/inbox")
-        return redirect(f"/approvals/{approval_id}?said={verdict.value}")
+        return redirect(f"/approvals/{approval_id}?done={verdict.value}")
 
     async def _recall(self, visit: Visit) -> Answer:
         ruling = await self._inbox.recall(visit.who, visit.values["id"])
         if ruling.refusal:
             return await self._show(visit, ruling.text, STATUS_OF.get(ruling.refusal, 409))
-        return redirect("/inbox?said=recalled")
+        return redirect("/inbox?done=recalled")
 
     async def _grants(self, visit: Visit) -> Answer:
         rows = [_escaped(row) for row in await self._approvals.grants(visit, everything=False)]

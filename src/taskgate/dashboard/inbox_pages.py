@@ -79,7 +79,8 @@ class InboxPages:
         for row in found["approvals"]:
             key = same_call(row) if row["batchable"] else (row["id"],)
             groups.setdefault(key, []).append(row["id"])
-        done = visit.parameter("said")
+        # `said` is the former name.
+        done = visit.parameter("done") or visit.parameter("said")
         if note is None and done in _DONE:
             note = _DONE[done]
         return await self._frame.page(
@@ -158,7 +159,7 @@ class InboxPages:
             return await self._list(visit, clear(problem), 400)
         except CallerError as problem:
             return await self._list(visit, clear(problem.message), 400)
-        return redirect(f"/inbox?said={'answered' if answer['action'] == 'accept' else 'declined'}")
+        return redirect(f"/inbox?done={'answered' if answer['action'] == 'accept' else 'declined'}")
 
     async def _together(self, visit: Visit) -> Answer:
         form = visit.request.form()
@@ -171,7 +172,7 @@ class InboxPages:
         if refused:
             text = f"{len(ids) - refused} decided; {refused} were already decided or have changed."
             return await self._list(visit, text, 409)
-        return redirect(f"/inbox?said={'approved' if verdict is Verdict.APPROVE else 'denied'}")
+        return redirect(f"/inbox?done={'approved' if verdict is Verdict.APPROVE else 'denied'}")
 
 
 def _next_step(row: dict[str, Any]) -> str:
