@@ -20,7 +20,7 @@ SERVERS = {"demo": {"command": sys.executable, "args": ["-m", "taskgate.demo.fil
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    config = {"schema": 1, "servers": SERVERS, "governance": {"record": {}}}
+    config = {"schema": 1, "servers": SERVERS, "governance": {"record": {}}, "pins": "warn"}
     async with running_gateway(config, tmp_path_factory.mktemp("gateway")) as made:
         yield made
 
@@ -66,6 +66,14 @@ async def test_usage_is_printed_as_a_table_as_lines_and_as_csv(gateway: Gateway)
     assert (await until(gateway, "usage", "--csv")).startswith("day,principal,tenant,server,tool,calls")
     code, _, err = await run(gateway, "usage", "--by", "colour")
     assert (code, "principal" in err) == (1, True)
+
+
+async def test_accepted_definitions_of_a_tool_are_listed(gateway: Gateway) -> None:
+    (row, *_) = map(json.loads, (await until(gateway, "pins", "history", "demo:read_file", "--json")).splitlines())
+    assert (row["by"], row["changes"]) == ("", None)
+    assert row["digest"] in await until(gateway, "pins", "history", "demo:read_file")
+    code, out, _ = await run(gateway, "pins", "history", "demo:unknown", "--json")
+    assert (code, out.strip()) == (0, "")
 
 
 async def test_personal_data_is_exported_and_erased_after_confirmation(gateway: Gateway) -> None:
