@@ -187,7 +187,7 @@ async def after_a_kill(stage: Stage, made: list[str]) -> None:
     """From the end of one process to the moment at which the next one answers for every task."""
     await stage.gateway.kill()
     started = time.perf_counter()
-    await stage.gateway.reborn()
+    await stage.gateway.start_again()
     ready = time.perf_counter() - started
     line = await Line(stage.gateway.port).open()
     for task_id in (made[0], made[-1], made[len(made) // 2]):

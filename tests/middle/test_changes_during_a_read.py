@@ -33,13 +33,13 @@ def server(may_end: asyncio.Event) -> Upstream:
 async def test_end_during_a_read_is_not_missed(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
     may_end, get = asyncio.Event(), TaskView.get
 
-    async def ends_meanwhile(store: TaskView, task_id: str, *, also_gone: bool = False) -> Task | None:
-        found = now = await get(store, task_id, also_gone=also_gone)
+    async def ends_meanwhile(store: TaskView, task_id: str, *, include_expired: bool = False) -> Task | None:
+        found = now = await get(store, task_id, include_expired=include_expired)
         if not may_end.is_set():
             may_end.set()
             while now is not None and not now.state.is_terminal:
                 await asyncio.sleep(0.01)
-                now = await get(store, task_id, also_gone=also_gone)
+                now = await get(store, task_id, include_expired=include_expired)
         return found
 
     async with Gateway(PROMOTE, {"notes": server(may_end)}) as gate:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
 from taskgate.core.tasks.progress import LONGEST_MESSAGE, MAX_STEPS, with_progress
 from taskgate.core.tasks.task import ProgressStep
@@ -22,7 +21,7 @@ def test_long_messages_are_cut() -> None:
     assert step.message == "x" * LONGEST_MESSAGE
 
 
-@given(st.integers(1, 2_000))
+@pytest.mark.parametrize("count", [1, 2, 12, 13, 49, 100, 777, 2_000])
 def test_first_and_last_report_are_kept_and_the_others_are_spread(count: int) -> None:
     steps: tuple[ProgressStep, ...] = ()
     for number in range(count):
