@@ -96,6 +96,8 @@ class Reloader:
             loaded = await asyncio.to_thread(load, path)
             hide = loaded.secret_values
             if only_changes and await asyncio.to_thread(_is_same, loaded, self._app.loaded):
+                # Nothing is applied, but a folder may have been created that is empty so far.
+                self._watch(loaded)
                 return None
             refuse_truncated(self._app.loaded, loaded)
             check_exposure(loaded.root, self._host)
@@ -107,10 +109,14 @@ class Reloader:
         log.info("configuration reloaded", revision=self._app.plan.revision, registry=self._app.plan.registry.revision)
         log_warnings(loaded)
         warn_of_exposure(loaded.root, self._host)
-        if _watched(loaded) != self._watching:
-            self._watch_changed.set()
+        self._watch(loaded)
         asyncio.get_running_loop().call_later(RETIRE_AFTER_S, self._retire)
         return None
+
+    def _watch(self, loaded: LoadedConfig) -> None:
+        if _watched(loaded) != self._watching:
+            log.info("watched folders changed")
+            self._watch_changed.set()
 
     def _retire(self) -> None:
         self._retiring = asyncio.get_running_loop().create_task(self._app.close_retired())
