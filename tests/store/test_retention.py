@@ -21,6 +21,7 @@ from taskgate.gateway.retention import Retention
 from taskgate.ports.store import Store
 from taskgate.store.audit_anchor import AuditAnchor, anchor_path, audit_key
 from taskgate.store.operations.upkeep import ROWS_PER_PORTION, TASKS_PER_PORTION
+from taskgate.store.postgres.writer import Writer
 from taskgate.store.sqlite.connection import migrate
 from taskgate.store.sqlite.store import open_store
 
@@ -43,7 +44,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Store]:
+    # A busy machine is not what is tested.
+    monkeypatch.setattr(Writer, "timeout_s", 600.0)
     opened = _sqlite(tmp_path, clock) if request.param == "sqlite" else _postgres(migrated_url(), clock)
     yield opened
     await opened.close()
