@@ -17,7 +17,7 @@ from tests.harness.node_reuse import NODE_AGAIN
 
 SUITE = HOME / "conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js"
 REVISIONS = ("2025-11-25", "2026-07-28")
-SUITE_DEADLINE = 180.0
+SUITE_DEADLINE = 900.0
 SEVERITY = ("FAILURE", "WARNING", "SKIPPED", "INFO", "SUCCESS")
 
 

@@ -22,7 +22,7 @@ from tests.conformance.suite import REVISIONS, Verdicts, failures, losses, run_s
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.peers("mcp23", "conformance"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(1_200),
 ]
 EXPECTED: dict[str, list[str]] = json.loads((Path(__file__).parent / "expected_failures.json").read_text())
 
@@ -81,7 +81,7 @@ def official_ways() -> list[ParameterSet]:
 
 
 @pytest.mark.parametrize(("server", "stdio"), official_ways())
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(2_400)
 async def test_what_the_official_server_passes_directly_it_passes_through(server: Official, stdio: bool) -> None:
     direct = await verdicts_at(server.directly())
     assert not failures(direct["2025-11-25"])
