@@ -295,7 +295,7 @@ history: $(STAMP)
 
 .PHONY: links
 links: $(STAMP)
-	$(BIN)/python -m pytest -n 0 -s -m long tests/middle/test_console_links.py
+	$(BIN)/python -m pytest -n 0 -s -m long tests/console/test_console_links.py
 
 # Every page of the console in Chromium with 200,000 rows of history, 10,000 open tasks and a million audit rows.
 .PHONY: pages-with-much-data
@@ -319,7 +319,7 @@ scripts-hostile: $(STAMP)
 
 pause: $(STAMP)
 	$(BIN)/python -m tests.pause.table
-	$(BIN)/python -m pytest -n 2 -m long tests/seam/test_large_results.py tests/seam/test_large_requests.py
+	$(BIN)/python -m pytest -n 2 -m long tests/load/test_large_results.py tests/load/test_large_requests.py
 
 faults: $(STAMP)
 	$(BIN)/python -m tests.faults.run

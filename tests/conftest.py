@@ -39,7 +39,7 @@ from tests.harness.reach import reaches_programs  # noqa: E402
 from tests.harness.scratch import scratch_in_memory  # noqa: E402
 from tests.harness.sharing import GroupScheduling, check_groups, group_of  # noqa: E402
 from tests.harness.trust_store import read_trust_store_once  # noqa: E402
-from tests.seam.conditions import virtual_loop  # noqa: E402
+from tests.virtual_time.conditions import virtual_loop  # noqa: E402
 
 from taskgate import core  # noqa: E402
 
@@ -243,7 +243,10 @@ FIRST = (
     "activity", "governance", "faults", "identity", "features", "config",
 )  # fmt: skip
 """Folders whose tests with programs take longest, so that none of them is begun when everything else is over."""
-LAST = ("faults", "middle", "gateway", "scopes", "structure", "identity", "seam")
+LAST = (
+    "faults", "tasks", "upstreams", "access", "console", "catalog", "records", "gateway", "scopes", "structure", "identity",
+    "timing", "inbound", "load",
+)  # fmt: skip
 """Folders whose tests without programs take longest; one worker begins with the last of them."""
 
 

@@ -10,11 +10,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from tests.access.stage import token
+from tests.access.config_tokens import token
+from tests.console.test_console_pages import form_token
 from tests.identity.issuer import Issuer, an_issuer
 from tests.identity.test_oidc_login import Provider
-from tests.middle.test_console_pages import form_token
-from tests.seam import Gateway, Upstream, seam, settle
+from tests.virtual_time import Gateway, Upstream, settle, virtual_time
 
 from taskgate import clock
 from taskgate.access.attempts import MAX_KEYS, FailedAttempts, TooManyAttempts
@@ -52,7 +52,7 @@ async def try_at(gate: Gateway, where: str, guess: str) -> int:
         return (await gate.http("POST", where, sent, kind).done()).status
     asked = gate.http("GET", where, headers=headers)
     status = (await asked.head()).status
-    await asked.hang_up()
+    await asked.disconnect()
     return status
 
 
@@ -61,7 +61,7 @@ WAYS = ("/mcp", "/api/v1/tasks", "/api/v1/events", "/login")
 
 @pytest.mark.parametrize("where", WAYS)
 @pytest.mark.parametrize("together", [True, False], ids=["in parallel", "one after the other"])
-@seam
+@virtual_time
 async def test_wrong_tokens_cause_at_most_sixty_introspections_a_minute(where: str, together: bool) -> None:
     async with an_issuer() as issuer, Gateway(introspecting(issuer), {"s": Upstream("2025")}) as gate:
         issuer.slow_s = 0.2 if together else 0.0
@@ -75,7 +75,7 @@ async def test_wrong_tokens_cause_at_most_sixty_introspections_a_minute(where: s
         assert await try_at(gate, where, "good") in (200, 303)
 
 
-@seam
+@virtual_time
 async def test_failed_attempts_at_one_login_method_count_at_all_others() -> None:
     async with Gateway({"tokens": [token("agent")]}, {"s": Upstream("2025")}) as gate:
         for number in range(MAX_FAILURES):
@@ -86,7 +86,7 @@ async def test_failed_attempts_at_one_login_method_count_at_all_others() -> None
         assert refused.json()["reason"] == "too_many_attempts"
 
 
-@seam
+@virtual_time
 async def test_the_operators_token_cannot_be_guessed_where_calls_need_no_token() -> None:
     async with Gateway({}, {"s": Upstream("2025")}) as gate:
         found = [await try_at(gate, "/api/v1/tasks", f"guess-{number}") for number in range(MAX_FAILURES + 5)]
@@ -94,7 +94,7 @@ async def test_the_operators_token_cannot_be_guessed_where_calls_need_no_token()
         assert await try_at(gate, "/mcp", "any-token") == 200, "an open gateway serves any caller as anonymous"
 
 
-@seam
+@virtual_time
 async def test_login_codes_are_limited_too() -> None:
     async with Gateway({}, {}) as gate:
 
@@ -108,7 +108,7 @@ async def test_login_codes_are_limited_too() -> None:
         assert (found.count(403), found.count(429)) == (MAX_FAILURES, 20)
 
 
-@seam
+@virtual_time
 async def test_many_valid_tokens_at_once_from_one_address_are_all_accepted() -> None:
     """Attempts in progress occupy slots; further attempts wait for one and are not refused."""
     async with an_issuer() as issuer:
@@ -119,7 +119,7 @@ async def test_many_valid_tokens_at_once_from_one_address_are_all_accepted() -> 
             assert set(await asyncio.gather(*(try_at(gate, "/mcp", each) for each in tokens))) == {200}
 
 
-@seam
+@virtual_time
 async def test_an_unavailable_issuer_does_not_count_as_a_failed_attempt() -> None:
     async with an_issuer() as issuer, Gateway(introspecting(issuer), {"s": Upstream("2025")}) as gate:
         issuer.pages["/introspect"] = lambda _: (500, b"")
@@ -128,7 +128,7 @@ async def test_an_unavailable_issuer_does_not_count_as_a_failed_attempt() -> Non
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["in parallel", "one after the other"])
-@seam
+@virtual_time
 async def test_guessed_codes_cause_at_most_sixty_requests_a_minute_to_the_login_provider(together: bool) -> None:
     """One started login is enough to send any number of responses."""
     async with an_issuer() as issuer:
@@ -189,7 +189,7 @@ async def test_the_passphrase_is_accepted_again_after_a_minute(monkeypatch: pyte
     assert await lock.fits("right")
 
 
-@seam
+@virtual_time
 async def test_parallel_guesses_of_the_passphrase_do_not_log_in(tmp_path: Path) -> None:
     gate = Gateway({}, {}, folder=tmp_path)
     gate.state.mkdir(parents=True)
@@ -211,7 +211,7 @@ async def test_parallel_guesses_of_the_passphrase_do_not_log_in(tmp_path: Path) 
 # The mechanism
 
 
-@seam
+@virtual_time
 async def test_a_successful_attempt_frees_its_slot_and_one_that_waits_too_long_is_refused() -> None:
     attempts = FailedAttempts(2, 60.0)
     first, second = await attempts.begin("a"), await attempts.begin("a")
@@ -235,7 +235,7 @@ async def test_a_successful_attempt_frees_its_slot_and_one_that_waits_too_long_i
     assert len(held) == 2
 
 
-@seam
+@virtual_time
 async def test_addresses_beyond_the_limit_are_dropped_except_those_with_an_attempt_in_progress() -> None:
     attempts = FailedAttempts(1, 60.0)
     pending = await attempts.begin("pending")
@@ -250,7 +250,7 @@ async def test_addresses_beyond_the_limit_are_dropped_except_those_with_an_attem
         attempts.check(f"address-{MAX_KEYS}")
 
 
-@seam
+@virtual_time
 async def test_failed_authentications_leave_one_audit_row_for_an_address_and_denials_one_each() -> None:
     config = {
         "tokens": [token("agent"), {**token("bound"), "scope": "deploy"}],

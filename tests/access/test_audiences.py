@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.access.stage import bearer
+from tests.access.config_tokens import bearer
 from tests.access.test_attempt_limits import try_at
 from tests.identity.issuer import Issuer, an_issuer
-from tests.seam import Call, Gateway, Upstream, seam
+from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 URL = "https://gate.example"
 
@@ -52,7 +52,7 @@ BY_DEFAULT: dict[str, dict[str, bool]] = {
 
 
 @pytest.mark.parametrize("audience", BY_DEFAULT)
-@seam
+@virtual_time
 async def test_by_default_the_audience_is_the_address(audience: str) -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {"bank": bank()}) as gate:
         found = {
@@ -62,7 +62,7 @@ async def test_by_default_the_audience_is_the_address(audience: str) -> None:
 
 
 @pytest.mark.parametrize(("audience", "opens"), [("gate", True), (f"{URL}/mcp", False), ("https://other", False)])
-@seam
+@virtual_time
 async def test_configured_audiences_replace_the_addresses(audience: str, opens: bool) -> None:
     async with an_issuer() as issuer, Gateway(config(issuer, audiences=["gate", "gate2"]), {"bank": bank()}) as gate:
         for where in WAYS:
@@ -70,7 +70,7 @@ async def test_configured_audiences_replace_the_addresses(audience: str, opens: 
             assert (status in (200, 303)) == opens, where
 
 
-@seam
+@virtual_time
 async def test_a_token_for_another_resource_cannot_decide_list_or_call() -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {"bank": bank()}) as gate:
         ann = await gate.caller("2025", token=issuer.token(aud=f"{URL}/mcp"))
@@ -98,7 +98,7 @@ async def test_a_token_for_another_resource_cannot_decide_list_or_call() -> None
         assert (await calling.done()).text == "paid"
 
 
-@seam
+@virtual_time
 async def test_a_token_for_one_scope_may_call_there_through_the_api_as_well() -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {"bank": bank()}) as gate:
         token = bearer(issuer.token(aud=f"{URL}/mcp/deploy"))

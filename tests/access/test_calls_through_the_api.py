@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.access.stage import bearer, token
+from tests.access.config_tokens import bearer, token
 from tests.access.test_attempt_limits import INITIALIZE
+from tests.console.test_console_pages import Person
 from tests.identity.issuer import an_issuer
-from tests.middle.test_console_pages import Person
-from tests.seam import Call, Gateway, Upstream, seam
+from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 SCOPES = {
     "default": {"default_servers": ["*"]},
@@ -56,7 +56,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, str | None]] = {
 }
 
 
-@seam
+@virtual_time
 async def test_the_api_refuses_what_mcp_refuses() -> None:
     async with Gateway(CONFIG, {"notes": notes()}) as gate:
         for (name, scope), (status, reason) in EXPECTED.items():
@@ -76,7 +76,7 @@ async def test_the_api_refuses_what_mcp_refuses() -> None:
 
 
 @pytest.mark.parametrize("by_link", [False, True], ids=["token", "login link"])
-@seam
+@virtual_time
 async def test_a_session_is_bound_like_the_token_behind_it(by_link: bool) -> None:
     async with Gateway(CONFIG, {"notes": notes()}) as gate:
 
@@ -101,7 +101,7 @@ async def test_a_session_is_bound_like_the_token_behind_it(by_link: bool) -> Non
                 assert sent.status == status, (name, scope)
 
 
-@seam
+@virtual_time
 async def test_a_session_of_a_person_keeps_what_scopes_require_and_when_its_token_ends() -> None:
     require = {"groups": ["sre"], "oauth_scopes": ["deploy"], "claims": {"org.unit": ["x"]}}
     async with an_issuer() as issuer:
@@ -126,7 +126,7 @@ async def test_a_session_of_a_person_keeps_what_scopes_require_and_when_its_toke
             assert (await visitor.get("/try?scope=default")).status == 303
 
 
-@seam
+@virtual_time
 async def test_an_operator_of_another_tenant_cannot_use_a_shared_scope() -> None:
     async with Gateway(CONFIG, {"notes": notes()}) as gate:
         request_body = {"config": {"mcp.enabled": "true"}, "label": "acme's"}
@@ -139,7 +139,7 @@ async def test_an_operator_of_another_tenant_cannot_use_a_shared_scope() -> None
             assert (await gate.http("POST", "/api/v1/tools/call", body, headers).done()).status == status, name
 
 
-@seam
+@virtual_time
 async def test_an_approver_without_permission_to_call_can_decide() -> None:
     config = {**CONFIG, "governance": {"rules": [{"match": "read", "action": "approve"}]}}
     async with Gateway(config, {"notes": notes()}) as gate:

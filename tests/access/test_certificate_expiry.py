@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.seam import Gateway, Upstream, seam
+from tests.virtual_time import Gateway, Upstream, virtual_time
 
 from taskgate import clock
 from taskgate.access.arrival import Arrival, Arrivals
@@ -40,7 +40,7 @@ def refusal(authorizer: Authorizer, arrival: Arrival) -> AccessRefusal | None:
     return None
 
 
-@seam
+@virtual_time
 async def test_requests_and_streams_end_with_the_certificate() -> None:
     async with Gateway(CONFIG, {"s": Upstream("2025")}) as gate:
         authorizer, access = gate.life.app.authorizer, gate.life.endpoint.access
@@ -60,7 +60,7 @@ async def test_requests_and_streams_end_with_the_certificate() -> None:
         assert refused.value.status == 401
 
 
-@seam
+@virtual_time
 async def test_certificate_that_a_proxy_verified_has_no_known_end() -> None:
     """The proxy's own certificate is not the caller's."""
     async with Gateway(CONFIG, {}):

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.seam import Call, Gateway, Upstream, seam
+from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 from taskgate.dashboard import live_updates
 from taskgate.gateway.methods import following, subscriptions
@@ -32,7 +32,7 @@ def library(generation: str = "2025") -> Upstream:
     return server
 
 
-@seam
+@virtual_time
 async def test_parallel_listens_stay_within_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "MAX_LISTENS", MOST)
     async with Gateway({}, {"library": library("2026")}) as gate:
@@ -45,14 +45,14 @@ async def test_parallel_listens_stay_within_their_limit(monkeypatch: pytest.Monk
             if stream.is_done:
                 assert stream.reply.error["data"]["error_type"] == "overloaded"
         for stream in opened:
-            await stream.hang_up()
+            await stream.disconnect()
         await gate.advance(1)
         again = await callers[0].listen(toolsListChanged=True)
         await gate.advance(1)
         assert not again.is_done, "places are given back"
 
 
-@seam
+@virtual_time
 async def test_parallel_subscriptions_of_a_session_stay_within_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "MAX_URIS", MOST)
     async with Gateway({}, {"library": library()}) as gate:
@@ -62,7 +62,7 @@ async def test_parallel_subscriptions_of_a_session_stay_within_their_limit(monke
         assert sum("result" in reply.last for reply in replies) == MOST
 
 
-@seam
+@virtual_time
 async def test_parallel_uses_of_the_subscribe_tool_stay_within_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(use_resources, "MAX_FOLLOWED", MOST)
     config: dict[str, Any] = {"scopes": {"default": {"default_servers": ["*"], "mode": "facade"}}}
@@ -76,7 +76,7 @@ async def test_parallel_uses_of_the_subscribe_tool_stay_within_their_limit(monke
         assert sum(not reply.last.get("result", {"isError": True}).get("isError") for reply in replies) == MOST
 
 
-@seam
+@virtual_time
 async def test_parallel_pages_stay_within_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_updates, "MAX_STREAMS", MOST)
     async with Gateway({}, {}) as gate:
@@ -85,6 +85,6 @@ async def test_parallel_pages_stay_within_their_limit(monkeypatch: pytest.Monkey
         found = [(await stream.head()).status for stream in streams]
         assert (found.count(200), found.count(503)) == (MOST, AT_ONCE - MOST)
         for stream in streams:
-            await stream.hang_up()
+            await stream.disconnect()
         await gate.advance(1)
         assert (await gate.http("GET", "/api/v1/events", headers=headers).head()).status == 200

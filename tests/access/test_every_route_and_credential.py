@@ -13,10 +13,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from tests.access.stage import bearer, token
+from tests.access.config_tokens import bearer, token
+from tests.console.test_console_pages import form_token
 from tests.identity.issuer import Issuer, an_issuer
-from tests.middle.test_console_pages import form_token
-from tests.seam import Gateway, Reply, Upstream, seam
+from tests.virtual_time import Gateway, Reply, Upstream, virtual_time
 
 from taskgate import clock
 from taskgate.access.routes import DeclaredRoute, RouteKind
@@ -134,7 +134,7 @@ class Visitor:
         asked = self.gate.http(route.method, path, body, {"accept": "application/json", **headers})
         head = await asked.head()
         if head.headers.get("content-type") == "text/event-stream":
-            await asked.hang_up()
+            await asked.disconnect()
             return head
         return await asked.done()
 
@@ -198,7 +198,7 @@ LAST = ("/api/v1/system/reload", "/system/reload", "/logout")
 
 
 @pytest.mark.parametrize("name", KINDS)
-@seam
+@virtual_time
 async def test_every_route_opens_to_the_credentials_of_its_class_and_to_no_others(name: str) -> None:
     async with visitors_of_each_kind() as (gate, visitors):
         visitor, tried = visitors[name], 0
@@ -223,7 +223,7 @@ async def test_every_route_opens_to_the_credentials_of_its_class_and_to_no_other
         assert tried > 80
 
 
-@seam
+@virtual_time
 async def test_the_credential_kinds_have_different_permissions() -> None:
     """Each access class is open to some kinds of credentials and closed to others."""
     for access in Access:
@@ -233,7 +233,7 @@ async def test_the_credential_kinds_have_different_permissions() -> None:
         assert 0 < sum(scope in one.scopes for one in KINDS.values()) < len(KINDS)
 
 
-@seam
+@virtual_time
 async def test_public_routes_need_no_credential_and_examine_none() -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {}) as gate:
         for route in gate.life.site.routes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.access.stage import digest, token
-from tests.seam import Gateway, Upstream, seam
+from tests.access.config_tokens import digest, token
+from tests.virtual_time import Gateway, Upstream, virtual_time
 
 from taskgate.access.authorize import MAX_FAILURES, AccessRefused
 from taskgate.access.proof import HopProof, LocalProof
@@ -33,7 +33,7 @@ def refusal(gate: Gateway, proof: Any, access: Access, scope: str = "") -> Acces
     return None
 
 
-@seam
+@virtual_time
 async def test_a_local_user_calls_in_scopes_that_require_nothing() -> None:
     async with Gateway(CONFIG, {"s": Upstream("2025")}) as gate:
         caller = local_caller(gate.life.app, ME, None)
@@ -51,7 +51,7 @@ async def test_a_local_user_calls_in_scopes_that_require_nothing() -> None:
         assert refusal(gate, ME, Access.SEE) is AccessRefusal.LACKS_PERMISSION
 
 
-@seam
+@virtual_time
 async def test_an_unauthenticated_peer_is_refused_and_counted() -> None:
     async with Gateway({}, {}) as gate:
         other = LocalProof("local:other", proved=False)
@@ -60,7 +60,7 @@ async def test_an_unauthenticated_peer_is_refused_and_counted() -> None:
         assert refusal(gate, ME, Access.LOGIN) is None, "a peer that proves who it is is not held up"
 
 
-@seam
+@virtual_time
 async def test_a_forwarded_request_of_a_revoked_token_is_refused() -> None:
     async with Gateway(CONFIG, {"s": Upstream("2025")}) as gate:
         mine = HopProof(Caller("agent", scope="default"), digest("agent-token"))
@@ -73,7 +73,7 @@ async def test_a_forwarded_request_of_a_revoked_token_is_refused() -> None:
             assert refusal(gate, proof, Access.CALL, "default") is AccessRefusal.REVOKED
 
 
-@seam
+@virtual_time
 async def test_a_forwarded_request_stays_in_the_scope_that_it_was_authorized_for() -> None:
     """The gateway that forwarded it has compared requirements with claims that are not forwarded."""
     async with Gateway(CONFIG, {"s": Upstream("2025")}) as gate:
@@ -85,7 +85,7 @@ async def test_a_forwarded_request_stays_in_the_scope_that_it_was_authorized_for
         assert gate.life.app.authorizer.admit(proof, Access.CALL, "guarded").caller is proof.caller
 
 
-@seam
+@virtual_time
 async def test_a_cached_admission_ends_with_its_credential() -> None:
     async with Gateway(CONFIG, {"s": Upstream("2025")}) as gate:
         caller = await gate.caller("2026", token="agent-token")

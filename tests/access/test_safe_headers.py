@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tests.middle.test_console_pages import operator
-from tests.seam import Gateway, Reply, Upstream, seam
+from tests.console.test_console_pages import operator
+from tests.virtual_time import Gateway, Reply, Upstream, virtual_time
 
 from taskgate.access.routes import RouteKind
 from taskgate.core.identity.access import Access
@@ -27,7 +27,7 @@ def assert_safe(reply: Reply, where: object) -> None:
     assert "base-uri 'none'" in policy, where
 
 
-@seam
+@virtual_time
 async def test_every_route_of_the_console_and_the_api_forbids_framing() -> None:
     async with Gateway({}, {"notes": Upstream("2025")}) as gate:
         boss = await operator(gate)
@@ -39,7 +39,7 @@ async def test_every_route_of_the_console_and_the_api_forbids_framing() -> None:
                     asked = gate.http("GET", path, headers=headers)
                     reply = await asked.head()
                     if reply.headers.get("content-type") == "text/event-stream":
-                        await asked.hang_up()
+                        await asked.disconnect()
                     else:
                         await asked.done()
                     assert_safe(reply, (path, headers, reply.status))

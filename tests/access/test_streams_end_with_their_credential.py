@@ -14,12 +14,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from tests.access.stage import bearer, token
+from tests.access.config_tokens import bearer, token
+from tests.console.test_console_pages import Person
 from tests.identity.issuer import Issuer, an_issuer
-from tests.middle.test_console_pages import Person
-from tests.middle.test_stdio_conversations import line
-from tests.seam import Call, Gateway, Upstream, seam, settle, the_loop
-from tests.seam.callers import Exchange
+from tests.inbound.test_stdio_conversations import line
+from tests.virtual_time import Call, Gateway, Upstream, settle, the_loop, virtual_time
+from tests.virtual_time.callers import Exchange
 
 from taskgate import clock
 from taskgate.access.arrival import Arrival
@@ -144,7 +144,7 @@ async def resumed_stream(bench: Bench) -> Exchange:
     calling = caller.begin_call("shop__talk", {}, _meta={"progressToken": 1})
     await calling.head()
     await bench.gate.advance(3)
-    await calling.hang_up()
+    await calling.disconnect()
     stream: Exchange = await caller.listen(calling.reply.last_event_id)
     return stream
 
@@ -183,7 +183,7 @@ def reason_of(stream: Exchange) -> Any:
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("kind", STREAMS)
-@seam
+@virtual_time
 async def test_a_stream_ends_with_its_credential_and_contains_the_reason(kind: str, ending: str) -> None:
     async with a_bench(ending) as bench:
         if "expired" in ending:
@@ -210,7 +210,7 @@ async def test_a_stream_ends_with_its_credential_and_contains_the_reason(kind: s
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-@seam
+@virtual_time
 async def test_a_reply_in_progress_survives_expiry_but_not_revocation(generation: str, ending: str) -> None:
     async with a_bench(ending) as bench:
         caller = await bench.gate.caller(generation, token=bench.secret)
@@ -231,7 +231,7 @@ async def test_a_reply_in_progress_survives_expiry_but_not_revocation(generation
 
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-@seam
+@virtual_time
 async def test_durable_call_in_progress_may_have_been_executed_when_its_credential_is_revoked(generation: str) -> None:
     async with a_bench("token revoked") as bench:
         caller = await bench.gate.caller(generation, token=bench.secret)
@@ -243,7 +243,7 @@ async def test_durable_call_in_progress_may_have_been_executed_when_its_credenti
         assert (data["error_type"], data["executed"]) == ("credential_revoked", "maybe")
 
 
-@seam
+@virtual_time
 async def test_request_about_task_states_nothing_about_its_call_when_its_credential_is_revoked() -> None:
     async with a_bench("token revoked") as bench:
         caller = await bench.gate.caller("2025", token=bench.secret, capabilities=TASKS)
@@ -259,7 +259,7 @@ async def test_request_about_task_states_nothing_about_its_call_when_its_credent
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("way", ["API", "page"])
-@seam
+@virtual_time
 async def test_call_through_the_console_survives_expiry_but_not_revocation(way: str, ending: str) -> None:
     async with a_bench(ending) as bench:
         gate = bench.gate
@@ -296,7 +296,7 @@ async def test_call_through_the_console_survives_expiry_but_not_revocation(way: 
         assert len(gate.life.app.responses) == 0
 
 
-@seam
+@virtual_time
 async def test_every_request_of_a_batch_is_answered_when_its_credential_is_revoked() -> None:
     async with a_bench("token revoked") as bench:
         headers = {**bearer(bench.secret), "accept": "application/json, text/event-stream"}
@@ -314,7 +314,7 @@ async def test_every_request_of_a_batch_is_answered_when_its_credential_is_revok
         assert set(found) == {1, 2}
 
 
-@seam
+@virtual_time
 async def test_a_short_reply_registers_no_credential_watch() -> None:
     async with a_bench("token revoked") as bench:
         caller = await bench.gate.caller("2025", token=bench.secret)
@@ -328,7 +328,7 @@ async def test_a_short_reply_registers_no_credential_watch() -> None:
         assert len(bench.gate.life.app.responses) == 0
 
 
-@seam
+@virtual_time
 async def test_an_open_page_ends_with_its_session_and_with_the_token_of_its_login() -> None:
     async with a_bench("token revoked") as bench:
         gate = bench.gate
@@ -358,10 +358,10 @@ async def test_an_open_page_ends_with_its_session_and_with_the_token_of_its_logi
             "a session lasts no longer than the token it was begun with"
         )
         assert not second[1].is_done
-        await second[1].hang_up()
+        await second[1].disconnect()
 
 
-@seam
+@virtual_time
 async def test_a_stream_ends_when_its_roles_or_its_scope_change() -> None:
     async with a_bench("token revoked") as bench:
         gate, changed = bench.gate, config(bench.issuer)
@@ -381,7 +381,7 @@ async def test_a_stream_ends_when_its_roles_or_its_scope_change() -> None:
         assert not streams[1].is_done, "its roles are what they were"
 
 
-@seam
+@virtual_time
 async def test_anonymous_streams_end_when_a_reload_requires_credentials() -> None:
     async with Gateway({}, {"shop": shop()}) as gate:
         stream = await (await gate.caller("2025")).listen()
@@ -391,7 +391,7 @@ async def test_anonymous_streams_end_when_a_reload_requires_credentials() -> Non
         assert reason_of(stream) == "access_changed"
 
 
-@seam
+@virtual_time
 async def test_an_unavailable_issuer_does_not_end_streams() -> None:
     async with a_bench("revoked at the issuer") as bench:
         stream = await get_stream(bench)
@@ -406,7 +406,7 @@ async def test_an_unavailable_issuer_does_not_end_streams() -> None:
         assert reason_of(stream) == "credential_revoked"
 
 
-@seam
+@virtual_time
 async def test_an_opaque_token_with_open_streams_causes_one_introspection_per_interval() -> None:
     async with a_bench("revoked at the issuer") as bench:
         streams = [await get_stream(bench) for _ in range(20)]
@@ -418,7 +418,7 @@ async def test_an_opaque_token_with_open_streams_causes_one_introspection_per_in
 
 
 @pytest.mark.parametrize("leap", [EXPIRES_S + 1, -3600])
-@seam
+@virtual_time
 async def test_a_credential_expires_by_the_earlier_of_two_clocks(leap: float) -> None:
     """The wall clock jumps forward past the end, or back by an hour before it."""
     async with a_bench("token expired") as bench:
@@ -434,7 +434,7 @@ async def test_a_credential_expires_by_the_earlier_of_two_clocks(leap: float) ->
         assert again.status == 401
 
 
-@seam
+@virtual_time
 async def test_a_stream_ends_when_its_client_disconnects() -> None:
     async with a_bench("token revoked") as bench:
         gate = bench.gate
@@ -443,13 +443,13 @@ async def test_a_stream_ends_when_its_client_disconnects() -> None:
                 if name != "resumed":  # There the call itself goes on, and may be resumed again.
                     stream = await kind(bench)
                     await stream.head()
-                    await stream.hang_up()
+                    await stream.disconnect()
         await gate.advance(1)
         assert len(gate.life.app.responses) == 0
         assert gate.life.dashboard.live.open_streams == 0
 
 
-@seam
+@virtual_time
 async def test_ten_thousand_streams_end_in_portions() -> None:
     """No turn of the loop examines all of them."""
     async with a_bench("token revoked") as bench:

@@ -6,8 +6,8 @@ import re
 from urllib.parse import urlencode
 
 import pytest
-from tests.middle.test_console_pages import operator
-from tests.seam import Call, Gateway, Upstream, seam
+from tests.console.test_console_pages import operator
+from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 from taskgate.access.routes import RouteKind
 from taskgate.core.identity.access import Access
@@ -40,7 +40,7 @@ def notes() -> Upstream:
 
 
 @pytest.mark.parametrize("name", BODIES)
-@seam
+@virtual_time
 async def test_no_body_of_an_api_request_is_an_internal_error(name: str) -> None:
     async with Gateway({}, {"notes": notes()}) as gate:
         headers = {"authorization": f"Bearer {gate.operator_token}", "content-type": "application/json"}
@@ -60,7 +60,7 @@ async def test_no_body_of_an_api_request_is_an_internal_error(name: str) -> None
         assert not [line for line in gate.log if line.level == "error"]
 
 
-@seam
+@virtual_time
 async def test_json_in_console_forms_is_parsed_by_the_strict_parser() -> None:
     async with Gateway({}, {"notes": notes()}) as gate:
         boss = await operator(gate)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.access.stage import token
+from tests.access.config_tokens import token
 from tests.access.test_streams_end_with_their_credential import WITHIN_S, reason_of
-from tests.seam import Gateway, Upstream, seam
+from tests.virtual_time import Gateway, Upstream, virtual_time
 
 CONFIG: dict[str, Any] = {"tokens": [token("agent")]}
 
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-@seam
+@virtual_time
 async def test_stream_ends_when_its_temporary_scope_is_removed(generation: str) -> None:
     async with Gateway(CONFIG, {"s": Upstream("2025")}) as gate:
         request_body = {"config": {"mcp.enabled": "true"}}
@@ -32,7 +32,7 @@ async def test_stream_ends_when_its_temporary_scope_is_removed(generation: str) 
         assert not streams[1].is_done, "the stream of another scope goes on"
 
 
-@seam
+@virtual_time
 async def test_stream_ends_when_its_temporary_scope_expires() -> None:
     async with Gateway(CONFIG, {"s": Upstream("2025")}) as gate:
         request_body = {"config": {"mcp.enabled": "true"}, "lifetime_ms": 60_000}

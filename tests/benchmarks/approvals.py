@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
-from tests.governance.stage import TOOLS, Stage, config
+from tests.governance.approval_setup import TOOLS, Setup, config
 from tests.harness.gateway import Gateway
 from tests.harness.programs import free_port
 
@@ -122,10 +122,10 @@ async def fill(path: Path, pending: int) -> list[str]:
     return made
 
 
-async def inbox(stage: Stage, approvals: list[str]) -> None:
-    base, auth = stage.gateway.base, {"authorization": f"Bearer {stage.operator_token}"}
-    link = (await stage.api("POST", "/api/login-links", {})).json()["url"]
-    await _log_in(stage, link)
+async def inbox(setup: Setup, approvals: list[str]) -> None:
+    base, auth = setup.gateway.base, {"authorization": f"Bearer {setup.operator_token}"}
+    link = (await setup.api("POST", "/api/login-links", {})).json()["url"]
+    await _log_in(setup, link)
     for what, path, headers in (
         ("inbox page", "/approvals", {}),
         ("inbox as JSON", "/api/approvals", auth),
@@ -134,7 +134,7 @@ async def inbox(stage: Stage, approvals: list[str]) -> None:
         times = []
         for _ in range(30):
             began = time.perf_counter()
-            reply = await stage.http.get(base + path, headers=headers)
+            reply = await setup.http.get(base + path, headers=headers)
             assert reply.status_code == 200
             times.append((time.perf_counter() - began) * 1000)
         report(f"{what}, {len(approvals)} pending (p95)", f"{sorted(times)[28]:.1f} ms", "<= 100 ms")
@@ -142,7 +142,7 @@ async def inbox(stage: Stage, approvals: list[str]) -> None:
     for number, approval_id in enumerate(approvals[:DECISIONS]):
         word = "deny" if number % 2 else "approve"
         began = time.perf_counter()
-        reply = await stage.http.post(f"{base}/api/approvals/{approval_id}/{word}", json={}, headers=auth)
+        reply = await setup.http.post(f"{base}/api/approvals/{approval_id}/{word}", json={}, headers=auth)
         assert reply.status_code == 200, reply.text
         times.append((time.perf_counter() - began) * 1000)
     times.sort()
@@ -150,30 +150,30 @@ async def inbox(stage: Stage, approvals: list[str]) -> None:
     report("decision acknowledged (median / p99)", f"{middle:.1f} / {tail:.1f} ms", "p99 <= 20 ms")
 
 
-async def _log_in(stage: Stage, link: str) -> None:
-    page = (await stage.http.get(link)).text
+async def _log_in(setup: Setup, link: str) -> None:
+    page = (await setup.http.get(link)).text
     fields = {name: page.partition(f'name="{name}" value="')[2].partition('"')[0] for name in ("form_token", "code")}
-    assert (await stage.http.post(f"{stage.gateway.base}/login", data=fields)).status_code == 303
+    assert (await setup.http.post(f"{setup.gateway.base}/login", data=fields)).status_code == 303
 
 
-async def to_the_dispatch(stage: Stage) -> None:
+async def to_the_dispatch(setup: Setup) -> None:
     """From the decision to the result of a held call: an upper bound for the time until it is sent."""
     times = []
     for _ in range(20):
-        caller = await stage.stateful()
+        caller = await setup.stateful()
         waiting = asyncio.create_task(caller.call("s__delete_two", {}))
-        mine = await _asked_last(stage)
+        mine = await _asked_last(setup)
         began = time.perf_counter()
-        await stage.approve(mine)
+        await setup.approve(mine)
         await waiting
         times.append((time.perf_counter() - began) * 1000)
     times.sort()
     report("decision to result of the held call (median / max)", f"{times[10]:.1f} / {times[-1]:.1f} ms", "<= 100 ms")
 
 
-async def _asked_last(stage: Stage) -> str:
+async def _asked_last(setup: Setup) -> str:
     while True:
-        page = (await stage.api("GET", "/api/tasks?limit=1")).json()
+        page = (await setup.api("GET", "/api/tasks?limit=1")).json()
         if page and page[0]["state"] == "awaiting_approval" and page[0]["tool"] == "s__delete_two":
             return str(page[0]["approval_id"])
         await asyncio.sleep(0.01)
@@ -196,9 +196,9 @@ async def main(pending: int) -> None:
         print(f"gateway ready with them after {time.perf_counter() - began:.1f} s", flush=True)
         try:
             async with httpx2.AsyncClient(timeout=30) as http:
-                stage = Stage(gateway, folder / "notes", folder / "tools.json", http)
-                await inbox(stage, approvals)
-                await to_the_dispatch(stage)
+                setup = Setup(gateway, folder / "notes", folder / "tools.json", http)
+                await inbox(setup, approvals)
+                await to_the_dispatch(setup)
         finally:
             await gateway.stop()
 

@@ -37,8 +37,8 @@ from typing import Any, NamedTuple
 import httpx2
 from tests.benchmarks.growth import growing_server
 from tests.benchmarks.measure import processor_seconds
+from tests.console.console_setup import CONFIG, Console, settled
 from tests.console.large_store import NOTHING, SERVERS, TOOLS_OF_SERVER, Amounts, fill_postgres, fill_sqlite
-from tests.console.stage import CONFIG, Console, settled
 from tests.harness.absent import find_browser, find_driver
 from tests.harness.browser import chromium
 from tests.harness.gateway import Gateway, running_gateway

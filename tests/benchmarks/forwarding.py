@@ -22,7 +22,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.stage import configuration
+from tests.chaos.crash_setup import configuration
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.raw_client import META, STATELESS, RawClient
 from tests.replicas.three_gateways import Replicas, three_replicas

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tests.seam import Call, Caller, Gateway, Upstream, run
+from tests.virtual_time import Call, Caller, Gateway, Upstream, run
 
 BASELINE = Path(__file__).with_name("baseline.json")
 ALLOWED = 1.10

@@ -24,7 +24,7 @@ import uvloop
 from tests.benchmarks.measure import processor_seconds, resident_kb
 from tests.benchmarks.one_reply_server import compact
 from tests.benchmarks.store import HostWatch, control, control_inserts, load, measure, report
-from tests.chaos.stage import Stage, configuration, set_stage
+from tests.chaos.crash_setup import Setup, configuration, running_setup
 from tests.harness.programs import free_port, listening, running
 
 CONCURRENT = 64
@@ -140,8 +140,8 @@ async def control_calls(per_second: int, seconds: float) -> None:
             line.close()
 
 
-async def run(stage: Stage, count: int) -> None:
-    lines = [await Line(stage.gateway.port).open() for _ in range(CONCURRENT)]
+async def run(setup: Setup, count: int) -> None:
+    lines = [await Line(setup.gateway.port).open() for _ in range(CONCURRENT)]
     pool, made, refused = Lines(lines), list[str](), 0
     call = {
         "name": "books__once",
@@ -163,38 +163,38 @@ async def run(stage: Stage, count: int) -> None:
         assert len((await lines[0].ask("tasks/list", {}))["tasks"]) == 50
 
     await measure(200, CONCURRENT, create)
-    spent = processor_seconds(stage.gateway.pid)
+    spent = processor_seconds(setup.gateway.pid)
     report("creates, 64 at once, flat out", *await measure(count, CONCURRENT, create), ">= 1,000/s")
-    created = processor_seconds(stage.gateway.pid) - spent
+    created = processor_seconds(setup.gateway.pid) - spent
     for per_second in STEADY_PER_S:
         await steadily("creates", "p99 <= 10 ms", per_second, 6, create)
     print(f"{refused} creates were refused as too many; {load()}")
-    spent = processor_seconds(stage.gateway.pid)
+    spent = processor_seconds(setup.gateway.pid)
     report("tasks/get, 16 at once, flat out", *await measure(count, 16, get), ">= 3,000/s")
-    got = processor_seconds(stage.gateway.pid) - spent
+    got = processor_seconds(setup.gateway.pid) - spent
     print(f"processor time of the gateway: {created / count * 1000:.2f} ms a create, {got / count * 1000:.2f} ms a get")
     rest = len(made) - count
     assert rest > 0
     await steadily("tasks/get", "p99 <= 5 ms", 500, min(4.0, rest / 500), lambda n: get(count + n))
     report("tasks/list, a page of 50", *await measure(300, 1, page), "p99 <= 20 ms")
-    print(f"{len(made):,} open tasks, gateway {resident_kb(stage.gateway.pid) >> 10} MB (promised: <= 300 MB)")
+    print(f"{len(made):,} open tasks, gateway {resident_kb(setup.gateway.pid) >> 10} MB (promised: <= 300 MB)")
     for line in lines:
         line.close()
-    await after_a_kill(stage, made)
+    await after_a_kill(setup, made)
 
 
-async def after_a_kill(stage: Stage, made: list[str]) -> None:
+async def after_a_kill(setup: Setup, made: list[str]) -> None:
     """From the end of one process to the moment at which the next one answers for every task."""
-    await stage.gateway.kill()
+    await setup.gateway.kill()
     started = time.perf_counter()
-    await stage.gateway.start_again()
+    await setup.gateway.start_again()
     ready = time.perf_counter() - started
-    line = await Line(stage.gateway.port).open()
+    line = await Line(setup.gateway.port).open()
     for task_id in (made[0], made[-1], made[len(made) // 2]):
         await line.ask("tasks/get", {"taskId": task_id})
-    recovered = next(line for line in reversed(stage.gateway.log.splitlines()) if "tasks recovered" in line)
+    recovered = next(line for line in reversed(setup.gateway.log.splitlines()) if "tasks recovered" in line)
     print(f"restart: serving {ready:.2f} s after the start of the process; {recovered}")
-    print(f"after the restart: gateway {resident_kb(stage.gateway.pid) >> 10} MB")
+    print(f"after the restart: gateway {resident_kb(setup.gateway.pid) >> 10} MB")
     line.close()
 
 
@@ -204,8 +204,8 @@ async def main(count: int) -> None:
         control(Path(folder))
         control_inserts(Path(folder))
         await control_calls(max(STEADY_PER_S), 4)
-        async with set_stage(Path(folder), more=in_line) as stage:
-            await run(stage, count)
+        async with running_setup(Path(folder), more=in_line) as setup:
+            await run(setup, count)
 
 
 if __name__ == "__main__":

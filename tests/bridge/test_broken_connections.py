@@ -79,7 +79,7 @@ class Gateway:
         self.far.close()
 
 
-class Stage:
+class Setup:
     """A relay between two pipes of a client and the gateways of a test."""
 
     def __init__(self, gateways: list[Gateway], reach: Callable[[Wait], GatewayConnection] | None = None) -> None:
@@ -130,11 +130,11 @@ class Stage:
 
 
 @pytest.fixture
-def stages() -> Iterator[list[Stage]]:
-    made: list[Stage] = []
+def setups() -> Iterator[list[Setup]]:
+    made: list[Setup] = []
     yield made
-    for stage in made:
-        stage.close()
+    for setup in made:
+        setup.close()
 
 
 class CutAfter:
@@ -169,20 +169,20 @@ def complete_within(count: int) -> list[Any]:
 
 @pytest.mark.parametrize("answers", [False, True], ids=["silent", "answered"])
 def test_crash_at_every_byte_loses_and_repeats_nothing(
-    stages: list[Stage], monkeypatch: pytest.MonkeyPatch, answers: bool
+    setups: list[Setup], monkeypatch: pytest.MonkeyPatch, answers: bool
 ) -> None:
     """The first gateway gets exactly so many bytes, executes what is complete, and dies; `answered`: after it has answered."""
     for count in range(BYTES):
         with monkeypatch.context() as patch:
             first, second = Gateway(answers=answers), Gateway(answers=True)
-            stage = Stage([first, second])
-            stages.append(stage)
+            setup = Setup([first, second])
+            setups.append(setup)
             CutAfter(patch, first.line.socket.fileno(), count, first.crash)
-            os.write(stage.types, b"".join(BURST))
-            stage.until_answered(len(REQUESTS))
-            stage.turn()
-            received = {message["id"]: message for message in stage.received}
-            assert Counter(message["id"] for message in stage.received) == Counter(REQUESTS), count
+            os.write(setup.types, b"".join(BURST))
+            setup.until_answered(len(REQUESTS))
+            setup.turn()
+            received = {message["id"]: message for message in setup.received}
+            assert Counter(message["id"] for message in setup.received) == Counter(REQUESTS), count
             complete = complete_within(count)
             assert first.executed == complete, count
             lost = [] if answers else complete
@@ -195,59 +195,59 @@ def test_crash_at_every_byte_loses_and_repeats_nothing(
                     assert message["error"]["data"].get("executed") == expected, (count, request_id)
                 else:
                     assert message["result"] == {"done": True}, (count, request_id)
-            stages.pop().close()
+            setups.pop().close()
 
 
-def test_crash_at_every_byte_of_replay_loses_nothing(stages: list[Stage], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_at_every_byte_of_replay_loses_nothing(setups: list[Setup], monkeypatch: pytest.MonkeyPatch) -> None:
     """The second gateway dies during the replay of the session: the third one gets a complete replay."""
     opening = [request(0, "initialize", protocolVersion="2025-11-25")]
     opening.append(encode({"jsonrpc": "2.0", "method": "notifications/initialized"}) + b"\n")
     for count in range(0, 400, 3):
         with monkeypatch.context() as patch:
             first, second, third = Gateway(answers=True), Gateway(answers=False), Gateway(answers=True)
-            stage = Stage([first, second, third])
-            stages.append(stage)
-            os.write(stage.types, b"".join(opening))
-            stage.until_answered(1)
-            while stage.relay._to_gateway.lines or first.rest:
-                stage.turn()
+            setup = Setup([first, second, third])
+            setups.append(setup)
+            os.write(setup.types, b"".join(opening))
+            setup.until_answered(1)
+            while setup.relay._to_gateway.lines or first.rest:
+                setup.turn()
             CutAfter(patch, second.line.socket.fileno(), count, second.crash)
             first.crash()
-            os.write(stage.types, request(1, REPEATABLE) + request(2, name="charge"))
-            while stage.reached < 3 and 2 not in second.executed:
-                stage.turn()
+            os.write(setup.types, request(1, REPEATABLE) + request(2, name="charge"))
+            while setup.reached < 3 and 2 not in second.executed:
+                setup.turn()
             if second.far.fileno() != -1:
                 second.crash()
-            stage.until_answered(3)
-            stage.turn()
-            assert Counter(message["id"] for message in stage.received) == Counter([0, 1, 2]), count
+            setup.until_answered(3)
+            setup.turn()
+            assert Counter(message["id"] for message in setup.received) == Counter([0, 1, 2]), count
             own = [each for each in third.executed if str(each).startswith("taskgate-bridge")]
             assert own == ["taskgate-bridge-3-0"], count
             assert (second.executed + third.executed).count(2) == 1, count
-            stages.pop().close()
+            setups.pop().close()
 
 
-def test_lost_call_is_answered_before_reconnecting(stages: list[Stage]) -> None:
+def test_lost_call_is_answered_before_reconnecting(setups: list[Setup]) -> None:
     first = Gateway(answers=False)
     seen: list[Any] = []
 
     def reach(_wait: Wait) -> GatewayConnection:
-        stage.read()
-        seen.extend(message["id"] for message in stage.received)
+        setup.read()
+        seen.extend(message["id"] for message in setup.received)
         raise NoGateway("There is no gateway.")
 
-    stage = Stage([first], reach)
-    stages.append(stage)
-    os.write(stage.types, request(1, name="charge"))
+    setup = Setup([first], reach)
+    setups.append(setup)
+    os.write(setup.types, request(1, name="charge"))
     while not first.executed:
-        stage.turn()
+        setup.turn()
     first.crash()
-    stage.until_answered(1)
+    setup.until_answered(1)
     assert seen == [1]
-    assert stage.received[0]["error"]["data"]["executed"] == "maybe"
+    assert setup.received[0]["error"]["data"]["executed"] == "maybe"
 
 
-def test_lost_calls_reach_slow_client_while_new_gateway_starts(stages: list[Stage]) -> None:
+def test_lost_calls_reach_slow_client_while_new_gateway_starts(setups: list[Setup]) -> None:
     """More answers than the client's pipe holds: the rest is written while the start of the gateway is waited for."""
     first, second = Gateway(answers=False), Gateway(answers=True)
     calls = 4000
@@ -258,36 +258,36 @@ def test_lost_calls_reach_slow_client_while_new_gateway_starts(stages: list[Stag
         begins, ready = os.pipe()
         for _ in range(10_000):
             wait(None, 0.0005)
-            stage.read()
-            if len(stage.received) == calls:
+            setup.read()
+            if len(setup.received) == calls:
                 break
-        answered_meanwhile = len(stage.received)
+        answered_meanwhile = len(setup.received)
         os.write(ready, b"x")
         assert wait(begins, WAIT_S)
         os.close(begins)
         os.close(ready)
-        stage.reached = 2
+        setup.reached = 2
         return second.line
 
-    stage = Stage([first, second], reach)
-    stages.append(stage)
+    setup = Setup([first, second], reach)
+    setups.append(setup)
     burst = b"".join(request(number, name="charge") for number in range(calls))
     while burst:
-        burst = burst[os.write(stage.types, burst[:60_000]) :]
-        while stage.relay._to_gateway.lines or select.select([stage.source], [], [], 0)[0]:
-            stage.turn()
+        burst = burst[os.write(setup.types, burst[:60_000]) :]
+        while setup.relay._to_gateway.lines or select.select([setup.source], [], [], 0)[0]:
+            setup.turn()
     while len(first.executed) < calls:
-        stage.turn()
+        setup.turn()
     first.crash()
-    stage.relay._turn(0.0)
+    setup.relay._turn(0.0)
     assert answered_meanwhile == calls
-    assert {message["error"]["data"]["executed"] for message in stage.received} == {"maybe"}
+    assert {message["error"]["data"]["executed"] for message in setup.received} == {"maybe"}
 
 
-def test_unreachable_gateway_leaves_no_claim_about_earlier_calls(stages: list[Stage]) -> None:
+def test_unreachable_gateway_leaves_no_claim_about_earlier_calls(setups: list[Setup]) -> None:
     first = Gateway(answers=False)
-    stage = Stage([first])
-    stages.append(stage)
+    setup = Setup([first])
+    setups.append(setup)
     sent = {
         1: request(1, "tasks/get", taskId="tg_1"),
         2: request(2, "tasks/result", taskId="tg_1"),
@@ -295,11 +295,11 @@ def test_unreachable_gateway_leaves_no_claim_about_earlier_calls(stages: list[St
         4: request(4, name="get_task_result", arguments={"task_id": "tg_1"}),
         5: request(5, name="call_tool", arguments={"name": "cancel_task", "arguments": {}}),
     }
-    os.write(stage.types, b"".join(sent.values()))
+    os.write(setup.types, b"".join(sent.values()))
     while len(first.executed) < len(sent):
-        stage.turn()
+        setup.turn()
     first.crash()
-    stage.until_answered(len(sent))
+    setup.until_answered(len(sent))
     later = {
         6: request(6, "tasks/get", taskId="tg_1"),
         7: request(7, name="get_task", arguments={"task_id": "tg_1"}),
@@ -307,81 +307,81 @@ def test_unreachable_gateway_leaves_no_claim_about_earlier_calls(stages: list[St
         9: request(9, name="charge"),
         10: request(10, "tools/list"),
     }
-    os.write(stage.types, b"".join(later.values()))
-    stage.until_answered(len(sent) + len(later))
-    executed = {message["id"]: message["error"]["data"].get("executed") for message in stage.received}
+    os.write(setup.types, b"".join(later.values()))
+    setup.until_answered(len(sent) + len(later))
+    executed = {message["id"]: message["error"]["data"].get("executed") for message in setup.received}
     assert executed == {**dict.fromkeys([*sent, 6, 7]), 8: "maybe", 9: "no", 10: "no"}
 
 
 def test_requests_beyond_limit_are_rejected_and_none_is_lost(
-    stages: list[Stage], monkeypatch: pytest.MonkeyPatch
+    setups: list[Setup], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("taskgate.bridge.pending.MAX_OPEN", 3)
     first, second = Gateway(answers=False), Gateway(answers=True)
-    stage = Stage([first, second])
-    stages.append(stage)
+    setup = Setup([first, second])
+    setups.append(setup)
     for number in range(5):
-        os.write(stage.types, request(number, name="charge"))
-        while select.select([stage.source], [], [], 0)[0] or stage.relay._to_gateway.lines:
-            stage.turn()
-    refused = {message["id"]: message["error"]["data"] for message in stage.received}
+        os.write(setup.types, request(number, name="charge"))
+        while select.select([setup.source], [], [], 0)[0] or setup.relay._to_gateway.lines:
+            setup.turn()
+    refused = {message["id"]: message["error"]["data"] for message in setup.received}
     assert {key: (data["error_type"], data["executed"]) for key, data in refused.items()} == {
         3: ("overloaded", "no"),
         4: ("overloaded", "no"),
     }
     first.crash()
-    stage.until_answered(5)
-    assert sorted(message["id"] for message in stage.received) == [0, 1, 2, 3, 4]
+    setup.until_answered(5)
+    assert sorted(message["id"] for message in setup.received) == [0, 1, 2, 3, 4]
 
 
-def test_crash_after_end_of_client_input_answers_every_request(stages: list[Stage]) -> None:
+def test_crash_after_end_of_client_input_answers_every_request(setups: list[Setup]) -> None:
     """`printf ... | taskgate stdio`: the input has ended, but replies are still read."""
     first = Gateway(answers=False)
-    stage = Stage([first])
-    stages.append(stage)
-    os.write(stage.types, request(1, name="charge") + request(2, REPEATABLE))
+    setup = Setup([first])
+    setups.append(setup)
+    os.write(setup.types, request(1, name="charge") + request(2, REPEATABLE))
     while len(first.executed) < 2:
-        stage.turn()
-    os.close(stage.types)
-    stage.types = os.open(os.devnull, os.O_RDONLY)
+        setup.turn()
+    os.close(setup.types)
+    setup.types = os.open(os.devnull, os.O_RDONLY)
     first.crash()
-    stage.relay.run()
-    stage.read()
-    executed = {message["id"]: message["error"]["data"].get("executed") for message in stage.received}
+    setup.relay.run()
+    setup.read()
+    executed = {message["id"]: message["error"]["data"].get("executed") for message in setup.received}
     assert executed == {1: "maybe", 2: "no"}
 
 
-def test_client_that_closed_its_output_ends_relay(stages: list[Stage]) -> None:
+def test_client_that_closed_its_output_ends_relay(setups: list[Setup]) -> None:
     first = Gateway(answers=False)
-    stage = Stage([first])
-    stages.append(stage)
-    os.write(stage.types, request(1, name="charge"))
+    setup = Setup([first])
+    setups.append(setup)
+    os.write(setup.types, request(1, name="charge"))
     while not first.executed:
-        stage.turn()
-    os.close(stage.reads)
-    stage.reads = os.open(os.devnull, os.O_RDONLY)
+        setup.turn()
+    os.close(setup.reads)
+    setup.reads = os.open(os.devnull, os.O_RDONLY)
     first.crash()
     with pytest.raises(ClientGone):
-        stage.relay.run()
+        setup.relay.run()
 
 
 def test_initialized_notification_outlives_unreachable_gateway(
-    stages: list[Stage], monkeypatch: pytest.MonkeyPatch
+    setups: list[Setup], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was queued when no gateway could be reached: the next gateway gets it with the replayed opening."""
     monkeypatch.setattr(relays, "CRASHES", 100)
     first, second = Gateway(answers=True), Gateway(answers=True)
-    stage = Stage([first, second])
-    stages.append(stage)
-    os.write(stage.types, request(0, "initialize"))
-    stage.until_answered(1)
-    stage.gateways = [first]
+    setup = Setup([first, second])
+    setups.append(setup)
+    os.write(setup.types, request(0, "initialize"))
+    setup.until_answered(1)
+    setup.gateways = [first]
     first.crash()
-    os.write(stage.types, encode({"jsonrpc": "2.0", "method": "notifications/initialized"}) + b"\n")
-    os.write(stage.types, request(1, name="charge"))
-    stage.until_answered(2)
-    stage.gateways, stage.reached = [first, second], 1
-    os.write(stage.types, request(2, name="charge"))
-    stage.until_answered(3)
+    os.write(setup.types, encode({"jsonrpc": "2.0", "method": "notifications/initialized"}) + b"\n")
+    os.write(setup.types, request(1, name="charge"))
+    setup.until_answered(2)
+    setup.gateways, setup.reached = [first, second], 1
+    os.write(setup.types, request(2, name="charge"))
+    setup.until_answered(3)
     assert [each for each in second.executed if each != 2] == ["taskgate-bridge-2-0"]
-    assert "notifications/initialized" in stage.relay._pending._session_setup
+    assert "notifications/initialized" in setup.relay._pending._session_setup

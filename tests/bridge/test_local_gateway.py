@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.bridge.stage import WAIT_S, Client, alive, children, configuration, end, gone, mirror, stage
+from tests.bridge.bridge_setup import WAIT_S, Client, alive, children, configuration, end, gone, mirror, running_setup
 from tests.harness.narrow import present
 from tests.harness.plain_http import NO_TLS
 from tests.harness.programs import free_port
@@ -34,7 +34,7 @@ async def mirrored(client: Client, request_id: object, value: object, server: st
 
 
 async def test_ten_clients_at_once_start_one_gateway(tmp_path: Path) -> None:
-    async with stage(tmp_path) as made:
+    async with running_setup(tmp_path) as made:
         clients = await asyncio.gather(*(made.client() for _ in range(10)))
         assert await asyncio.gather(*(mirrored(client, 1, n) for n, client in enumerate(clients))) == list(range(10))
         record = made.gateway()
@@ -42,12 +42,12 @@ async def test_ten_clients_at_once_start_one_gateway(tmp_path: Path) -> None:
         assert made.log().count('"event": "session opened"') == 10
         assert len(children(record["pid"], "mirror_server.py")) == 2, "and one process for each of the two servers"
         for client in clients:
-            assert await client.hang_up() == 0
+            assert await client.disconnect() == 0
         assert alive(record["pid"]), "it outlives its clients for a while"
 
 
 async def test_socket_and_folders_are_private(tmp_path: Path) -> None:
-    async with stage(tmp_path) as made:
+    async with running_setup(tmp_path) as made:
         await made.client()
         path = Path(made.gateway()["address"].removeprefix("unix:"))
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -71,7 +71,7 @@ async def test_socket_and_folders_are_private(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
 async def test_every_request_is_answered_when_gateway_crashes(tmp_path: Path, sign: signal.Signals) -> None:
-    async with stage(tmp_path, configuration(limits={"drain_timeout": "1s"})) as made:
+    async with running_setup(tmp_path, configuration(limits={"drain_timeout": "1s"})) as made:
         client = await made.client()
         assert await mirrored(client, 1, "before") == "before"
         first = made.gateway()["pid"]
@@ -83,13 +83,13 @@ async def test_every_request_is_answered_when_gateway_crashes(tmp_path: Path, si
         await gone(first)
         assert await mirrored(client, 3, "after") == "after"
         assert made.gateway()["pid"] != first
-        assert await client.hang_up() == 0
+        assert await client.disconnect() == 0
 
 
 async def test_every_request_of_burst_is_answered_when_gateway_is_killed_in_it(tmp_path: Path) -> None:
-    """Lines are on their way in every stage: in the client's pipe, in the bridge, in the socket, and in the gateway."""
+    """Lines are on their way in every setup: in the client's pipe, in the bridge, in the socket, and in the gateway."""
     count, record = 6000, tmp_path / "executed"
-    async with stage(tmp_path, configuration(servers={"a": mirror(("--record", str(record)))})) as made:
+    async with running_setup(tmp_path, configuration(servers={"a": mirror(("--record", str(record)))})) as made:
         client = await made.client()
         assert await mirrored(client, "before", 1) == 1
         assert client.process.stdout is not None
@@ -133,7 +133,7 @@ async def test_every_request_of_burst_is_answered_when_gateway_is_killed_in_it(t
 @pytest.mark.parametrize("lost", ["state", "state/run"])
 async def test_gateway_ends_when_state_folder_is_removed(tmp_path: Path, lost: str) -> None:
     """The next gateway may be there before the first one has ended: its record, socket and lock stay."""
-    async with stage(tmp_path) as made:
+    async with running_setup(tmp_path) as made:
         client = await made.client()
         assert await mirrored(client, 1, "before") == "before"
         first = made.gateway()["pid"]
@@ -150,10 +150,10 @@ async def test_gateway_ends_when_state_folder_is_removed(tmp_path: Path, lost: s
 
 
 async def test_idle_gateway_ends_and_restarts_on_demand(tmp_path: Path) -> None:
-    async with stage(tmp_path, configuration(local={"end_after": "1s"})) as made:
+    async with running_setup(tmp_path, configuration(local={"end_after": "1s"})) as made:
         client = await made.client()
         first = made.gateway()["pid"]
-        await client.hang_up()
+        await client.disconnect()
         await gone(first)
         assert made.records() == []
         assert "gateway is idle and stops" in made.log()
@@ -164,11 +164,11 @@ async def test_idle_gateway_ends_and_restarts_on_demand(tmp_path: Path) -> None:
 async def test_held_call_keeps_gateway_running_and_is_visible_to_clients(tmp_path: Path) -> None:
     rules = {"rules": [{"match": "mirror", "action": "approve"}]}
     config = configuration(governance=rules, local={"end_after": "1s"}, tasks={"execute_on": "approval"})
-    async with stage(tmp_path, config) as made:
+    async with running_setup(tmp_path, config) as made:
         one = await made.client()
         one.ask("held", "tools/call", name="a__mirror", arguments={"value": 7}, task={"ttl": 600_000})
         task_id = (await one.result("held"))["task"]["taskId"]
-        await one.hang_up()
+        await one.disconnect()
         # Another client comes after the first one is gone, and the call still waits.
         other = await made.client()
         url = made.gateway()["url"]
@@ -183,7 +183,7 @@ async def test_held_call_keeps_gateway_running_and_is_visible_to_clients(tmp_pat
 
 
 async def test_serve_replaces_gateway_started_on_demand(tmp_path: Path) -> None:
-    async with stage(tmp_path) as made:
+    async with running_setup(tmp_path) as made:
         client = await made.client()
         first = made.gateway()["pid"]
         serving = await asyncio.create_subprocess_exec(
@@ -204,11 +204,11 @@ async def test_serve_replaces_gateway_started_on_demand(tmp_path: Path) -> None:
 
 
 async def test_newer_bridge_replaces_older_gateway_without_other_clients(tmp_path: Path) -> None:
-    async with stage(tmp_path) as made:
+    async with running_setup(tmp_path) as made:
         client = await made.client()
         first = made.gateway()
         assert b'"serves": true' in await hello(first, "99.0.0")
-        await client.hang_up()
+        await client.disconnect()
         async with asyncio.timeout(WAIT_S):
             while b'"replaced": true' not in (text := await hello(first, "99.0.0")):
                 assert b'"serves": true' in text
@@ -232,7 +232,7 @@ async def hello(record: dict[str, str], version: str) -> bytes:
 
 
 async def test_start_failure_is_reported_on_stderr_and_to_client(tmp_path: Path) -> None:
-    async with stage(tmp_path) as made:
+    async with running_setup(tmp_path) as made:
         made.config.write_text("schema: 1\nserverz: {}\n")
         client = await made.client(opened=False)
         client.ask(1, "initialize")
@@ -244,7 +244,7 @@ async def test_start_failure_is_reported_on_stderr_and_to_client(tmp_path: Path)
 
 
 async def test_unknown_scope_is_rejected_with_existing_scopes(tmp_path: Path) -> None:
-    async with stage(tmp_path) as made:
+    async with running_setup(tmp_path) as made:
         client = await made.client("--scope", "defualt", opened=False)
         assert await asyncio.wait_for(client.process.wait(), WAIT_S) == 2
         assert "Did you mean 'default'?" in (tmp_path / "bridges.log").read_text()
@@ -252,7 +252,7 @@ async def test_unknown_scope_is_rejected_with_existing_scopes(tmp_path: Path) ->
 
 async def test_standalone_stdio_gateway_has_its_own_inbox(tmp_path: Path) -> None:
     config = configuration(governance={"rules": [{"match": "mirror", "action": "approve"}]})
-    async with stage(tmp_path, config) as made:
+    async with running_setup(tmp_path, config) as made:
         client = await made.client("--alone")
         client.ask("held", "tools/call", name="a__mirror", arguments={"value": 7}, task={})
         await client.result("held")
@@ -261,12 +261,12 @@ async def test_standalone_stdio_gateway_has_its_own_inbox(tmp_path: Path) -> Non
         code, out, err = await made.command("approvals", "list", "--gateway", url)
         assert code == 0, err
         assert "mirror" in out
-        assert await client.hang_up() == 0
+        assert await client.disconnect() == 0
         assert not (made.state / "run").exists() or made.records() == []
 
 
 async def test_port_of_local_gateway_requires_token(tmp_path: Path) -> None:
-    async with stage(tmp_path) as made:
+    async with running_setup(tmp_path) as made:
         await made.client()
         url = f"{made.gateway()['url']}/mcp"
         async with httpx2.AsyncClient(timeout=WAIT_S, verify=NO_TLS) as http:
@@ -282,7 +282,7 @@ async def test_loopback_port_with_key_replaces_unix_socket(tmp_path: Path) -> No
     """A folder has the name of the socket, so the socket cannot be created: clients read the port and the key, which other
     users cannot."""
     rules = {"rules": [{"match": "mirror", "action": "approve"}]}
-    async with stage(tmp_path, configuration(governance=rules, tasks={"execute_on": "approval"})) as made:
+    async with running_setup(tmp_path, configuration(governance=rules, tasks={"execute_on": "approval"})) as made:
         key = gateway_key(str(made.state), str(made.config))
         (made.runtime / "taskgate").mkdir(mode=0o700, exist_ok=True)
         (made.runtime / "taskgate" / f"{key}.sock").mkdir()

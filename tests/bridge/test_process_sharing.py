@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.bridge.stage import Client, children, configuration, end, gone, stage
+from tests.bridge.bridge_setup import Client, children, configuration, end, gone, running_setup
 
 from taskgate.assembly.channels import Outbound
 from taskgate.assembly.places import Places
@@ -38,7 +38,7 @@ async def test_clients_in_equivalent_places_share_a_process(tmp_path: Path) -> N
     servers = {"w": {**WHERE, "env": {"WHO": "${WHO:-nobody}"}}, "fixed": {**WHERE, "cwd": "."}}
     other = tmp_path / "project"
     other.mkdir()
-    async with stage(tmp_path, configuration(servers=servers)) as made:
+    async with running_setup(tmp_path, configuration(servers=servers)) as made:
         here, also_here = await made.client(), await made.client()
         elsewhere = await made.client(cwd=other)
         person = await made.client(env={"WHO": "ann", "IRRELEVANT": "1"})
@@ -69,7 +69,7 @@ async def test_clients_in_equivalent_places_share_a_process(tmp_path: Path) -> N
 async def test_variable_that_only_some_clients_have(tmp_path: Path) -> None:
     """The first client must not decide what the others get."""
     servers = {"w": {**WHERE, "env": {"WHO": "${TASKGATE_TEST_WHO}"}}, "x": WHERE}
-    async with stage(tmp_path, configuration(servers=servers)) as made:
+    async with running_setup(tmp_path, configuration(servers=servers)) as made:
         thin = await made.client()
         thin.ask("tools", "tools/list")
         assert [tool["name"] for tool in (await thin.result("tools"))["tools"]] == ["x__where"]

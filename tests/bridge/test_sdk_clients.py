@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.bridge.stage import WAIT_S, Stage, configuration, stage
+from tests.bridge.bridge_setup import WAIT_S, Setup, configuration, running_setup
 from tests.harness.peers import CALLERS
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.peers("mcp23", "ts2")]
@@ -16,21 +16,21 @@ PYTHON = next(caller for caller in CALLERS if caller.name == "py23-2025")
 TYPESCRIPT = next(caller for caller in CALLERS if caller.name == "ts2-2025")
 
 
-def started_by_a_client(made: Stage) -> list[str]:
+def started_by_a_client(made: Setup) -> list[str]:
     """Clients start their children with a minimal environment, so the settings are in the command."""
     own = {"TASKGATE_STATE_DIR", "XDG_RUNTIME_DIR", "PYTHONPATH"}
     words = [f"{name}={value}" for name, value in made.environment().items() if name in own]
     return ["env", *words, *made.command_line()]
 
 
-async def open_approvals(made: Stage) -> list[dict[str, Any]]:
+async def open_approvals(made: Setup) -> list[dict[str, Any]]:
     _, out, _ = await made.command("approvals", "list", "--json")
     return [json.loads(line) for line in out.splitlines() if line.startswith('{"id"')]
 
 
 async def test_held_calls_of_two_sdk_clients_are_approved_on_the_command_line(tmp_path: Path) -> None:
     rules = {"rules": [{"match": "mirror", "action": "approve"}]}
-    async with stage(tmp_path, configuration(governance=rules)) as made:
+    async with running_setup(tmp_path, configuration(governance=rules)) as made:
         script = [{"op": "call", "name": "a__mirror", "arguments": {"value": 7}}]
         playing = [
             asyncio.create_task(caller.play(script, command=started_by_a_client(made)))

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from tests.channels.receiver_double import Receiver, receiver
 from tests.channels.slack_double import APP_TOKEN, BOT_TOKEN, SlackDouble, slack
-from tests.governance.stage import Stage, Stateful, a_stage, eventually
+from tests.governance.approval_setup import Setup, Stateful, eventually, running_setup
 
 from taskgate.channels.webhook_signature import key_of, signed_headers
 
@@ -41,9 +41,9 @@ def hook_workflow(there: Receiver) -> dict[str, Any]:
     return {"ops": {"channels": ["inbox", {"type": "webhook", "url": there.url, "secret": SECRET}]}}
 
 
-async def held(stage: Stage) -> tuple[Stateful, str]:
+async def held(setup: Setup) -> tuple[Stateful, str]:
     """A task that waits for people, and its caller."""
-    caller = await stage.stateful({"tasks": {}})
+    caller = await setup.stateful({"tasks": {}})
     made = await caller.call("s__delete_it", {"path": "/tmp/x"}, task={"ttl": 600_000})
     return caller, made["result"]["taskId"]
 
@@ -69,8 +69,8 @@ def press(double: SlackDouble, action: str) -> dict[str, Any]:
 
 
 async def test_an_approval_by_slack_button_runs_the_call_and_updates_the_card(tmp_path: Path) -> None:
-    async with slack() as double, a_stage(tmp_path, approval=slack_workflow(double)) as stage:
-        caller, task_id = await held(stage)
+    async with slack() as double, running_setup(tmp_path, approval=slack_workflow(double)) as setup:
+        caller, task_id = await held(setup)
         await double.wait_for("chat.postMessage")
         await double.press(await double.connected(), "e1", press(double, "taskgate_approve"))
         result = await caller.ask("tasks/result", taskId=task_id)
@@ -81,60 +81,60 @@ async def test_an_approval_by_slack_button_runs_the_call_and_updates_the_card(tm
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 async def test_after_a_restart_no_second_card_is_posted_and_the_old_card_is_updated(tmp_path: Path, end: str) -> None:
-    async with slack() as double, a_stage(tmp_path, approval=slack_workflow(double)) as stage:
-        _, task_id = await held(stage)
+    async with slack() as double, running_setup(tmp_path, approval=slack_workflow(double)) as setup:
+        _, task_id = await held(setup)
         await double.wait_for("chat.postMessage")
         await double.connected()
-        await receipts_kept(stage, 1)
-        await (stage.gateway.stop() if end == "stop" else stage.gateway.kill())
-        await stage.gateway.start()
+        await receipts_kept(setup, 1)
+        await (setup.gateway.stop() if end == "stop" else setup.gateway.kill())
+        await setup.gateway.start()
         await double.press(await double.connected(), "e2", press(double, "taskgate_approve"))
-        caller = await stage.stateful({"tasks": {}})
+        caller = await setup.stateful({"tasks": {}})
         assert "did delete_it" in json.dumps(await caller.ask("tasks/result", taskId=task_id))
         card = double.messages["1800000000.000001"]
         await until(lambda: "taskgate_approve" not in json.dumps(card["blocks"]))
         assert double.count_of("chat.postMessage") == 1
-        assert len(stage.sent()) == 1
-        await receipts_kept(stage, 0)
+        assert len(setup.sent()) == 1
+        await receipts_kept(setup, 0)
 
 
 async def test_reactions_on_a_card_count_after_a_restart(tmp_path: Path) -> None:
     async with slack() as double:
         workflow = slack_workflow(double, mode="reactions", poll_interval="100ms", app_token=None)
-        async with a_stage(tmp_path, approval=workflow) as stage:
-            _, task_id = await held(stage)
+        async with running_setup(tmp_path, approval=workflow) as setup:
+            _, task_id = await held(setup)
             await double.wait_for("chat.postMessage")
-            await receipts_kept(stage, 1)
-            await stage.gateway.restart()
+            await receipts_kept(setup, 1)
+            await setup.gateway.restart()
             double.messages["1800000000.000001"]["reactions"] = [{"name": "+1", "users": ["U0ANN"]}]
-            caller = await stage.stateful({"tasks": {}})
+            caller = await setup.stateful({"tasks": {}})
             assert "did delete_it" in json.dumps(await caller.ask("tasks/result", taskId=task_id))
             assert double.count_of("chat.postMessage") == 1
 
 
 async def test_an_approval_that_ended_while_slack_was_unavailable_is_shown_after_the_restart(tmp_path: Path) -> None:
-    async with slack() as double, a_stage(tmp_path, approval=slack_workflow(double)) as stage:
-        await held(stage)
+    async with slack() as double, running_setup(tmp_path, approval=slack_workflow(double)) as setup:
+        await held(setup)
         await double.wait_for("chat.postMessage")
-        await receipts_kept(stage, 1)
+        await receipts_kept(setup, 1)
         double.script["chat.update"] = ["internal_error"] * 20
-        (row,) = await stage.open_approvals()
-        await stage.deny(row["id"], reason="no")
+        (row,) = await setup.open_approvals()
+        await setup.deny(row["id"], reason="no")
         await double.wait_for("chat.update")
-        await stage.gateway.stop()
+        await setup.gateway.stop()
         double.script.clear()
-        await stage.gateway.start()
+        await setup.gateway.start()
         card = double.messages["1800000000.000001"]
         await until(lambda: "Denied" in json.dumps(card["blocks"]))
         assert double.count_of("chat.postMessage") == 1
-        await receipts_kept(stage, 0)
+        await receipts_kept(setup, 0)
 
 
-async def receipts_kept(stage: Stage, count: int) -> None:
+async def receipts_kept(setup: Setup, count: int) -> None:
     """Until so many are in the store, read beside the gateway that has it open."""
 
     async def look() -> bool | None:
-        with sqlite3.connect(f"file:{stage.gateway.state / 'taskgate.db'}?mode=ro", uri=True) as store:
+        with sqlite3.connect(f"file:{setup.gateway.state / 'taskgate.db'}?mode=ro", uri=True) as store:
             found = store.execute("select count(*) from channel_receipts").fetchone()[0]
         return True if found == count else None
 
@@ -142,13 +142,13 @@ async def receipts_kept(stage: Stage, count: int) -> None:
 
 
 async def test_a_signed_callback_decides_and_after_a_restart_only_the_outcome_is_sent(tmp_path: Path) -> None:
-    async with receiver(key_of(SECRET)) as there, a_stage(tmp_path, approval=hook_workflow(there)) as stage:
-        _, task_id = await held(stage)
+    async with receiver(key_of(SECRET)) as there, running_setup(tmp_path, approval=hook_workflow(there)) as setup:
+        _, task_id = await held(setup)
         await until(lambda: len(there.got) == 1)
         asked = there.got[0]
         assert asked["type"] == "approval.requested"
-        await receipts_kept(stage, 1)
-        await stage.gateway.restart()
+        await receipts_kept(setup, 1)
+        await setup.gateway.restart()
         payload = {
             "approval_id": asked["approval"]["id"],
             "verdict": "approve",
@@ -162,10 +162,10 @@ async def test_a_signed_callback_decides_and_after_a_restart_only_the_outcome_is
             signed = signed_headers(key_of(SECRET), "m1", int(time.time()), body)
             reply = await http.post(asked["callback_url"], content=body, headers=signed)
             assert reply.status_code == 200, reply.text
-        caller = await stage.stateful({"tasks": {}})
+        caller = await setup.stateful({"tasks": {}})
         assert "did delete_it" in json.dumps(await caller.ask("tasks/result", taskId=task_id))
         await until(lambda: len(there.got) >= 2)
-        await receipts_kept(stage, 0)
+        await receipts_kept(setup, 0)
         kinds = [message["type"] for message in there.got]
         assert kinds.count("approval.requested") == 1
         assert set(kinds[1:]) == {"approval.updated"}

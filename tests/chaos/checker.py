@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.chaos.stage import Execution
+from tests.chaos.crash_setup import Execution
 
 MAX_ATTEMPTS = 3
 TWICE = "but may run once"

@@ -18,8 +18,8 @@ from typing import Any
 import httpx2
 from tests.activity.callers import Failed, HttpSession, HttpStateless
 from tests.chaos.checker import CallReport
+from tests.chaos.crash_setup import CrashingGateway
 from tests.chaos.ledger_server import TOOLS
-from tests.chaos.stage import CrashingGateway
 from tests.harness.plain_http import NO_TLS
 
 EXTENSION: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}

@@ -21,34 +21,34 @@ from typing import Any
 
 import pytest
 from tests.chaos.checker import TWICE, complaints
+from tests.chaos.crash_setup import CLASSES, DISK_FULL, HERE, Setup, configuration, running_setup, upstream_command
 from tests.chaos.load import Load
-from tests.chaos.stage import CLASSES, DISK_FULL, HERE, Stage, configuration, set_stage, upstream_command
 from tests.harness.programs import listening, start, until_ready
 
 NO_ROOM = "No space left"
 CHILD = "ledger_child.py"
-Happening = Callable[[Stage, int], Awaitable[None]]
+Happening = Callable[[Setup, int], Awaitable[None]]
 
 
-async def upstream_killed(stage: Stage, _number: int) -> None:
+async def upstream_killed(setup: Setup, _number: int) -> None:
     """Killed without a shutdown; its memory, including its tasks, is lost."""
-    stage.upstream.process.kill()
-    await stage.upstream.process.wait()
-    generation = "2026" if "2026" in str(stage.gateway.folder.name) else "2025"
-    stage.upstream = await start(upstream_command(stage.port, stage.ledger, generation))
-    await until_ready(stage.upstream, listening(stage.port))
+    setup.upstream.process.kill()
+    await setup.upstream.process.wait()
+    generation = "2026" if "2026" in str(setup.gateway.folder.name) else "2025"
+    setup.upstream = await start(upstream_command(setup.port, setup.ledger, generation))
+    await until_ready(setup.upstream, listening(setup.port))
 
 
-async def stopped_and_started(stage: Stage, _number: int) -> None:
+async def stopped_and_started(setup: Setup, _number: int) -> None:
     """As a service manager does it: SIGTERM, then a new process."""
-    assert stage.gateway.program is not None
-    assert await stage.gateway.program.end(signal.SIGTERM, within=60) == 0
-    await stage.gateway.start_again()
+    assert setup.gateway.program is not None
+    assert await setup.gateway.program.end(signal.SIGTERM, within=60) == 0
+    await setup.gateway.start_again()
 
 
-async def disk_full_at_restart(stage: Stage, _number: int) -> None:
+async def disk_full_at_restart(setup: Setup, _number: int) -> None:
     """Killed, and the disk is full when it comes back: it logs that, waits, and continues by itself when there is space."""
-    gateway = stage.gateway
+    gateway = setup.gateway
     await gateway.kill()
     seen = gateway.log.count(NO_ROOM)
     coming = asyncio.create_task(gateway.start_again(DISK_FULL))
@@ -60,21 +60,21 @@ async def disk_full_at_restart(stage: Stage, _number: int) -> None:
     await coming
 
 
-async def reloaded(stage: Stage, number: int) -> None:
+async def reloaded(setup: Setup, number: int) -> None:
     """A file that differs in something harmless."""
-    await stage.gateway.reload(configuration(stage.port, poll_interval_ms=100 + number % 2))
+    await setup.gateway.reload(configuration(setup.port, poll_interval_ms=100 + number % 2))
 
 
 async def faults_repeatedly(folder: Path, what: Happening, *, times: int, callers: int, seed: int) -> list[str]:
     chance = random.Random(seed)
     generation = "2026" if "2026" in folder.name else "2025"
-    async with set_stage(folder, None, generation, with_child(folder) if what is child_killed else None) as stage:
-        load, at = Load(stage.gateway, seed), list[float]()
+    async with running_setup(folder, None, generation, with_child(folder) if what is child_killed else None) as setup:
+        load, at = Load(setup.gateway, seed), list[float]()
         busy = asyncio.create_task(load.run(callers))
         for number in range(times):
             await asyncio.sleep(chance.uniform(0.2, 1.2))
             at.append(time.time())
-            await what(stage, number)
+            await what(setup, number)
             at.append(time.time())
         load.stop()
         await asyncio.wait_for(busy, 120)
@@ -83,17 +83,17 @@ async def faults_repeatedly(folder: Path, what: Happening, *, times: int, caller
         reported = sum(1 for call in settled if call.unknown)
         print(f"{what.__name__} {times} times, {len(settled)} acknowledged tasks, {reported} unknown")
         assert len(settled) > times
-        found = complaints(load.reports, stage.ledger.executions(), [] if what is reloaded else at)
+        found = complaints(load.reports, setup.ledger.executions(), [] if what is reloaded else at)
         # Restoring a backup loses later data, but a call that may run only once must not run twice.
         return [each for each in found if TWICE in each] if what is backup_restored else found
 
 
-async def child_killed(stage: Stage, _number: int) -> None:
+async def child_killed(setup: Setup, _number: int) -> None:
     """The server's process, which the gateway started and starts again."""
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             command = process.read_bytes()
-            if CHILD.encode() in command and os.fsencode(stage.ledger.path) in command:
+            if CHILD.encode() in command and os.fsencode(setup.ledger.path) in command:
                 os.kill(int(process.parent.name), signal.SIGKILL)
 
 
@@ -102,9 +102,9 @@ def with_child(folder: Path) -> dict[str, Any]:
     return {"servers": {"books": {**command, "tools": CLASSES}}}
 
 
-async def backup_restored(stage: Stage, number: int) -> None:
+async def backup_restored(setup: Setup, number: int) -> None:
     """Killed, and every second time it comes back on the files of the time before. What was accepted since is not in them."""
-    gateway, kept = stage.gateway, stage.gateway.folder / "backup"
+    gateway, kept = setup.gateway, setup.gateway.folder / "backup"
     await gateway.kill()
     files = [path for path in gateway.state.iterdir() if ".db" in path.name and path.suffix not in (".known", ".lock")]
     if number % 2:

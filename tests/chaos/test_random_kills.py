@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from tests.activity.callers import http_session
 from tests.chaos.checker import CallReport, complaints
+from tests.chaos.crash_setup import Execution, running_setup
 from tests.chaos.load import Load
-from tests.chaos.stage import Execution, set_stage
 
 KILLS_PER_STORE = 25
 
@@ -25,25 +25,25 @@ async def kill_repeatedly(
 ) -> list[str]:
     """Kill so many times, let everything come to its end, kill once more, and read every ending again."""
     chance = random.Random(seed)
-    async with set_stage(folder, fate, "2026" if seed % 2 else "2025") as stage:
-        load, crashed = Load(stage.gateway, seed), []
+    async with running_setup(folder, fate, "2026" if seed % 2 else "2025") as setup:
+        load, crashed = Load(setup.gateway, seed), []
         busy = asyncio.create_task(load.run(callers))
         for _ in range(kills):
             await asyncio.sleep(chance.uniform(0.05, 1.2))
             crashed.append(time.time())
-            await stage.gateway.kill()
-            await stage.gateway.start_again(fate)
+            await setup.gateway.kill()
+            await setup.gateway.start_again(fate)
         load.stop()
         await asyncio.wait_for(busy, 120)
         await load.settle(max_wait_s)
-        await stage.gateway.kill()
-        await stage.gateway.start_again(fate)
+        await setup.gateway.kill()
+        await setup.gateway.start_again(fate)
         await load.settle(max_wait_s)
         settled = [call for call in load.reports if call.task_id is not None]
         reported = sum(1 for call in settled if call.unknown)
         print(f"{kills} kills, {len(load.reports)} calls, {len(settled)} acknowledged tasks, {reported} unknown")
         assert len(settled) > kills
-        return complaints(load.reports, stage.ledger.executions(), crashed)
+        return complaints(load.reports, setup.ledger.executions(), crashed)
 
 
 @pytest.mark.slow
@@ -85,21 +85,21 @@ async def test_the_checker_detects_a_sabotaged_build_under_load(tmp_path: Path, 
 )
 async def test_the_checker_detects_a_sabotaged_build(tmp_path: Path, fate: str, expected: str) -> None:
     """One call is enough when it is out, and its promise just made, at the moment of the kill."""
-    async with set_stage(tmp_path, fate) as stage:
-        load, made = Load(stage.gateway, seed=7), CallReport("c1", "once", "2025 task", time.time())
+    async with running_setup(tmp_path, fate) as setup:
+        load, made = Load(setup.gateway, seed=7), CallReport("c1", "once", "2025 task", time.time())
         load.reports.append(made)
-        async with http_session(stage.gateway, capabilities={"tasks": {}}) as caller:
+        async with http_session(setup.gateway, capabilities={"tasks": {}}) as caller:
             params = {"name": "books__once", "arguments": {"call": "c1", "seconds": 0.3}, "task": {"ttl": 60_000}}
             made.task_id = (await caller.ask("tools/call", params))["taskId"]
         if fate == "no-intent":
             async with asyncio.timeout(120):
-                while not stage.ledger.count("c1"):
+                while not setup.ledger.count("c1"):
                     await asyncio.sleep(0.01)
         killed = time.time()
-        await stage.gateway.kill()
-        await stage.gateway.start_again()
+        await setup.gateway.kill()
+        await setup.gateway.start_again()
         await load.settle(max_wait_s=10)
-        found = complaints(load.reports, stage.ledger.executions(), [killed])
+        found = complaints(load.reports, setup.ledger.executions(), [killed])
     assert any(expected in complaint for complaint in found), found
 
 

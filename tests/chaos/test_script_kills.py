@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.activity.callers import HttpSession, call, call_json
-from tests.chaos.stage import CLASSES, CrashingGateway, LedgerFile, configuration, set_stage
+from tests.chaos.crash_setup import CLASSES, CrashingGateway, LedgerFile, configuration, running_setup
 from tests.harness.gateway import Gateway
 from tests.harness.plain_http import NO_TLS
 from tests.harness.postgres import migrated_url
@@ -129,24 +129,24 @@ async def run_until_killed(gateway: CrashingGateway) -> str | None:
 
 async def killed_at(folder: Path, fate: str, store: dict[str, Any]) -> None:
     """The gateway is killed and started again."""
-    async with set_stage(folder, fate, more=partial(scripts_on, **store)) as stage:
-        task = await run_until_killed(stage.gateway)
-        await stage.gateway.start_again()
-        await check_end(fate, stage.gateway, task, stage.ledger)
+    async with running_setup(folder, fate, more=partial(scripts_on, **store)) as setup:
+        task = await run_until_killed(setup.gateway)
+        await setup.gateway.start_again()
+        await check_end(fate, setup.gateway, task, setup.ledger)
 
 
 async def owner_killed_at(folder: Path, fate: str) -> None:
     """The owner of the script, one of three gateways, is killed and stays away; another one continues the script."""
     shared: dict[str, Any] = {"store": {"url": migrated_url()}}
-    async with set_stage(folder, fate, more=partial(scripts_on, **shared)) as stage:
+    async with running_setup(folder, fate, more=partial(scripts_on, **shared)) as setup:
         others = [Gateway(folder / name, free_port()) for name in ("second", "third")]
         try:
             for other in others:
                 other.state.mkdir(parents=True)
-                other.write(scripts_on(stage.port, **shared))
+                other.write(scripts_on(setup.port, **shared))
                 await other.start()
-            task = await run_until_killed(stage.gateway)
-            await check_end(fate, others[0], task, stage.ledger)
+            task = await run_until_killed(setup.gateway)
+            await check_end(fate, others[0], task, setup.ledger)
         finally:
             for other in others:
                 if other.program is not None and other.program.alive:

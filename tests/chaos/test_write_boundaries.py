@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from tests.activity.callers import Failed, http_session
+from tests.chaos.crash_setup import Setup, running_setup
 from tests.chaos.crashing_gateway import STOPPED
-from tests.chaos.stage import Stage, set_stage
 
 pytestmark = pytest.mark.slow
 DONE, UNKNOWN = "completed", "failed"
@@ -62,7 +62,7 @@ REPORTED_S = 20.0
 class InterruptedRuns:
     """The outcome of each call."""
 
-    stage: Stage
+    setup: Setup
     known: dict[Moment, str] = field(default_factory=dict)
     seen: dict[Moment, dict[str, Any]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
@@ -77,7 +77,7 @@ class InterruptedRuns:
 
     def stored(self, moment: Moment) -> str | None:
         """For a task whose acknowledgement was lost with the gateway: it is in the store."""
-        (path,) = self.stage.gateway.state.glob("*.db")
+        (path,) = self.setup.gateway.state.glob("*.db")
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as reading:
             rows = reading.execute("SELECT task_id, arguments FROM task_calls").fetchall()
         return next((str(row[0]) for row in rows if json.loads(row[1])["call"] == str(moment)), None)
@@ -86,9 +86,9 @@ class InterruptedRuns:
         """Compare what the next gateway made of it with the table and with the ledger."""
         ended: dict[str, Any] = {"status": None}
         if moment in self.known:
-            ended = await ending(self.stage, self.known[moment])
+            ended = await ending(self.setup, self.known[moment])
         self.seen[moment] = ended
-        runs = self.stage.ledger.count(str(moment))
+        runs = self.setup.ledger.count(str(moment))
         if (ended["status"], runs) != (moment.status, moment.executions):
             self.wrong.append(f"{moment}: {runs} executions, {ended}")
         elif moment.status == UNKNOWN:
@@ -98,19 +98,19 @@ class InterruptedRuns:
 
     async def read_again(self) -> None:
         """After another crash: an outcome stays as it is, and nothing runs again."""
-        await self.stage.gateway.kill()
-        await self.stage.gateway.start_again()
+        await self.setup.gateway.kill()
+        await self.setup.gateway.start_again()
         for moment, seen in self.seen.items():
-            if moment in self.known and await ending(self.stage, self.known[moment]) != seen:
+            if moment in self.known and await ending(self.setup, self.known[moment]) != seen:
                 self.wrong.append(f"{moment}: its ending changed")
-            if self.stage.ledger.count(str(moment)) != moment.executions:
+            if self.setup.ledger.count(str(moment)) != moment.executions:
                 self.wrong.append(f"{moment}: it ran again later")
 
 
-async def begin(stage: Stage, moment: Moment) -> str | None:
+async def begin(setup: Setup, moment: Moment) -> str | None:
     """Call the tool as a task; the id if one was acknowledged before the gateway died."""
     try:
-        async with http_session(stage.gateway) as caller:
+        async with http_session(setup.gateway) as caller:
             params = {"name": f"books__{moment.tool}", "arguments": {"call": str(moment)}, "task": {"ttl": 60_000}}
             created = await caller.ask("tools/call", params)
             return str(created["taskId"])
@@ -120,9 +120,9 @@ async def begin(stage: Stage, moment: Moment) -> str | None:
         return None
 
 
-async def ending(stage: Stage, task_id: str) -> dict[str, Any]:
+async def ending(setup: Setup, task_id: str) -> dict[str, Any]:
     """How the task ended: its state, and its result or error."""
-    async with http_session(stage.gateway) as caller:
+    async with http_session(setup.gateway) as caller:
         try:
             answer = await caller.ask("tasks/result", {"taskId": task_id})
         except Failed as failed:
@@ -131,10 +131,10 @@ async def ending(stage: Stage, task_id: str) -> dict[str, Any]:
         return {"status": task["status"], "message": task.get("statusMessage", ""), "answer": answer}
 
 
-async def all_stopped(stage: Stage) -> None:
+async def all_stopped(setup: Setup) -> None:
     """Wait until every life has come to its moment."""
     async with asyncio.timeout(REPORTED_S):
-        while any(f"{STOPPED} {moment}." not in stage.gateway.log for moment in MOMENTS):
+        while any(f"{STOPPED} {moment}." not in setup.gateway.log for moment in MOMENTS):
             await asyncio.sleep(0.02)
 
 
@@ -143,14 +143,14 @@ async def all_stopped(stage: Stage) -> None:
 async def test_a_restart_after_a_crash_at_each_write_follows_the_recovery_table(
     tmp_path: Path, generation: str
 ) -> None:
-    async with set_stage(tmp_path, "stop", generation) as stage:
-        interrupted = InterruptedRuns(stage)
-        calling = [asyncio.create_task(begin(stage, moment)) for moment in MOMENTS]
-        await all_stopped(stage)
-        await stage.gateway.kill()
+    async with running_setup(tmp_path, "stop", generation) as setup:
+        interrupted = InterruptedRuns(setup)
+        calling = [asyncio.create_task(begin(setup, moment)) for moment in MOMENTS]
+        await all_stopped(setup)
+        await setup.gateway.kill()
         for moment, task_id in zip(MOMENTS, await asyncio.gather(*calling), strict=True):
             interrupted.begun(moment, task_id)
-        await stage.gateway.start_again()
+        await setup.gateway.start_again()
         for moment in MOMENTS:
             await interrupted.check_outcome(moment)
         await interrupted.read_again()
@@ -163,13 +163,13 @@ async def test_a_restart_after_a_crash_at_each_write_follows_the_recovery_table(
 async def test_a_takeover_after_a_crash_at_each_write_follows_the_recovery_table(
     tmp_path: Path, generation: str
 ) -> None:
-    async with set_stage(tmp_path, "crash", generation) as stage:
-        interrupted = InterruptedRuns(stage)
+    async with running_setup(tmp_path, "crash", generation) as setup:
+        interrupted = InterruptedRuns(setup)
         for moment in MOMENTS:
-            task_id = await begin(stage, moment)
-            await asyncio.wait_for(stage.gateway.crashed(), REPORTED_S)
+            task_id = await begin(setup, moment)
+            await asyncio.wait_for(setup.gateway.crashed(), REPORTED_S)
             interrupted.begun(moment, task_id)
-            await stage.gateway.start_again("crash")
+            await setup.gateway.start_again("crash")
             await interrupted.check_outcome(moment)
         await interrupted.read_again()
         assert interrupted.wrong == []

@@ -18,7 +18,7 @@ from tests.harness.raw_client import RawClient
 from tests.harness.terminal import Terminal
 
 pytestmark = pytest.mark.timeout(300)
-SERVER = Path(__file__).parents[1] / "middle" / "asking_server.py"
+SERVER = Path(__file__).parents[1] / "upstreams" / "question_server.py"
 TOKEN = "ann-token-0123456789abcdef"
 
 

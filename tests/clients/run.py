@@ -11,17 +11,17 @@ import asyncio
 import tempfile
 from pathlib import Path
 
+from tests.clients.client_setup import Setup, running_setup
 from tests.clients.matrix import CLIENTS, Client
 from tests.clients.scenarios import SCENES, Play
-from tests.clients.stage import Stage, a_stage
 from tests.harness.absent import reason_for
 
 
-async def play(client: Client, scene: str, stage: Stage) -> tuple[bool, str]:
+async def play(client: Client, scene: str, setup: Setup) -> tuple[bool, str]:
     """Whether the scene passed, and a remark for the table."""
     key = f"{client.name}-{scene}".replace(" ", "-")
     try:
-        return True, await SCENES[scene](Play(client, stage, key, controls=True))
+        return True, await SCENES[scene](Play(client, setup, key, controls=True))
     except (AssertionError, TimeoutError) as problem:
         return False, f"NO: {problem}"
 
@@ -35,7 +35,7 @@ async def main() -> int:
     chosen = parser.parse_args()
     wrong = absent = 0
     with tempfile.TemporaryDirectory(prefix="clients-") as folder:
-        async with a_stage(Path(folder)) as stage:
+        async with running_setup(Path(folder)) as setup:
             for client in CLIENTS:
                 if chosen.only and not any(part in client.name for part in chosen.only):
                     continue
@@ -44,7 +44,7 @@ async def main() -> int:
                     print(f"{client.name}: ABSENT: {reason}", flush=True)
                     continue
                 for scene in (scene for scene in chosen.scene or SCENES if scene in client.scenes):
-                    right, words = await play(client, scene, stage)
+                    right, words = await play(client, scene, setup)
                     wrong += not right
                     print(f"{client.name:28} {scene:10} {words}", flush=True)
     print(f"{wrong} wrong, {absent} clients absent")

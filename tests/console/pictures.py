@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tests.console import team_day
-from tests.console.stage import PAGES, a_console, settled
+from tests.console.console_setup import PAGES, a_console, settled
 from tests.harness.browser import chromium
 
 SIZES = {"wide": (1280, 900), "narrow": (390, 844)}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.console import team_server
-from tests.console.stage import CONFIG, Console
+from tests.console.console_setup import CONFIG, Console
 
 from taskgate.core.history.counts import NO_LATENCY, Counted, Dimension, step_of
 from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind
@@ -76,7 +76,7 @@ RULES = [
 
 
 def config() -> dict[str, Any]:
-    """The usual stage, with all servers of the team."""
+    """The usual setup, with all servers of the team."""
     broken = {"command": sys.executable, "args": ["-c", "raise SystemExit('cannot connect to maps.internal:8443')"]}
     names = dict.fromkeys(DEMO_SERVERS, CONFIG["servers"]["files"])
     names |= {

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.peers("browser", "oidc"), pytest.mark.slow]
 
 
 @dataclass(slots=True)
-class Stage:
+class Setup:
     gateway: Gateway
     provider: RealProvider
     browser: Browser
@@ -72,7 +72,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(chromium: Chromium, folder: Path) -> AsyncIterator[Stage]:
+async def setup(chromium: Chromium, folder: Path) -> AsyncIterator[Setup]:
     demo = {"command": sys.executable, "args": ["-m", "taskgate.demo.files"], "instances": "shared"}
     async with real_provider(accessTokenTtl=600) as provider, chromium.window() as browser:
         behind = {"servers": {"demo": demo}, "auth": {"jwt": [{"issuer": provider.url}]}}
@@ -86,13 +86,13 @@ async def stage(chromium: Chromium, folder: Path) -> AsyncIterator[Stage]:
             gateway.write({"public_url": f"http://localhost:{port}", "tokens": tokens, "servers": servers})
             await gateway.start()
             try:
-                yield Stage(gateway, provider, browser, f"http://localhost:{port}")
+                yield Setup(gateway, provider, browser, f"http://localhost:{port}")
             finally:
                 await gateway.kill()
 
 
 async def test_account_is_connected_by_its_own_person_only(chromium: Chromium, tmp_path: Path) -> None:
-    async with stage(chromium, tmp_path) as at:
+    async with setup(chromium, tmp_path) as at:
         page = (await at.api("POST", "/servers/notes/accounts", {"principal": "bob"}))["url"]
         assert page.startswith(f"{at.base}/oauth/connect/")
 
@@ -122,7 +122,7 @@ async def test_account_is_connected_by_its_own_person_only(chromium: Chromium, t
 
 
 async def test_operator_connects_the_shared_account_from_the_console(chromium: Chromium, tmp_path: Path) -> None:
-    async with stage(chromium, tmp_path) as at:
+    async with setup(chromium, tmp_path) as at:
         await at.log_in((at.gateway.state / "operator-token").read_text().strip())
         await at.browser.open(f"{at.base}/servers/notes")
         await at.browser.submit("form[action='/servers/notes/connect'] button")

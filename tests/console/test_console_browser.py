@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from tests.console.accessibility import a_search_for_barriers
-from tests.console.stage import CONFIG, PAGES, Console, a_console, settled
+from tests.console.console_setup import CONFIG, PAGES, Console, a_console, settled
 from tests.harness.browser import Chromium
 
 import taskgate

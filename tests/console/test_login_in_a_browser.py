@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.console.stage import Console
+from tests.console.console_setup import Console
 from tests.harness.browser import Browser, Chromium
 from tests.harness.gateway import Gateway
 from tests.harness.plain_http import NO_TLS
@@ -42,7 +42,7 @@ def config(port: int, provider: RealProvider) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def stage(chromium: Chromium, folder: Path) -> AsyncIterator[tuple[Console, RealProvider, str]]:
+async def setup(chromium: Chromium, folder: Path) -> AsyncIterator[tuple[Console, RealProvider, str]]:
     port = free_port()
     callback = f"http://localhost:{port}/login/callback"
     people = {"ann": {"groups": ["oncall"]}, "eve": {"groups": ["sales"]}}
@@ -74,7 +74,7 @@ async def at_the_provider(browser: Browser, name: str) -> None:
 async def test_a_person_logs_in_decides_after_a_fresh_login_and_logs_out_everywhere(
     chromium: Chromium, tmp_path: Path
 ) -> None:
-    async with stage(chromium, tmp_path) as (console, provider, base):
+    async with setup(chromium, tmp_path) as (console, provider, base):
         browser = console.browser
         await browser.open(f"{base}/inbox")
         await browser.click("#provider")
@@ -114,7 +114,7 @@ async def test_a_person_logs_in_decides_after_a_fresh_login_and_logs_out_everywh
 
 
 async def test_a_user_without_role_sees_nothing_and_may_not_decide(chromium: Chromium, tmp_path: Path) -> None:
-    async with stage(chromium, tmp_path) as (console, _provider, base):
+    async with setup(chromium, tmp_path) as (console, _provider, base):
         browser = console.browser
         await console.call("agent", "files__delete_file", name="notes.txt")
         (waiting,) = await console.api("GET", "/api/v1/approvals")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.console.accessibility import a_search_for_barriers
-from tests.console.stage import CONFIG, Console, a_console, settled
+from tests.console.console_setup import CONFIG, Console, a_console, settled
 from tests.harness.browser import Chromium
 from tests.harness.narrow import present
 

@@ -15,8 +15,8 @@ import pytest
 from tests.benchmarks.console import PAGES
 from tests.benchmarks.growth import growing_server
 from tests.console.accessibility import a_search_for_barriers
+from tests.console.console_setup import CONFIG, Console, a_console, settled
 from tests.console.large_store import SERVERS, TOOLS_OF_SERVER, Amounts, fill_sqlite
-from tests.console.stage import CONFIG, Console, a_console, settled
 from tests.harness.browser import Browser, Chromium
 
 pytestmark = [pytest.mark.timeout(1_800), pytest.mark.peers("browser"), pytest.mark.long]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.console.accessibility import SCHEMES, SIZES, a_search_for_barriers
-from tests.console.stage import CONFIG, Console, a_console, settled
+from tests.console.console_setup import CONFIG, Console, a_console, settled
 from tests.harness.browser import Chromium
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.peers("browser"), pytest.mark.asyncio(loop_scope="module")]

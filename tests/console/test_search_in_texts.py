@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from tests.console.accessibility import a_search_for_barriers
-from tests.console.stage import Console, a_console, settled
+from tests.console.console_setup import Console, a_console, settled
 from tests.harness.browser import Chromium
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.peers("browser"), pytest.mark.asyncio(loop_scope="module")]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from tests.console import team_day
-from tests.console.stage import Console, a_console, settled
+from tests.console.console_setup import Console, a_console, settled
 from tests.harness.browser import Chromium
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.peers("browser")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.seam import Gateway, seam
+from tests.virtual_time import Gateway, virtual_time
 
 from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.routes import Route
@@ -175,7 +175,7 @@ def page(routes: list[Route]) -> str:
 def declared_routes() -> list[Route]:
     found: list[Route] = []
 
-    @seam
+    @virtual_time
     async def read() -> None:
         async with Gateway({}, {}) as gate:
             found.extend(gate.life.dashboard.api.table.routes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.seam import Call, Failure, Upstream
+from tests.virtual_time import Call, Failure, Upstream
 
 APP_MIME = "text/html;profile=mcp-app"
 UI = "io.modelcontextprotocol/ui"

@@ -6,7 +6,7 @@ import base64
 import hashlib
 from typing import Any
 
-from tests.seam import Call, Failure, Upstream
+from tests.virtual_time import Call, Failure, Upstream
 
 SKILLS = "io.modelcontextprotocol/skills"
 

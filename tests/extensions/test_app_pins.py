@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.console.test_console_pages import operator
 from tests.extensions.app_server import AppServer
-from tests.middle.test_console_pages import operator
-from tests.seam import Gateway, seam
+from tests.virtual_time import Gateway, virtual_time
 
 URI = "ui://board/main.html"
 BOTH = pytest.mark.parametrize("generation", ["2025", "2026"])
@@ -39,7 +39,7 @@ def refused(reply: Any) -> bool:
 
 
 @BOTH
-@seam
+@virtual_time
 async def test_changed_content_is_not_handed_out_until_it_is_accepted(generation: str) -> None:
     server = board()
     async with Gateway({"pins": "enforce"}, {"board": server}) as gate:
@@ -71,7 +71,7 @@ async def test_changed_content_is_not_handed_out_until_it_is_accepted(generation
         assert await rows(gate) == []
 
 
-@seam
+@virtual_time
 async def test_a_spelling_of_a_quarantined_address_is_refused_too() -> None:
     server = board()
     async with Gateway({"pins": "enforce"}, {"board": server}) as gate:
@@ -85,7 +85,7 @@ async def test_a_spelling_of_a_quarantined_address_is_refused_too() -> None:
             assert refused(await read(caller, spelling))
 
 
-@seam
+@virtual_time
 async def test_content_is_pinned_at_its_declaration() -> None:
     server = board()
     async with Gateway({"pins": "enforce"}, {"board": server}) as gate:
@@ -95,7 +95,7 @@ async def test_content_is_pinned_at_its_declaration() -> None:
         assert refused(await read(await gate.caller("2025")))
 
 
-@seam
+@virtual_time
 async def test_reverted_content_is_shown_again() -> None:
     server = board()
     async with Gateway({"pins": "enforce", "limits": {"list_max_age": "10s"}}, {"board": server}) as gate:
@@ -111,7 +111,7 @@ async def test_reverted_content_is_shown_again() -> None:
         assert (await read(caller)).result["contents"][0]["text"] == "<p>first</p>"
 
 
-@seam
+@virtual_time
 async def test_settings_in_the_list_are_pinned_with_the_content() -> None:
     """Hosts take the content security policy from the list where the content has none."""
     server = board()
@@ -128,7 +128,7 @@ async def test_settings_in_the_list_are_pinned_with_the_content() -> None:
         assert {change["path"] for row in await rows(gate) for change in row["changes"]["list"]} == {"listed._meta"}
 
 
-@seam
+@virtual_time
 async def test_with_warn_a_change_is_reported_and_handed_out() -> None:
     server = board()
     async with Gateway({}, {"board": server}) as gate:
@@ -142,7 +142,7 @@ async def test_with_warn_a_change_is_reported_and_handed_out() -> None:
         assert any(line.event == "content of an interface changed" for line in gate.log)
 
 
-@seam
+@virtual_time
 async def test_with_off_nothing_is_read_or_compared() -> None:
     server = board()
     async with Gateway({"pins": "off"}, {"board": server}) as gate:
@@ -155,7 +155,7 @@ async def test_with_off_nothing_is_read_or_compared() -> None:
         assert await rows(gate) == []
 
 
-@seam
+@virtual_time
 async def test_with_strict_a_new_interface_waits_for_acceptance() -> None:
     server = board()
     async with Gateway({"pins": "strict"}, {"board": server}) as gate:
@@ -174,7 +174,7 @@ async def test_with_strict_a_new_interface_waits_for_acceptance() -> None:
         assert (await read(caller)).result["contents"][0]["text"] == "<p>first</p>"
 
 
-@seam
+@virtual_time
 async def test_the_facade_hands_out_no_changed_content_either() -> None:
     server = board()
     config = {"pins": "enforce", "scopes": {"default": {"default_servers": ["*"], "mode": "facade"}}}
@@ -187,7 +187,7 @@ async def test_the_facade_hands_out_no_changed_content_either() -> None:
         assert "evil" not in str(reply)
 
 
-@seam
+@virtual_time
 async def test_an_open_approval_ends_when_the_interface_changes() -> None:
     server = board()
     async with Gateway(APPROVE, {"board": server}) as gate:
@@ -204,7 +204,7 @@ async def test_an_open_approval_ends_when_the_interface_changes() -> None:
         assert server.count("show") == 0
 
 
-@seam
+@virtual_time
 async def test_an_approved_call_is_not_sent_when_the_interface_changed_meanwhile() -> None:
     server = board()
     async with Gateway(APPROVE, {"board": server}) as gate:
@@ -222,7 +222,7 @@ async def test_an_approved_call_is_not_sent_when_the_interface_changed_meanwhile
         assert server.count("show") == 0
 
 
-@seam
+@virtual_time
 async def test_an_approved_call_of_a_changed_interface_is_bound_to_it() -> None:
     """It was requested while the new content was shown but not accepted: only another change prevents it."""
     server = board()
@@ -244,7 +244,7 @@ async def test_an_approved_call_of_a_changed_interface_is_bound_to_it() -> None:
         assert server.count("show") == 1
 
 
-@seam
+@virtual_time
 async def test_an_approver_sees_that_the_interface_changed() -> None:
     server = board()
     async with Gateway(APPROVE, {"board": server}) as gate:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.extensions.app_server import APP_MIME, RENDERS_APPS, UI, AppServer
-from tests.seam import Gateway, Upstream, seam, until
+from tests.virtual_time import Gateway, Upstream, until, virtual_time
 
 CARD = "ui://taskgate/task-card.html"
 BOTH = pytest.mark.parametrize("generation", ["2025", "2026"])
@@ -26,7 +26,7 @@ async def html(caller: Any, uri: str) -> str:
 
 
 @BOTH
-@seam
+@virtual_time
 async def test_unlisted_interfaces_of_two_servers_are_read_from_their_own(generation: str) -> None:
     maps, clock = AppServer(), AppServer()
     maps.app("show", "ui://maps/show.html", "<p>map</p>")
@@ -43,7 +43,7 @@ async def test_unlisted_interfaces_of_two_servers_are_read_from_their_own(genera
 
 
 @pytest.mark.parametrize("key", ["ui/resourceUri", "openai/outputTemplate"])
-@seam
+@virtual_time
 async def test_older_keys_declare_interfaces_too(key: str) -> None:
     maps, clock = AppServer(), AppServer()
     maps.app("show", "ui://maps/show.html", "<p>map</p>", meta={key: "ui://maps/show.html"})
@@ -55,7 +55,7 @@ async def test_older_keys_declare_interfaces_too(key: str) -> None:
 
 @pytest.mark.parametrize("listed", [False, True])
 @BOTH
-@seam
+@virtual_time
 async def test_colliding_addresses_are_rewritten_and_lead_to_their_servers(generation: str, listed: bool) -> None:
     one, two = AppServer(listed=listed), AppServer(listed=listed)
     for server, text in ((one, "one"), (two, "two")):
@@ -79,7 +79,7 @@ async def test_colliding_addresses_are_rewritten_and_lead_to_their_servers(gener
         assert plain.error["data"]["error_type"] == "unknown_resource"
 
 
-@seam
+@virtual_time
 async def test_an_address_that_was_handed_out_stays_with_its_server() -> None:
     """A client may hold it: a server that comes later with the same address must not take its place."""
     one, two = AppServer(), AppServer()
@@ -104,7 +104,7 @@ async def test_an_address_that_was_handed_out_stays_with_its_server() -> None:
         assert await html(caller, "ui://one.taskgate/app/main.html") == "one"
 
 
-@seam
+@virtual_time
 async def test_no_server_can_take_another_servers_or_the_gateways_address() -> None:
     good, evil = AppServer(), AppServer(listed=True)
     good.app("show", "ui://app/main.html", "good")
@@ -121,7 +121,7 @@ async def test_no_server_can_take_another_servers_or_the_gateways_address() -> N
 
 
 @BOTH
-@seam
+@virtual_time
 async def test_a_rewritten_resource_is_subscribed_by_its_shown_address(generation: str) -> None:
     one, two = AppServer(listed=True), AppServer(listed=True)
     one.app("show", "ui://app/main.html")
@@ -146,7 +146,7 @@ async def test_a_rewritten_resource_is_subscribed_by_its_shown_address(generatio
         assert set(updated()) == {uri}
 
 
-@seam
+@virtual_time
 async def test_rules_about_resources_hold_for_interfaces() -> None:
     maps, clock = AppServer(), AppServer()
     maps.app("show", "ui://maps/show.html")
@@ -162,7 +162,7 @@ async def test_rules_about_resources_hold_for_interfaces() -> None:
         assert maps.reads("ui://maps/show.html") == before
 
 
-@seam
+@virtual_time
 async def test_a_scope_sees_the_interfaces_of_its_servers_only() -> None:
     one, two = AppServer(), AppServer()
     one.app("show", "ui://app/main.html", "one")
@@ -178,7 +178,7 @@ async def test_a_scope_sees_the_interfaces_of_its_servers_only() -> None:
 
 
 @BOTH
-@seam
+@virtual_time
 async def test_the_extension_is_declared_to_callers_and_to_servers(generation: str) -> None:
     maps = AppServer(generation)
     maps.app("show", "ui://maps/show.html")

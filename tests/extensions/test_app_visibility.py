@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.extensions.app_server import AppServer
-from tests.seam import Gateway, seam
+from tests.virtual_time import Gateway, virtual_time
 
 BOTH = pytest.mark.parametrize("generation", ["2025", "2026"])
 OLD_PRIVATE = {"openai/outputTemplate": "ui://board/main.html", "openai/visibility": "private"}
@@ -27,7 +27,7 @@ def scope(mode: str) -> dict[str, Any]:
 
 
 @BOTH
-@seam
+@virtual_time
 async def test_search_finds_no_tool_that_is_for_apps_only(generation: str) -> None:
     async with Gateway(scope("search"), {"board": board()}) as gate:
         caller = await gate.caller(generation)
@@ -41,7 +41,7 @@ async def test_search_finds_no_tool_that_is_for_apps_only(generation: str) -> No
 
 
 @pytest.mark.parametrize("mode", ["facade", "both"])
-@seam
+@virtual_time
 async def test_the_facade_shows_and_runs_no_tool_that_is_for_apps_only(mode: str) -> None:
     server = board()
     async with Gateway(scope(mode), {"board": server}) as gate:
@@ -58,7 +58,7 @@ async def test_the_facade_shows_and_runs_no_tool_that_is_for_apps_only(mode: str
 
 @pytest.mark.parametrize("mode", ["direct", "both", "search", "facade"])
 @BOTH
-@seam
+@virtual_time
 async def test_apps_call_their_servers_tools_by_own_and_shown_names(mode: str, generation: str) -> None:
     """An app uses the names that its server gave the tools; it was written for use without a gateway."""
     server = board()
@@ -70,7 +70,7 @@ async def test_apps_call_their_servers_tools_by_own_and_shown_names(mode: str, g
         assert [ran.tool for ran in server.ran] == ["refresh", "refresh", "reload"]
 
 
-@seam
+@virtual_time
 async def test_in_the_facade_only_tools_for_apps_are_called_directly() -> None:
     server = board()
     async with Gateway(scope("facade"), {"board": server}) as gate:
@@ -80,7 +80,7 @@ async def test_in_the_facade_only_tools_for_apps_are_called_directly() -> None:
         assert server.count() == 0
 
 
-@seam
+@virtual_time
 async def test_an_own_name_of_two_servers_with_apps_is_refused() -> None:
     one, two = board(), board()
     async with Gateway({}, {"one": one, "two": two}) as gate:
@@ -92,7 +92,7 @@ async def test_an_own_name_of_two_servers_with_apps_is_refused() -> None:
         assert "one ran refresh" in (await caller.call("one__refresh")).text
 
 
-@seam
+@virtual_time
 async def test_own_names_are_for_servers_with_apps_and_tools_that_apps_may_call() -> None:
     plain, server = AppServer(), board()
     async with Gateway({}, {"plain": plain, "board": server}) as gate:
@@ -104,7 +104,7 @@ async def test_own_names_are_for_servers_with_apps_and_tools_that_apps_may_call(
         assert (plain.count("echo"), server.count("echo")) == (0, 1)
 
 
-@seam
+@virtual_time
 async def test_rules_hold_for_apps_too() -> None:
     rules = {"governance": {"rules": [{"match": "board:refresh", "action": "deny"}]}}
     server = board()
@@ -116,7 +116,7 @@ async def test_rules_hold_for_apps_too() -> None:
         assert server.count("refresh") == 0
 
 
-@seam
+@virtual_time
 async def test_lists_pass_visibility_on_unchanged() -> None:
     async with Gateway({}, {"board": board()}) as gate:
         caller = await gate.caller("2025")

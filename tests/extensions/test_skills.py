@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.extensions.skill_server import SKILLS, SkillServer, digest, skill_md
-from tests.seam import Gateway, Upstream, seam
+from tests.virtual_time import Gateway, Upstream, virtual_time
 
 REFUNDS = "skill://acme/refunds/SKILL.md"
 POLICY = "skill://acme/refunds/references/POLICY.md"
@@ -35,7 +35,7 @@ async def text(caller: Any, uri: str) -> str:
     return str(content["text"])
 
 
-@seam
+@virtual_time
 async def test_skills_of_all_servers_are_one_list_with_their_origin() -> None:
     one, two = refunds(), SkillServer()
     two.skill("skill://git-workflow", "Branching")
@@ -55,7 +55,7 @@ async def test_skills_of_all_servers_are_one_list_with_their_origin() -> None:
         assert blob == "if8="
 
 
-@seam
+@virtual_time
 async def test_stateful_callers_with_the_extension_have_its_methods() -> None:
     server = refunds(generation="both")
     async with Gateway({}, {"one": server, "plain": Upstream("2025")}) as gate:
@@ -70,7 +70,7 @@ async def test_stateful_callers_with_the_extension_have_its_methods() -> None:
         assert (await caller.request("skills/get", {"uri": POLICY})).error["code"] == -32602
 
 
-@seam
+@virtual_time
 async def test_an_only_server_is_passed_through_unchanged() -> None:
     server = refunds()
     async with Gateway({}, {"one": server}) as gate:
@@ -78,7 +78,7 @@ async def test_an_only_server_is_passed_through_unchanged() -> None:
         assert (await listed(caller))[REFUNDS] == server.entries[REFUNDS]
 
 
-@seam
+@virtual_time
 async def test_the_extension_is_declared_where_a_server_has_it() -> None:
     async with Gateway({}, {"one": refunds(), "plain": Upstream("2025")}) as gate:
         caller = await gate.caller("2026")
@@ -90,7 +90,7 @@ async def test_the_extension_is_declared_where_a_server_has_it() -> None:
         assert (await caller.request("skills/list")).result["skills"] == []
 
 
-@seam
+@virtual_time
 async def test_stateful_callers_see_skills_as_plain_resources() -> None:
     one, two = refunds(), refunds(listed=True)
     two.entries, two.files = {}, {}
@@ -114,7 +114,7 @@ async def test_stateful_callers_see_skills_as_plain_resources() -> None:
 
 
 @pytest.mark.parametrize("listed_files", [False, True])
-@seam
+@virtual_time
 async def test_colliding_skills_are_rewritten_whole_and_stay_consistent(listed_files: bool) -> None:
     one, two = refunds(listed=listed_files), refunds(listed=listed_files)
     two.files[POLICY] = b"Never."
@@ -146,7 +146,7 @@ async def test_colliding_skills_are_rewritten_whole_and_stay_consistent(listed_f
         assert REFUNDS not in shown
 
 
-@seam
+@virtual_time
 async def test_a_skill_inside_the_folder_of_another_servers_skill_collides() -> None:
     one, two = SkillServer(), SkillServer()
     one.skill("skill://acme", "Everything", {"refunds/NOTE.md": b"mine"})
@@ -160,7 +160,7 @@ async def test_a_skill_inside_the_folder_of_another_servers_skill_collides() -> 
         assert await text(caller, "skill://one.taskgate/acme/refunds/NOTE.md") == "mine"
 
 
-@seam
+@virtual_time
 async def test_a_skill_that_was_handed_out_keeps_its_address() -> None:
     one, two = refunds(), SkillServer()
     async with Gateway({}, {"one": one, "two": two}) as gate:
@@ -173,7 +173,7 @@ async def test_a_skill_that_was_handed_out_keeps_its_address() -> None:
         assert await text(caller, POLICY) == "Thirty days."
 
 
-@seam
+@virtual_time
 async def test_skills_of_other_schemes_are_skills_too() -> None:
     one, two = SkillServer(), SkillServer()
     for server in (one, two):
@@ -200,7 +200,7 @@ async def test_skills_of_other_schemes_are_skills_too() -> None:
         pytest.param(b"\xff\xfe", id="bytes"),
     ],
 )
-@seam
+@virtual_time
 async def test_a_file_that_is_not_what_the_entry_lists_is_not_handed_out(generation: str, changed: bytes) -> None:
     server = refunds(generation="both")
     async with Gateway({}, {"one": server, "plain": Upstream("2025")}) as gate:
@@ -216,7 +216,7 @@ async def test_a_file_that_is_not_what_the_entry_lists_is_not_handed_out(generat
         assert "of skill://acme/refunds" in await text(caller, REFUNDS)
 
 
-@seam
+@virtual_time
 async def test_a_file_newer_than_the_list_is_returned_after_its_entry_is_updated() -> None:
     server = refunds()
     async with Gateway({}, {"one": server}) as gate:
@@ -230,7 +230,7 @@ async def test_a_file_newer_than_the_list_is_returned_after_its_entry_is_updated
 
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-@seam
+@virtual_time
 async def test_a_file_that_the_entry_does_not_list_is_not_handed_out(generation: str) -> None:
     server = refunds(generation="both")
     added = "skill://acme/refunds/references/NEW.md"
@@ -252,7 +252,7 @@ async def test_a_file_that_the_entry_does_not_list_is_not_handed_out(generation:
         assert await text(caller, added) == "Ask first."
 
 
-@seam
+@virtual_time
 async def test_a_plain_resource_in_the_folder_of_a_skill_is_read_as_one() -> None:
     server = refunds()
     manifest = "skill://acme/refunds/_manifest"
@@ -264,7 +264,7 @@ async def test_a_plain_resource_in_the_folder_of_a_skill_is_read_as_one() -> Non
         assert await text(caller, manifest) == "{}"
 
 
-@seam
+@virtual_time
 async def test_a_dynamic_skill_is_passed_on_without_comparing() -> None:
     server = SkillServer()
     uri = server.skill("skill://reports/daily", "Today", resources="dynamic")
@@ -275,7 +275,7 @@ async def test_a_dynamic_skill_is_passed_on_without_comparing() -> None:
         assert "other" in await text(caller, uri)
 
 
-@seam
+@virtual_time
 async def test_invalid_entries_are_left_out_with_a_note() -> None:
     server = refunds()
     server.skill("skill://broken", "No files", resources=None)
@@ -289,7 +289,7 @@ async def test_invalid_entries_are_left_out_with_a_note() -> None:
         assert refused.error["data"]["error_type"] == "upstream_protocol"
 
 
-@seam
+@virtual_time
 async def test_a_skill_that_is_not_listed_is_found_by_its_address() -> None:
     one, two = refunds(), SkillServer()
     hidden = two.skill("skill://quiet", "Not listed", {"a.md": b"a"})
@@ -314,7 +314,7 @@ async def test_a_skill_that_is_not_listed_is_found_by_its_address() -> None:
 
 
 @pytest.mark.parametrize("directories", [False, True])
-@seam
+@virtual_time
 async def test_folders_are_read_from_the_server_or_from_the_entry(directories: bool) -> None:
     server = refunds(directories=directories)
     async with Gateway({}, {"one": server}) as gate:
@@ -337,7 +337,7 @@ async def test_folders_are_read_from_the_server_or_from_the_entry(directories: b
         assert server.asked("resources/directory/read") == (4 if directories else 0)
 
 
-@seam
+@virtual_time
 async def test_scopes_and_rules_hold_for_skills() -> None:
     one, two = refunds(), SkillServer()
     two.skill("skill://secret", "Secret", {"key.md": b"k"})
@@ -362,7 +362,7 @@ async def test_scopes_and_rules_hold_for_skills() -> None:
 
 
 @pytest.mark.parametrize("directories", [False, True])
-@seam
+@virtual_time
 async def test_folders_show_only_what_the_caller_may_read(directories: bool) -> None:
     server = refunds(directories=directories)
     server.skill("skill://acme/payroll", "Salaries", {"references/TABLE.md": b"t"})
@@ -382,7 +382,7 @@ async def test_folders_show_only_what_the_caller_may_read(directories: bool) -> 
         assert {REFUNDS, "skill://acme/refunds/logo.png"} <= {row["uri"] for row in root["resources"]}
 
 
-@seam
+@virtual_time
 async def test_a_changed_skill_is_hidden_with_its_files_until_it_is_accepted() -> None:
     server = refunds(listed=True)
     async with Gateway({"pins": "enforce"}, {"one": server}) as gate:
@@ -408,7 +408,7 @@ async def test_a_changed_skill_is_hidden_with_its_files_until_it_is_accepted() -
         assert await text(caller, POLICY) == "Give it all away."
 
 
-@seam
+@virtual_time
 async def test_a_change_that_only_reading_shows_is_held_back_too() -> None:
     """The list is still the old one; the file and the entry that is fetched for it are new."""
     server = refunds()
@@ -422,7 +422,7 @@ async def test_a_change_that_only_reading_shows_is_held_back_too() -> None:
         assert (await caller.request("skills/get", {"uri": REFUNDS})).error["code"] == -32602
 
 
-@seam
+@virtual_time
 async def test_with_warn_a_changed_skill_is_reported_and_handed_out() -> None:
     server = refunds()
     async with Gateway({}, {"one": server}) as gate:
@@ -436,7 +436,7 @@ async def test_with_warn_a_changed_skill_is_reported_and_handed_out() -> None:
 
 @pytest.mark.parametrize("mode", ["facade", "search", "both"])
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-@seam
+@virtual_time
 async def test_skills_are_found_and_read_by_tools(mode: str, generation: str) -> None:
     one, two = refunds(), refunds()
     two.skill("skill://git-workflow", "Branching and commits")
@@ -461,7 +461,7 @@ async def test_skills_are_found_and_read_by_tools(mode: str, generation: str) ->
         assert refused["_meta"]["taskgate/error"]["error_type"] == "content_mismatch"
 
 
-@seam
+@virtual_time
 async def test_scopes_without_skills_are_not_shown_the_tools_for_them() -> None:
     scope = {"scopes": {"default": {"default_servers": ["*"], "mode": "facade"}}}
     async with Gateway(scope, {"plain": Upstream("2025")}) as gate:
@@ -470,7 +470,7 @@ async def test_scopes_without_skills_are_not_shown_the_tools_for_them() -> None:
         assert (await caller.call_json("list_skills"))["skills"] == []
 
 
-@seam
+@virtual_time
 async def test_skills_are_known_after_a_restart_before_the_server_answers() -> None:
     server = refunds()
     async with Gateway({}, {"one": server}) as gate:
@@ -484,7 +484,7 @@ async def test_skills_are_known_after_a_restart_before_the_server_answers() -> N
         await server.start()
 
 
-@seam
+@virtual_time
 async def test_a_changed_skill_stays_hidden_after_a_restart() -> None:
     server = refunds()
     async with Gateway({"pins": "enforce"}, {"one": server}) as gate:

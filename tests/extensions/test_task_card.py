@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.extensions.app_server import APP_MIME, RENDERS_APPS, AppServer
-from tests.seam import Call, Gateway, Upstream, seam
+from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 CARD = "ui://taskgate/task-card.html"
 BOTH = pytest.mark.parametrize("generation", ["2025", "2026"])
@@ -55,7 +55,7 @@ def names(tools: list[dict[str, Any]]) -> set[str]:
         ("off", set(), set()),
     ],
 )
-@seam
+@virtual_time
 async def test_the_setting_selects_the_tools_with_a_card(mode: str, session: set[str], stateless: set[str]) -> None:
     async with Gateway({**HELD, "apps": {"task_card": mode}}, {"notes": notes()}) as gate:
         host = await gate.caller("2025", capabilities=RENDERS_APPS)
@@ -69,7 +69,7 @@ async def test_the_setting_selects_the_tools_with_a_card(mode: str, session: set
         assert ("error" in called.last) is (mode == "off")
 
 
-@seam
+@virtual_time
 async def test_a_stateless_caller_is_shown_the_card_of_a_tool_that_took_long_before() -> None:
     async with Gateway({}, {"notes": notes()}) as gate:
         caller = await gate.caller("2026")
@@ -78,7 +78,7 @@ async def test_a_stateless_caller_is_shown_the_card_of_a_tool_that_took_long_bef
         assert cards(await caller.tools()) == {"show_tasks", "notes__slow"}
 
 
-@seam
+@virtual_time
 async def test_a_tool_with_an_interface_of_its_own_keeps_it() -> None:
     board = AppServer()
     board.app("show", "ui://board/main.html")
@@ -88,7 +88,7 @@ async def test_a_tool_with_an_interface_of_its_own_keeps_it() -> None:
         assert cards(await caller.tools()) == {"board__echo", "show_tasks"}
 
 
-@seam
+@virtual_time
 async def test_a_host_with_tasks_lists_the_tools_of_the_card() -> None:
     async with Gateway({}, {"notes": notes()}) as gate:
         caller = await gate.caller("2025", capabilities={**RENDERS_APPS, **TASKS})
@@ -99,7 +99,7 @@ async def test_a_host_with_tasks_lists_the_tools_of_the_card() -> None:
 
 
 @pytest.mark.parametrize("mode", ["search", "facade"])
-@seam
+@virtual_time
 async def test_calls_through_search_and_facade_have_the_card(mode: str) -> None:
     scope = {"scopes": {"default": {"default_servers": ["*"], "mode": mode}}}
     async with Gateway(scope, {"notes": notes()}) as gate:
@@ -114,7 +114,7 @@ async def test_calls_through_search_and_facade_have_the_card(mode: str) -> None:
         assert cards(await (await gate.caller("2025")).tools()) == set()
 
 
-@seam
+@virtual_time
 async def test_without_helper_tools_there_is_no_card() -> None:
     scope = {"scopes": {"default": {"default_servers": ["*"], "helper_tools": "never"}}}
     async with Gateway({**HELD, **scope}, {"notes": notes()}) as gate:
@@ -126,7 +126,7 @@ async def test_without_helper_tools_there_is_no_card() -> None:
 
 
 @BOTH
-@seam
+@virtual_time
 async def test_the_page_is_self_contained_and_permits_nothing_else(generation: str) -> None:
     async with Gateway({}, {"notes": notes()}) as gate:
         caller = await gate.caller(generation)
@@ -147,7 +147,7 @@ async def test_the_page_is_self_contained_and_permits_nothing_else(generation: s
         )
 
 
-@seam
+@virtual_time
 async def test_the_card_calls_two_tools_and_nothing_else() -> None:
     async with Gateway({}, {"notes": notes()}) as gate:
         caller = await gate.caller("2025")
@@ -169,7 +169,7 @@ async def test_the_card_calls_two_tools_and_nothing_else() -> None:
 
 
 @BOTH
-@seam
+@virtual_time
 async def test_show_tasks_returns_state_progress_and_result(generation: str) -> None:
     async with Gateway({"public_url": "https://gate.example"}, {"notes": notes()}) as gate:
         caller = await gate.caller(generation, capabilities=RENDERS_APPS)
@@ -189,7 +189,7 @@ async def test_show_tasks_returns_state_progress_and_result(generation: str) -> 
         assert HOSTILE not in listed["content"][0]["text"]
 
 
-@seam
+@virtual_time
 async def test_show_tasks_returns_a_held_call_and_its_question() -> None:
     server = notes()
 
@@ -210,7 +210,7 @@ async def test_show_tasks_returns_a_held_call_and_its_question() -> None:
 
 
 @BOTH
-@seam
+@virtual_time
 async def test_tasks_of_others_are_shown_as_unknown_ones(generation: str) -> None:
     tokens = [
         {"id": who, "sha256": hashlib.sha256(f"{who}-token-0123456789abcdef".encode()).hexdigest()}
@@ -225,7 +225,7 @@ async def test_tasks_of_others_are_shown_as_unknown_ones(generation: str) -> Non
         assert (await bob.call_json("show_tasks"))["tasks"] == []
 
 
-@seam
+@virtual_time
 async def test_showing_a_held_task_never_decides_it() -> None:
     """No tool of the gateway accepts a decision, whatever an app sends through its host."""
     server = notes()

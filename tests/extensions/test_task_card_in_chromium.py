@@ -27,7 +27,7 @@ CONFIG: dict[str, Any] = {
 
 
 @asynccontextmanager
-async def a_stage(chromium: Chromium, folder: Path) -> AsyncIterator[tuple[Gateway, AppsHost]]:
+async def running_setup(chromium: Chromium, folder: Path) -> AsyncIterator[tuple[Gateway, AppsHost]]:
     async with running_gateway(CONFIG, folder) as gateway, an_apps_host(chromium, {"gate": gateway.url}) as host:
         yield gateway, host
 
@@ -53,7 +53,7 @@ async def operator(gateway: Gateway, method: str, path: str, body: Any = None) -
 async def test_a_held_call_is_followed_to_its_result_and_never_approved(
     chromium: Chromium, tmp_path: Path, generation: str
 ) -> None:
-    async with a_stage(chromium, tmp_path) as (gateway, host):
+    async with running_setup(chromium, tmp_path) as (gateway, host):
         await host.connect("gate", generation)
         number = await host.open("notes__wipe", {"path": "/tmp/x"})
         async with host.inside(number) as app:
@@ -78,7 +78,7 @@ async def test_a_held_call_is_followed_to_its_result_and_never_approved(
 
 
 async def test_a_promoted_call_shows_progress_a_question_and_is_cancelled(chromium: Chromium, tmp_path: Path) -> None:
-    async with a_stage(chromium, tmp_path) as (_gateway, host):
+    async with running_setup(chromium, tmp_path) as (_gateway, host):
         await host.connect("gate")
         slow = await host.open("notes__slow")
         async with host.inside(slow) as app:
@@ -98,7 +98,7 @@ async def test_a_promoted_call_shows_progress_a_question_and_is_cancelled(chromi
 
 async def test_texts_of_servers_are_texts_and_nothing_is_fetched(chromium: Chromium, tmp_path: Path) -> None:
     """Hostile text in a result, in a status and in a question; and what the page would load if it loaded anything."""
-    async with a_stage(chromium, tmp_path) as (_gateway, host):
+    async with running_setup(chromium, tmp_path) as (_gateway, host):
         await host.connect("gate")
         number = await host.open("notes__hostile")
         async with host.inside(number) as app:
@@ -112,7 +112,7 @@ async def test_texts_of_servers_are_texts_and_nothing_is_fetched(chromium: Chrom
 
 
 async def test_a_plain_result_closes_the_card(chromium: Chromium, tmp_path: Path) -> None:
-    async with a_stage(chromium, tmp_path) as (_gateway, host):
+    async with running_setup(chromium, tmp_path) as (_gateway, host):
         await host.connect("gate")
         number = await host.open("notes__quick")
         await host.browser.until(f"host.apps[{number}].closing === 1 && !document.getElementById('app-{number}')")
@@ -123,7 +123,7 @@ async def test_a_plain_result_closes_the_card(chromium: Chromium, tmp_path: Path
 
 async def test_text_of_a_server_cannot_change_the_card(chromium: Chromium, tmp_path: Path) -> None:
     """A result that looks like our notice leads to the gateway's own answer about that id, and to nothing of the server's."""
-    async with a_stage(chromium, tmp_path) as (_gateway, host):
+    async with running_setup(chromium, tmp_path) as (_gateway, host):
         await host.connect("gate")
         number = await host.open("notes__forged")
         async with host.inside(number) as app:
@@ -134,7 +134,7 @@ async def test_text_of_a_server_cannot_change_the_card(chromium: Chromium, tmp_p
 
 
 async def test_show_tasks_renders_the_tasks_of_the_conversation(chromium: Chromium, tmp_path: Path) -> None:
-    async with a_stage(chromium, tmp_path) as (_gateway, host):
+    async with running_setup(chromium, tmp_path) as (_gateway, host):
         await host.connect("gate")
         first = await host.open("notes__slow")
         async with host.inside(first) as app:

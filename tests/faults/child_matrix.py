@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.matrix import ANSWER, executed_in
-from tests.seam import Gateway
+from tests.virtual_time import Gateway
 
 Wire = dict[str, Any]
 CHILD = Path(__file__).with_name("faulty_child.py")
@@ -64,7 +64,7 @@ def cases(generation: str) -> Iterator[Case]:
             yield from (Case(how, True, tool, number, sends) for how in ANSWERS)
 
 
-class ChildStage:
+class ChildMatrixRun:
     """One gateway, one child, one way of calling; case after case."""
 
     def __init__(self, generation: str, way: str, every: list[Case], folder: Path) -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from tests.seam import Call, Gateway, Upstream
-from tests.seam.upstream_call import AsksInput
+from tests.virtual_time import Call, Gateway, Upstream
+from tests.virtual_time.upstream_call import AsksInput
 
 from taskgate.mcp.failures import REFUSALS
 
@@ -166,7 +166,7 @@ def _body(how: str, answer: Wire) -> tuple[bytes, str]:
     return (body, "text/plain") if isinstance(body, bytes) else (json.dumps(body).encode(), "application/json")
 
 
-class Stage:
+class MatrixRun:
     """One gateway, one server, one way of calling; several cases at a time, each with a session of its own."""
 
     def __init__(self, generation: str, way: str, cases: list[Case], at_once: int = 20) -> None:

@@ -15,9 +15,9 @@ from itertools import product
 from pathlib import Path
 
 from tests.faults import child_matrix
-from tests.faults.child_matrix import ChildStage
-from tests.faults.matrix import ALL_STATUSES, BODIES, SHORT_STATUSES, WAYS, Case, Stage, faults
-from tests.seam import run
+from tests.faults.child_matrix import ChildMatrixRun
+from tests.faults.matrix import ALL_STATUSES, BODIES, SHORT_STATUSES, WAYS, Case, MatrixRun, faults
+from tests.virtual_time import run
 
 PER_GATEWAY = 400
 
@@ -39,15 +39,15 @@ def cases(generation: str) -> Iterator[Case]:
 def over_http(generation: str, way: str) -> tuple[int, list[str]]:
     every, wrong = list(cases(generation)), list[str]()
     for first in range(0, len(every), PER_GATEWAY):
-        stage = Stage(generation, way, every[first : first + PER_GATEWAY])
-        wrong += run(stage.run)
+        matrix_run = MatrixRun(generation, way, every[first : first + PER_GATEWAY])
+        wrong += run(matrix_run.run)
     return len(every), wrong
 
 
 def over_stdio(generation: str, way: str) -> tuple[int, list[str]]:
     every = list(child_matrix.cases(generation))
     with tempfile.TemporaryDirectory() as folder:
-        return len(every), run(ChildStage(generation, way, every, Path(folder)).run)
+        return len(every), run(ChildMatrixRun(generation, way, every, Path(folder)).run)
 
 
 def main() -> int:

@@ -6,8 +6,8 @@ import hashlib
 import json
 from typing import Any
 
-from tests.seam import Call, Gateway, Upstream, seam, until
-from tests.seam.upstream_call import AsksInput
+from tests.virtual_time import Call, Gateway, Upstream, until, virtual_time
+from tests.virtual_time.upstream_call import AsksInput
 
 FORM = {"type": "object", "properties": {"value": {"type": "string"}}}
 QUESTION = {"method": "elicitation/create", "params": {"message": "Which?", "requestedSchema": FORM}}
@@ -24,7 +24,7 @@ async def done(call: Call) -> str:
     return "done"
 
 
-@seam
+@virtual_time
 async def test_a_session_is_refused_for_another_principal() -> None:
     server = Upstream("2025", tools={"t": done})
     async with Gateway(TOKENS, {"far": server}) as gate:
@@ -41,7 +41,7 @@ async def test_a_session_is_refused_for_another_principal() -> None:
         assert (await ann.call("far__t")).text == "done"
 
 
-@seam
+@virtual_time
 async def test_a_request_state_is_refused_for_another_principal() -> None:
     server, states = Upstream("2026"), list[Any]()
 
@@ -66,7 +66,7 @@ async def test_a_request_state_is_refused_for_another_principal() -> None:
         assert len(states) == 1
 
 
-@seam
+@virtual_time
 async def test_a_queued_task_is_not_sent_to_a_quarantined_tool() -> None:
     server = Upstream("2025")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.faults.matrix import SHORT_STATUSES, WAYS, Case, Fault, Stage, faults
-from tests.seam import run
+from tests.faults.matrix import SHORT_STATUSES, WAYS, Case, Fault, MatrixRun, faults
+from tests.virtual_time import run
 
 SHORT_BODIES = ("nothing", "error without id", "error with our id", "result with our id")
 
@@ -30,11 +30,11 @@ def part(way: str) -> slice:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 def test_reported_executed_agrees_with_the_ledger_of_the_server(generation: str, way: str) -> None:
-    wrong = run(lambda: Stage(generation, way, cases(generation)[part(way)]).run())
+    wrong = run(lambda: MatrixRun(generation, way, cases(generation)[part(way)]).run())
     assert not wrong, "\n".join(wrong[:20])
 
 
 def test_the_checker_detects_a_server_that_violates_the_table() -> None:
     """A server that executes a call and then answers 403 defeats any table; the ledger shows it."""
-    wrong = run(lambda: Stage("2025", "plain", [Case(Fault(403, "nothing", True), "once")]).run())
+    wrong = run(lambda: MatrixRun("2025", "plain", [Case(Fault(403, "nothing", True), "once")]).run())
     assert any("reported `no`, and it ran 1 times" in line for line in wrong)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.faults.matrix import executed_in
-from tests.seam import Call, Gateway, Upstream, seam
+from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 from taskgate.core.governance.approval import State
 from taskgate.core.governance.grants import Grant
@@ -41,7 +41,7 @@ async def ended(caller: Any, task_id: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mark", ["kept", "missing"])
-@seam
+@virtual_time
 async def test_a_restored_backup_runs_nothing_twice_that_may_run_once(tmp_path: Path, mark: str) -> None:
     server = Upstream("2025", tools={"once": done, "read": done, "asked": done})
     config = {**APPROVED, "servers": {"far": {"tools": {"read": {"class": "read"}}}}}
@@ -84,7 +84,7 @@ async def test_a_restored_backup_runs_nothing_twice_that_may_run_once(tmp_path: 
         assert "done" in json.dumps(await ended(await gate.caller("2025"), new))
 
 
-@seam
+@virtual_time
 async def test_a_crash_is_not_treated_as_a_restored_backup() -> None:
     server = Upstream("2025", tools={"once": done})
     async with Gateway({}, {"far": server}) as gate:
@@ -98,7 +98,7 @@ async def test_a_crash_is_not_treated_as_a_restored_backup() -> None:
         assert "done" in json.dumps(await ended(await gate.caller("2025"), task_id))
 
 
-@seam
+@virtual_time
 async def test_restored_store_ends_grants_approvals_and_logins() -> None:
     """What was revoked or denied after the backup is not in it; here all of it is still allowed."""
     server = Upstream("2025", tools={"asked": done})

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from tests.faults.matrix import executed_in
-from tests.seam import Call, Gateway, Upstream, seam, until
-from tests.seam.upstream_call import AsksInput
-from tests.seam.upstream_http import HttpReply
+from tests.virtual_time import Call, Gateway, Upstream, until, virtual_time
+from tests.virtual_time.upstream_call import AsksInput
+from tests.virtual_time.upstream_http import HttpReply
 
 from taskgate import clock
 
@@ -71,7 +71,7 @@ async def result_of(caller: Any, task_id: str, seconds: float = 3000) -> dict[st
 
 @pytest.mark.parametrize("way", ["plain", "task"])
 @pytest.mark.parametrize("server_type", [Upstream, Forgetful])
-@seam
+@virtual_time
 async def test_a_call_in_a_lost_session_is_sent_in_a_new_one(server_type: type[Upstream], way: str) -> None:
     server = server_type("2025", tools={"t": done})
     async with Gateway({}, {"far": server}) as gate:
@@ -86,7 +86,7 @@ async def test_a_call_in_a_lost_session_is_sent_in_a_new_one(server_type: type[U
         assert server.count("t") == 2
 
 
-@seam
+@virtual_time
 async def test_a_400_in_a_known_session_is_not_sent_again() -> None:
     server = Upstream("2025")
 
@@ -104,7 +104,7 @@ async def test_a_400_in_a_known_session_is_not_sent_again() -> None:
 
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-@seam
+@virtual_time
 async def test_retry_after_is_honoured_once(generation: str) -> None:
     server, refusals = Upstream(generation), [1]
     times: list[float] = []
@@ -126,7 +126,7 @@ async def test_retry_after_is_honoured_once(generation: str) -> None:
         assert "done" in (await caller.call("far__t")).text
 
 
-@seam
+@virtual_time
 @pytest.mark.parametrize("asked", ["9" * 400, "99999999999", "Wed, 21 Oct 2099 07:28:00 GMT"])
 async def test_unreasonable_retry_after_ends_the_call_without_a_retry(asked: str) -> None:
     server = Upstream("2025")
@@ -141,7 +141,7 @@ async def test_unreasonable_retry_after_ends_the_call_without_a_retry(asked: str
         assert server.count("t") == 1
 
 
-@seam
+@virtual_time
 @pytest.mark.parametrize("ahead_s", [7, -100])
 async def test_retry_after_may_be_a_date(ahead_s: int) -> None:
     server, times = Upstream("2025"), list[float]()
@@ -159,7 +159,7 @@ async def test_retry_after_may_be_a_date(ahead_s: int) -> None:
         assert times[1] - times[0] == pytest.approx(max(ahead_s, 1), abs=1)
 
 
-@seam
+@virtual_time
 async def test_status_of_a_retried_task_does_not_claim_no_execution() -> None:
     server = Upstream("2025")
 
@@ -178,7 +178,7 @@ async def test_status_of_a_retried_task_does_not_claim_no_execution() -> None:
         assert "may have been executed before" in shown["statusMessage"]
 
 
-@seam
+@virtual_time
 async def test_unsent_task_is_retried_until_ttl_and_reports_not_executed() -> None:
     server = Upstream("2025", tools={"t": done})
     async with Gateway({}, {"far": server}) as gate:
@@ -199,7 +199,7 @@ async def test_unsent_task_is_retried_until_ttl_and_reports_not_executed() -> No
         assert server.count("t") == 2
 
 
-@seam
+@virtual_time
 async def test_execution_timeout_starts_with_the_send() -> None:
     server = Upstream("2025")
 
@@ -219,7 +219,7 @@ async def test_execution_timeout_starts_with_the_send() -> None:
         assert "done" in json.dumps(await result_of(caller, task_id))
 
 
-@seam
+@virtual_time
 async def test_idempotency_key_does_not_keep_an_unsent_failure() -> None:
     server = Upstream("2025", tools={"t": done})
     key = {"_meta": {"taskgate/idempotencyKey": "k"}}
@@ -237,7 +237,7 @@ async def test_idempotency_key_does_not_keep_an_unsent_failure() -> None:
         assert server.count("t") == 2
 
 
-@seam
+@virtual_time
 async def test_failed_handshake_reports_not_executed() -> None:
     server = Upstream("2025", tools={"t": done})
 
@@ -256,7 +256,7 @@ async def test_failed_handshake_reports_not_executed() -> None:
 
 
 @pytest.mark.parametrize("way", ["plain", "task", "keyed"])
-@seam
+@virtual_time
 async def test_input_required_without_questions_fails_at_once(way: str) -> None:
     server, runs = Upstream("2026"), [0]
 
@@ -277,7 +277,7 @@ async def test_input_required_without_questions_fails_at_once(way: str) -> None:
         assert runs == [1]
 
 
-@seam
+@virtual_time
 async def test_answers_survive_a_server_outage_and_each_question_is_sent_once() -> None:
     server = Asking()
     async with Gateway({}, {"far": server}) as gate:
@@ -293,7 +293,7 @@ async def test_answers_survive_a_server_outage_and_each_question_is_sent_once() 
         assert server.given == [{"colour": ANSWER}]
 
 
-@seam
+@virtual_time
 async def test_acknowledged_answer_is_used_after_a_crash() -> None:
     server = Asking()
     async with Gateway({}, {"far": server}) as gate:
@@ -313,7 +313,7 @@ async def test_acknowledged_answer_is_used_after_a_crash() -> None:
         assert server.given == [{"colour": ANSWER}]
 
 
-@seam
+@virtual_time
 async def test_question_on_a_broken_stream_is_asked_on_the_next_one() -> None:
     server = Upstream("2025")
 
@@ -328,7 +328,7 @@ async def test_question_on_a_broken_stream_is_asked_on_the_next_one() -> None:
         task_id = await as_task(caller, "far__t")
         first = caller.begin("tasks/result", {"taskId": task_id})
         await until(lambda: bool(caller.asked), "the question")
-        await first.hang_up()
+        await first.disconnect()
         await gate.advance(5)
         shown = await caller.call_json("get_elicitations")
         assert "Which colour?" in json.dumps(shown)
@@ -341,7 +341,7 @@ async def test_question_on_a_broken_stream_is_asked_on_the_next_one() -> None:
 
 @pytest.mark.parametrize("way", ["plain", "task"])
 @pytest.mark.parametrize("stream", [False, True])
-@seam
+@virtual_time
 async def test_too_large_result_reports_executed_and_is_not_retried(stream: bool, way: str) -> None:
     server = Upstream("2025")
 
@@ -363,7 +363,7 @@ async def test_too_large_result_reports_executed_and_is_not_retried(stream: bool
         assert server.count("t") == 1
 
 
-@seam
+@virtual_time
 async def test_a_drain_refuses_queued_calls_as_not_executed_and_keeps_queued_tasks() -> None:
     server = Upstream("2025")
 

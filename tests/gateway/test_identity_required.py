@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.bare import Bare, initialize
-from tests.governance.stage import a_stage, person
+from tests.governance.approval_setup import person, running_setup
 from tests.harness.commands import command
 from tests.harness.gateway import running_gateway
 
@@ -70,16 +70,16 @@ async def test_a_token_for_decisions_only_cannot_call_tools() -> None:
 
 async def test_an_anonymous_call_cannot_be_approved_with_a_token_that_can_call(tmp_path: Path) -> None:
     tokens = [{**person("ann", "approver"), "may_call": True}, person("bob", "approver")]
-    async with a_stage(tmp_path, tokens=tokens) as stage:
+    async with running_setup(tmp_path, tokens=tokens) as setup:
         for decider, status in (("ann-token", 403), ("bob-token", 200)):
-            waiting = asyncio.create_task((await stage.stateful()).call("s__delete_it", {"path": decider}))
-            (row,) = await stage.open_approvals()
-            reply = await stage.approve(row["id"], token=decider)
+            waiting = asyncio.create_task((await setup.stateful()).call("s__delete_it", {"path": decider}))
+            (row,) = await setup.open_approvals()
+            reply = await setup.approve(row["id"], token=decider)
             assert reply.status_code == status
             if status == 403:
                 assert reply.json()["error"] == "own_call"
                 # The operator's own token belongs to another principal.
-                assert (await stage.approve(row["id"])).status_code == 200
+                assert (await setup.approve(row["id"])).status_code == 200
             assert "result" in await asyncio.wait_for(waiting, 30)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.channels.receiver_double import receiver
-from tests.governance.stage import DEADLINE, Stateful, a_stage, eventually, people
+from tests.governance.approval_setup import DEADLINE, Stateful, eventually, people, running_setup
 
 from taskgate import clock
 
@@ -41,8 +41,8 @@ async def answered_in(
 
 
 async def test_the_user_of_the_caller_approves_by_form_if_the_workflow_allows_it(tmp_path: Path) -> None:
-    async with a_stage(tmp_path, approval={"ops": SELF}) as stage:
-        caller = await stage.stateful(FORM)
+    async with running_setup(tmp_path, approval={"ops": SELF}) as setup:
+        caller = await setup.stateful(FORM)
         yes = {"action": "accept", "content": {"decision": "approve"}}
         question, reply = await asyncio.wait_for(answered(caller, "s__delete_it", yes), DEADLINE)
         assert '"path": "/x"' in question["message"]
@@ -51,8 +51,8 @@ async def test_the_user_of_the_caller_approves_by_form_if_the_workflow_allows_it
         no = {"action": "accept", "content": {"decision": "deny", "reason": "On second thought"}}
         _, reply = await asyncio.wait_for(answered(caller, "s__delete_it", no), DEADLINE)
         assert "On second thought" in reply["error"]["message"]
-        assert len(stage.sent()) == 1
-        aware = await stage.stateful({**FORM, "tasks": {}})
+        assert len(setup.sent()) == 1
+        aware = await setup.stateful({**FORM, "tasks": {}})
         made = await aware.call("s__delete_it", {"path": "/x"}, task={"ttl": 60000})
         waiting = answered_in(aware, yes, "tasks/result", taskId=made["result"]["taskId"])
         question, reply = await asyncio.wait_for(waiting, DEADLINE)
@@ -62,21 +62,21 @@ async def test_the_user_of_the_caller_approves_by_form_if_the_workflow_allows_it
 
 async def test_no_form_is_shown_to_a_caller_that_may_not_approve(tmp_path: Path) -> None:
     careful = {**SELF, "self_approval": False}
-    async with a_stage(tmp_path, approval={"ops": careful}) as stage:
-        caller = await stage.stateful(FORM)
+    async with running_setup(tmp_path, approval={"ops": careful}) as setup:
+        caller = await setup.stateful(FORM)
         waiting = asyncio.create_task(
             answered(caller, "s__delete_it", {"action": "accept", "content": {"decision": "approve"}})
         )
-        (row,) = await stage.open_approvals()
-        await stage.deny(row["id"])
+        (row,) = await setup.open_approvals()
+        await setup.deny(row["id"])
         question, reply = await asyncio.wait_for(waiting, DEADLINE)
         assert question == {}
         assert reply["error"]["data"]["error_type"] == "approval_rejected"
 
 
 async def test_a_stateless_caller_answers_the_form_in_its_next_round(tmp_path: Path) -> None:
-    async with a_stage(tmp_path, approval={"ops": SELF}) as stage:
-        caller = stage.stateless(FORM)
+    async with running_setup(tmp_path, approval={"ops": SELF}) as setup:
+        caller = setup.stateless(FORM)
         asked = (await caller.call("s__delete_it", {"path": "/x"}))["result"]
         assert asked["inputRequests"]["approval"]["params"]["mode"] == "form"
         answers = {"approval": {"action": "accept", "content": {"decision": "approve"}}}
@@ -92,7 +92,7 @@ async def test_a_stateless_caller_answers_the_form_in_its_next_round(tmp_path: P
             inputResponses={"approval": {"action": "decline"}},
         )
         assert "error" in reply or reply["result"].get("isError")
-        assert len(stage.sent()) == 1
+        assert len(setup.sent()) == 1
 
 
 def signed(secret: bytes, body: bytes) -> dict[str, str]:
@@ -107,8 +107,8 @@ async def test_a_webhook_gets_the_request_decides_by_callback_and_gets_the_outco
     async with receiver(secret) as hook:
         channel = {"type": "webhook", "url": hook.url, "secret": secret.decode()}
         workflow = {"channels": ["inbox", channel]}
-        async with a_stage(tmp_path, approval={"ops": workflow}, tokens=people("ann")) as stage:
-            caller = await stage.stateful()
+        async with running_setup(tmp_path, approval={"ops": workflow}, tokens=people("ann")) as setup:
+            caller = await setup.stateful()
             waiting = asyncio.create_task(caller.call("s__delete_it", {"path": "/x"}))
 
             async def announced() -> dict[str, Any] | None:
@@ -124,11 +124,11 @@ async def test_a_webhook_gets_the_request_decides_by_callback_and_gets_the_outco
                 "reason": "Not from here",
             }
             body = json.dumps(decision).encode()
-            forged = await stage.http.post(card["callback_url"], content=body, headers=signed(b"other", body))
+            forged = await setup.http.post(card["callback_url"], content=body, headers=signed(b"other", body))
             assert forged.status_code == 401
-            reply = await stage.http.post(card["callback_url"], content=body, headers=signed(secret, body))
+            reply = await setup.http.post(card["callback_url"], content=body, headers=signed(secret, body))
             assert reply.status_code == 200
-            again = await stage.http.post(card["callback_url"], content=body, headers=signed(secret, body))
+            again = await setup.http.post(card["callback_url"], content=body, headers=signed(secret, body))
             assert again.status_code == 409
             assert "Not from here" in (await asyncio.wait_for(waiting, DEADLINE))["error"]["message"]
 
@@ -136,29 +136,29 @@ async def test_a_webhook_gets_the_request_decides_by_callback_and_gets_the_outco
                 return hook.got[1] if len(hook.got) > 1 else None
 
             assert (await eventually(updated))["approval"]["state"] == "denied"
-            await stage.deny((await _held_again(stage))["id"])
+            await setup.deny((await _held_again(setup))["id"])
 
 
 async def test_an_open_approval_is_not_announced_again_after_a_restart(tmp_path: Path) -> None:
     secret = b"quite secret"
     async with receiver(secret) as hook:
         workflow = {"channels": ["inbox", {"type": "webhook", "url": hook.url, "secret": secret.decode()}]}
-        async with a_stage(tmp_path, approval={"ops": workflow}) as stage:
-            row = await _held_again(stage)
+        async with running_setup(tmp_path, approval={"ops": workflow}) as setup:
+            row = await _held_again(setup)
 
             async def updated() -> bool | None:
                 return len(hook.got) >= 1 or None
 
             await eventually(updated)
-            await stage.gateway.restart()
-            (still,) = await stage.open_approvals()
+            await setup.gateway.restart()
+            (still,) = await setup.open_approvals()
             await asyncio.sleep(1.5)
             assert [card["type"] for card in hook.got] == ["approval.requested"]
             assert {card["approval"]["id"] for card in hook.got} == {row["id"], still["id"]}
 
 
-async def _held_again(stage: Any) -> dict[str, Any]:
-    caller = await stage.stateful({"tasks": {}})
+async def _held_again(setup: Any) -> dict[str, Any]:
+    caller = await setup.stateful({"tasks": {}})
     await caller.call("s__delete_two", {}, task={"ttl": 60000})
-    (row,) = await stage.open_approvals()
+    (row,) = await setup.open_approvals()
     return dict(row)

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from tests.seam import Call, Gateway, Upstream
+from tests.virtual_time import Call, Gateway, Upstream
 
 pytestmark = pytest.mark.virtual_time
 NAMES = {f"tool_{number}" for number in range(70)}

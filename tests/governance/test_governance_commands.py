@@ -9,65 +9,65 @@ import sys
 from pathlib import Path
 
 import yaml
-from tests.governance.stage import Stage, a_stage
+from tests.governance.approval_setup import Setup, running_setup
 from tests.harness.commands import command
 from tests.harness.programs import run_to_end
 
 TASKGATE = [sys.executable, "-m", "taskgate"]
 
 
-def environment(stage: Stage | None, token: str | None = None) -> dict[str, str]:
+def environment(setup: Setup | None, token: str | None = None) -> dict[str, str]:
     env = {"TASKGATE_TOKEN": token or ""}
-    if stage is not None:
-        env |= {"TASKGATE_URL": stage.gateway.base, "TASKGATE_STATE_DIR": str(stage.gateway.state)}
+    if setup is not None:
+        env |= {"TASKGATE_URL": setup.gateway.base, "TASKGATE_STATE_DIR": str(setup.gateway.state)}
     return env
 
 
-async def run(*words: str, stage: Stage | None = None, token: str | None = None) -> tuple[int, str, str]:
-    return await command(*words, env=environment(stage, token))
+async def run(*words: str, setup: Setup | None = None, token: str | None = None) -> tuple[int, str, str]:
+    return await command(*words, env=environment(setup, token))
 
 
-async def started(*words: str, stage: Stage | None = None) -> tuple[int, str, str]:
+async def started(*words: str, setup: Setup | None = None) -> tuple[int, str, str]:
     """The same as a process of its own, as a script would."""
-    return await run_to_end([*TASKGATE, *words], environment(stage))
+    return await run_to_end([*TASKGATE, *words], environment(setup))
 
 
 async def test_approvals_are_listed_and_decided_on_the_command_line(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage:
-        code, out, err = await run("approvals", "list", stage=stage)
+    async with running_setup(tmp_path) as setup:
+        code, out, err = await run("approvals", "list", setup=setup)
         assert (code, out) == (0, "")
         assert "No open approvals" in err
         waiting = asyncio.create_task(
-            (await stage.stateful()).call("s__delete_it", {"path": "\x1b[31mred", "password": "p"})
+            (await setup.stateful()).call("s__delete_it", {"path": "\x1b[31mred", "password": "p"})
         )
-        (row,) = await stage.open_approvals()
-        code, out, _ = await started("approvals", "list", "--json", stage=stage)
+        (row,) = await setup.open_approvals()
+        code, out, _ = await started("approvals", "list", "--json", setup=setup)
         assert [json.loads(line)["id"] for line in out.splitlines()] == [row["id"]]
-        code, out, _ = await run("approvals", "show", row["id"], stage=stage)
+        code, out, _ = await run("approvals", "show", row["id"], setup=setup)
         assert "\\u001b[31mred" in out
         assert "\x1b" not in out
         assert "Redacted here, but sent: password" in out
-        assert (await run("approvals", "approve", row["id"], stage=stage, token="wrong"))[0] == 4
-        assert (await run("approvals", "show", "ap_00000000000000000000000000", stage=stage))[0] == 8
-        code, out, _ = await run("approvals", "approve", row["id"][-8:], "--json", stage=stage)
+        assert (await run("approvals", "approve", row["id"], setup=setup, token="wrong"))[0] == 4
+        assert (await run("approvals", "show", "ap_00000000000000000000000000", setup=setup))[0] == 8
+        code, out, _ = await run("approvals", "approve", row["id"][-8:], "--json", setup=setup)
         assert (code, json.loads(out)["starts"]) == (0, True)
         assert "result" in await asyncio.wait_for(waiting, 120)
-        code, out, err = await run("approvals", "deny", row["id"], "--reason", "late", stage=stage)
+        code, out, err = await run("approvals", "deny", row["id"], "--reason", "late", setup=setup)
         assert code == 4
         assert "already" in err
-        code, out, _ = await run("approvals", "list", "--all", "--json", stage=stage)
+        code, out, _ = await run("approvals", "list", "--all", "--json", setup=setup)
         assert json.loads(out.splitlines()[0])["state"] == "used"
-        await check_audit_log_is_valid_until_changed(stage)
-    assert (await started("approvals", "list", stage=stage))[0] == 3
+        await check_audit_log_is_valid_until_changed(setup)
+    assert (await started("approvals", "list", setup=setup))[0] == 3
 
 
-async def check_audit_log_is_valid_until_changed(stage: Stage) -> None:
-    where = ["-c", str(stage.gateway.config)]
-    code, out, _ = await run("audit", "verify", *where, "--json", stage=stage)
+async def check_audit_log_is_valid_until_changed(setup: Setup) -> None:
+    where = ["-c", str(setup.gateway.config)]
+    code, out, _ = await run("audit", "verify", *where, "--json", setup=setup)
     data = json.loads(out)
     assert (code, data["whole"]) == (0, True)
-    code, out, _ = await run("audit", "export", *where, stage=stage)
-    exported = stage.gateway.folder / "audit.jsonl"
+    code, out, _ = await run("audit", "export", *where, setup=setup)
+    exported = setup.gateway.folder / "audit.jsonl"
     exported.write_text(out)
     rows = [json.loads(line)["entry"] for line in out.splitlines()]
     asked = next(row for row in rows if row["event"] == "approval_asked")
@@ -77,13 +77,13 @@ async def check_audit_log_is_valid_until_changed(stage: Stage) -> None:
     assert (await run("audit", "verify", "--file", str(exported)))[0] == 0
     exported.write_text(out.replace('"decision":"held"', '"decision":"hold"', 1))
     assert (await run("audit", "verify", "--file", str(exported)))[0] == 9
-    await stage.gateway.stop()
-    head = json.loads((await run("audit", "verify", *where, "--json", stage=stage))[1])["head"]
-    assert (await run("audit", "verify", *where, "--head", head, stage=stage))[0] == 0
-    with sqlite3.connect(stage.gateway.state / "taskgate.db") as database:
+    await setup.gateway.stop()
+    head = json.loads((await run("audit", "verify", *where, "--json", setup=setup))[1])["head"]
+    assert (await run("audit", "verify", *where, "--head", head, setup=setup))[0] == 0
+    with sqlite3.connect(setup.gateway.state / "taskgate.db") as database:
         database.execute("DELETE FROM audit WHERE number = (SELECT max(number) FROM audit)")
-    assert (await run("audit", "verify", *where, stage=stage))[0] == 9
-    assert (await started("audit", "verify", *where, "--head", head, stage=stage))[0] == 9
+    assert (await run("audit", "verify", *where, setup=setup))[0] == 9
+    assert (await started("audit", "verify", *where, "--head", head, setup=setup))[0] == 9
 
 
 async def test_policies_are_tried_without_the_server(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.governance.stage import Stage, a_stage
+from tests.governance.approval_setup import Setup, running_setup
 from tests.harness.browser import Browser, Chromium
 
 pytestmark = pytest.mark.peers("browser")
@@ -23,8 +23,8 @@ HOSTILE = {
 }
 
 
-async def log_in(stage: Stage, browser: Browser) -> None:
-    link = (await stage.api("POST", "/api/login-links", {})).json()["url"]
+async def log_in(setup: Setup, browser: Browser) -> None:
+    link = (await setup.api("POST", "/api/login-links", {})).json()["url"]
     await browser.open(link)
     await browser.click("form button")
     assert (await browser.url()).endswith("/overview")
@@ -33,17 +33,17 @@ async def log_in(stage: Stage, browser: Browser) -> None:
 async def test_people_approve_and_deny_on_the_page_and_hostile_text_stays_text(
     chromium: Chromium, tmp_path: Path
 ) -> None:
-    async with a_stage(tmp_path) as stage, chromium.window() as browser:
-        await browser.open(f"{stage.gateway.base}/")
+    async with running_setup(tmp_path) as setup, chromium.window() as browser:
+        await browser.open(f"{setup.gateway.base}/")
         assert (await browser.url()).endswith("/login")
-        await log_in(stage, browser)
-        await browser.open(f"{stage.gateway.base}/approvals")
+        await log_in(setup, browser)
+        await browser.open(f"{setup.gateway.base}/approvals")
         assert await browser.text("#approvals .empty")
 
-        caller = await stage.stateful()
+        caller = await setup.stateful()
         first = asyncio.create_task(caller.call("s__delete_it", HOSTILE))
-        (row,) = await stage.open_approvals()
-        await browser.open(f"{stage.gateway.base}/approvals")
+        (row,) = await setup.open_approvals()
+        await browser.open(f"{setup.gateway.base}/approvals")
         await browser.click("ol.cards a")
         shown = await browser.text("pre.arguments")
         for text in (HOSTILE["path"], "<img src=x", "javascript:", "&lt;b&gt;", "\\u202e", '"[hidden]"'):
@@ -55,10 +55,10 @@ async def test_people_approve_and_deny_on_the_page_and_hostile_text_stays_text(
         await browser.click("button.approve")
         assert "pprov" in await browser.text("p.note")
         assert (await asyncio.wait_for(first, 120))["result"]["content"][0]["text"].startswith("did delete_it")
-        assert stage.sent()[0]["arguments"] == HOSTILE
+        assert setup.sent()[0]["arguments"] == HOSTILE
 
         second = asyncio.create_task(caller.call("s__delete_it", {**HOSTILE, "path": "/other"}))
-        (row,) = await stage.open_approvals()
+        (row,) = await setup.open_approvals()
         await browser.open(row["url"])
         assert "/other" in await browser.text("table.diff")
         await browser.type("textarea", "Please <b>no</b>")
@@ -66,22 +66,22 @@ async def test_people_approve_and_deny_on_the_page_and_hostile_text_stays_text(
         reply = await asyncio.wait_for(second, 120)
         assert "Please <b>no</b>" in reply["error"]["message"]
         assert "denied" in await browser.text("h1")
-        assert len(stage.sent()) == 1
+        assert len(setup.sent()) == 1
 
 
 async def test_a_login_link_works_once_and_opening_links_decides_nothing(chromium: Chromium, tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage, chromium.window() as browser:
-        link = (await stage.api("POST", "/api/login-links", {})).json()["url"]
-        caller = await stage.stateful({"tasks": {}})
+    async with running_setup(tmp_path) as setup, chromium.window() as browser:
+        link = (await setup.api("POST", "/api/login-links", {})).json()["url"]
+        caller = await setup.stateful({"tasks": {}})
         await caller.call("s__delete_it", {}, task={"ttl": 60000})
-        (row,) = await stage.open_approvals()
+        (row,) = await setup.open_approvals()
         await browser.open(link)
         await browser.open(link)
         await browser.click("form button")
         for word in ("approve", "deny", "decide"):
             await browser.open(f"{row['url']}/{word}")
-        assert len(await stage.open_approvals()) == 1
-        await browser.open(f"{stage.gateway.base}/approvals")
+        assert len(await setup.open_approvals()) == 1
+        await browser.open(f"{setup.gateway.base}/approvals")
         await browser.submit("header .who button")
         await browser.click("#account button:not([name])")
         await browser.open(link)

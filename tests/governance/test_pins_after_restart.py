@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.seam import Call, Gateway, Upstream, seam, until
+from tests.virtual_time import Call, Gateway, Upstream, until, virtual_time
 
 
-@seam
+@virtual_time
 async def test_quarantined_tool_stays_hidden_after_a_restart_without_its_server() -> None:
     description = "Reads a file."
     upstream = Upstream("2025")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.features.wire_client import session
-from tests.governance.stage import RULES, TOOLS, Stage, Stateful, a_stage, config, eventually, tool
+from tests.governance.approval_setup import RULES, TOOLS, Setup, Stateful, config, eventually, running_setup, tool
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.virtual_time]
 MODES = ("auto", "strict")
@@ -44,27 +44,27 @@ def described(name: str, support: str | None) -> dict[str, Any]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=MODES)
 async def without_tasks(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[Setup]:
     """A gateway with an upstream that does not support tasks."""
     folder = tmp_path_factory.mktemp("plain")
-    async with a_stage(folder, **settings(folder, request.param)) as stage:
-        stage.mode = request.param
-        yield stage
+    async with running_setup(folder, **settings(folder, request.param)) as setup:
+        setup.mode = request.param
+        yield setup
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=MODES)
-async def with_tasks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+async def with_tasks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Setup]:
     """A gateway before an upstream that has tasks of its own and announces their status."""
     folder = tmp_path_factory.mktemp("tasks")
     (folder / "CAPABILITIES").write_text(json.dumps({**NESTED, **STATUS}))
     more = [described("may", "optional"), described("may_not", "forbidden"), described("must", "required")]
-    async with a_stage(folder, [*TOOLS, *more], **settings(folder, request.param)) as stage:
-        stage.mode = request.param
-        yield stage
+    async with running_setup(folder, [*TOOLS, *more], **settings(folder, request.param)) as setup:
+        setup.mode = request.param
+        yield setup
 
 
-async def aware(stage: Stage) -> Stateful:
-    return await stage.stateful({"tasks": {}})
+async def aware(setup: Setup) -> Stateful:
+    return await setup.stateful({"tasks": {}})
 
 
 async def shown(caller: Stateful) -> dict[str, str]:
@@ -76,11 +76,11 @@ async def shown(caller: Stateful) -> dict[str, str]:
 
 
 async def test_the_task_capability_is_advertised_whatever_the_upstream_has(
-    without_tasks: Stage, with_tasks: Stage
+    without_tasks: Setup, with_tasks: Setup
 ) -> None:
     """Capability injection (upstream has none, upstream has tasks); capability advertisement."""
-    for stage in (without_tasks, with_tasks):
-        caller = await aware(stage)
+    for setup in (without_tasks, with_tasks):
+        caller = await aware(setup)
         tasks = caller.opened["capabilities"]["tasks"]
         assert tasks["requests"]["tools/call"] is True
         assert tasks["requests"]["tools"]["call"] == {}
@@ -88,14 +88,14 @@ async def test_the_task_capability_is_advertised_whatever_the_upstream_has(
 
 
 async def test_status_notifications_are_advertised_only_if_the_upstream_has_them(
-    without_tasks: Stage, with_tasks: Stage
+    without_tasks: Setup, with_tasks: Setup
 ) -> None:
     """SSE conditional advertisement: upstream with SSE, upstream without SSE."""
     assert "notifications" not in (await aware(without_tasks)).opened["capabilities"]
     assert (await aware(with_tasks)).opened["capabilities"]["notifications"] == {"tasks": {"status": True}}
 
 
-async def test_the_upstreams_capabilities_are_logged(without_tasks: Stage, with_tasks: Stage) -> None:
+async def test_the_upstreams_capabilities_are_logged(without_tasks: Setup, with_tasks: Setup) -> None:
     """Upstream capability detection and SSE capability detection, as they are logged."""
     await shown(await aware(without_tasks))
     await shown(await aware(with_tasks))
@@ -103,7 +103,7 @@ async def test_the_upstreams_capabilities_are_logged(without_tasks: Stage, with_
     assert "Upstream capabilities: tasks=true sse=true" in with_tasks.gateway.log
 
 
-async def test_annotations_before_an_upstream_without_tasks(without_tasks: Stage) -> None:
+async def test_annotations_before_an_upstream_without_tasks(without_tasks: Setup) -> None:
     """Annotation: upstream no tasks + no approval, + approval possible, force_required override; tool annotation presence."""
     seen = await shown(await aware(without_tasks))
     strict = without_tasks.mode == "strict"
@@ -112,7 +112,7 @@ async def test_annotations_before_an_upstream_without_tasks(without_tasks: Stage
     assert seen.get("drop_it") == ("forbidden" if strict else None)
 
 
-async def test_annotations_before_an_upstream_with_tasks(with_tasks: Stage) -> None:
+async def test_annotations_before_an_upstream_with_tasks(with_tasks: Setup) -> None:
     """Annotation: upstream has tasks + no approval, forbidden + approval possible."""
     seen = await shown(await aware(with_tasks))
     strict = with_tasks.mode == "strict"
@@ -122,7 +122,7 @@ async def test_annotations_before_an_upstream_with_tasks(with_tasks: Stage) -> N
     assert seen["must"] == ("required" if strict else "optional")
 
 
-async def test_the_annotation_of_each_tool_is_logged_with_its_reason(without_tasks: Stage) -> None:
+async def test_the_annotation_of_each_tool_is_logged_with_its_reason(without_tasks: Setup) -> None:
     await shown(await aware(without_tasks))
     log = without_tasks.gateway.log
     assert "Tool annotation: delete_it -> required (yaml_action=approve)" in log
@@ -131,12 +131,12 @@ async def test_the_annotation_of_each_tool_is_logged_with_its_reason(without_tas
     assert 'taskgate_tools_by_annotation{annotation="required"} 4.0' in metrics
 
 
-async def test_a_caller_without_tasks_may_call_tools_that_require_a_task(without_tasks: Stage) -> None:
+async def test_a_caller_without_tasks_may_call_tools_that_require_a_task(without_tasks: Setup) -> None:
     seen = await shown(await without_tasks.stateful())
     assert seen["delete_it"] == ("required" if without_tasks.mode == "strict" else "optional")
 
 
-async def test_a_required_task_that_is_missing_is_an_error(without_tasks: Stage) -> None:
+async def test_a_required_task_that_is_missing_is_an_error(without_tasks: Setup) -> None:
     """Validation: required + no task."""
     caller = await aware(without_tasks)
     for name in ("s__delete_it", "s__pay_it", "s__export_all"):
@@ -148,7 +148,7 @@ async def test_a_required_task_that_is_missing_is_an_error(without_tasks: Stage)
         assert "ttl" in error["data"]["hint"]
 
 
-async def test_a_task_where_it_is_forbidden_is_an_error_in_strict_only(without_tasks: Stage) -> None:
+async def test_a_task_where_it_is_forbidden_is_an_error_in_strict_only(without_tasks: Setup) -> None:
     """Validation: forbidden + task present; upstream no tasks + forward tool."""
     caller = await aware(without_tasks)
     reply = await caller.call("s__read_it", task={"ttl": 60000})
@@ -163,18 +163,18 @@ async def test_a_task_where_it_is_forbidden_is_an_error_in_strict_only(without_t
     assert result["result"]["content"][0]["text"].startswith("did read_it")
 
 
-async def test_a_denied_tool_is_refused_without_the_reason(without_tasks: Stage) -> None:
+async def test_a_denied_tool_is_refused_without_the_reason(without_tasks: Setup) -> None:
     error = (await (await aware(without_tasks)).call("s__drop_it", task={"ttl": 60000}))["error"]
     assert error["data"]["executed"] == "no"
     assert "drop_*" not in json.dumps(error)
 
 
 async def test_a_tool_with_approval_becomes_a_task_of_the_gateway_regardless_of_the_upstream(
-    without_tasks: Stage, with_tasks: Stage
+    without_tasks: Setup, with_tasks: Setup
 ) -> None:
     """Upstream no tasks + approval tool; task ID routing: tg_ prefix; task metadata handling."""
-    for stage in (without_tasks, with_tasks):
-        caller = await aware(stage)
+    for setup in (without_tasks, with_tasks):
+        caller = await aware(setup)
         made = (await caller.call("s__delete_it", task={"ttl": 60000}))["result"]
         assert made["taskId"].startswith("tg_")
         assert made["status"] == "working"
@@ -182,7 +182,7 @@ async def test_a_tool_with_approval_becomes_a_task_of_the_gateway_regardless_of_
         await caller.ask("tasks/cancel", taskId=made["taskId"])
 
 
-async def test_a_policy_that_forwards_makes_a_task_that_runs_at_once(without_tasks: Stage) -> None:
+async def test_a_policy_that_forwards_makes_a_task_that_runs_at_once(without_tasks: Setup) -> None:
     """Forward + task + forbidden; accelerated approve flow: the result comes by tasks/result."""
     caller = await aware(without_tasks)
     made = (await caller.call("s__pay_it", {"amount": 5}, task={"ttl": 60000}))["result"]
@@ -191,7 +191,7 @@ async def test_a_policy_that_forwards_makes_a_task_that_runs_at_once(without_tas
 
 
 @pytest.mark.parametrize("arguments", [{"amount": 500}, {"amount": "5"}, {}, {"amount": None}, {"amount": 1e30}])
-async def test_a_policy_that_rejects_or_fails_refuses_the_call(without_tasks: Stage, arguments: dict[str, Any]) -> None:
+async def test_a_policy_that_rejects_or_fails_refuses_the_call(without_tasks: Setup, arguments: dict[str, Any]) -> None:
     before = len(without_tasks.sent())
     error = (await (await aware(without_tasks)).call("s__pay_it", arguments, task={"ttl": 60000}))["error"]
     assert error["code"] == -32003
@@ -199,7 +199,7 @@ async def test_a_policy_that_rejects_or_fails_refuses_the_call(without_tasks: St
     assert len(without_tasks.sent()) == before
 
 
-async def test_ambiguous_arguments_are_refused(without_tasks: Stage) -> None:
+async def test_ambiguous_arguments_are_refused(without_tasks: Setup) -> None:
     caller = await aware(without_tasks)
     before = len(without_tasks.sent())
     for arguments in ({"amount": 5, "Amount": 500}, {"Amount": 5}, {"amount": 5, "\uff41mount": 500}):
@@ -208,7 +208,7 @@ async def test_ambiguous_arguments_are_refused(without_tasks: Stage) -> None:
     assert len(without_tasks.sent()) == before
 
 
-async def test_a_forwarded_task_is_run_by_an_upstream_that_can(with_tasks: Stage) -> None:
+async def test_a_forwarded_task_is_run_by_an_upstream_that_can(with_tasks: Setup) -> None:
     """Forward + task + optional: the upstream runs it as a task of its own."""
     caller = await aware(with_tasks)
     made = (await caller.call("s__may", task={"ttl": 60000}))["result"]
@@ -216,7 +216,7 @@ async def test_a_forwarded_task_is_run_by_an_upstream_that_can(with_tasks: Stage
     assert result["result"]["content"][0]["text"] == "did may as a task"
 
 
-async def test_each_tool_runs_as_task_of_gateway_or_server_by_its_rule(with_tasks: Stage) -> None:
+async def test_each_tool_runs_as_task_of_gateway_or_server_by_its_rule(with_tasks: Setup) -> None:
     """Full handshake (initialize, tools/list, tools/call) and mixed ownership: some tools forward, some approve."""
     caller = await aware(with_tasks)
     seen = await shown(caller)
@@ -230,7 +230,7 @@ async def test_each_tool_runs_as_task_of_gateway_or_server_by_its_rule(with_task
     await caller.ask("tasks/cancel", taskId=held["taskId"])
 
 
-async def test_status_notifications_are_sent_if_advertised(with_tasks: Stage) -> None:
+async def test_status_notifications_are_sent_if_advertised(with_tasks: Setup) -> None:
     """Client subscribes SSE when advertised."""
     async with session(with_tasks.gateway, {"tasks": {}}, listen=True) as caller:
         made = await caller.call("s__may", {}, task={"ttl": 60000})
@@ -241,7 +241,7 @@ async def test_status_notifications_are_sent_if_advertised(with_tasks: Stage) ->
         assert reply["taskId"] == task_id
 
 
-async def test_task_lists_contain_own_tasks_with_the_name_of_their_tool(without_tasks: Stage) -> None:
+async def test_task_lists_contain_own_tasks_with_the_name_of_their_tool(without_tasks: Setup) -> None:
     """tasks/list of ours only: the upstream has no task support."""
     caller = await aware(without_tasks)
     made = (await caller.call("s__delete_it", task={"ttl": 60000}))["result"]
@@ -251,18 +251,18 @@ async def test_task_lists_contain_own_tasks_with_the_name_of_their_tool(without_
 
 
 @pytest.mark.parametrize("task", [5, "now", [], None, True])
-async def test_malformed_task_metadata_is_refused(without_tasks: Stage, task: Any) -> None:
+async def test_malformed_task_metadata_is_refused(without_tasks: Setup, task: Any) -> None:
     """EC-SEP-001 in every annotation mode."""
     assert (await (await aware(without_tasks)).call("s__delete_it", task=task))["error"]["code"] == -32602
 
 
 @pytest.mark.parametrize("ttl", [0, -1, 1.5, "60000"])
-async def test_a_ttl_that_is_no_positive_whole_number_is_refused(without_tasks: Stage, ttl: Any) -> None:
+async def test_a_ttl_that_is_no_positive_whole_number_is_refused(without_tasks: Setup, ttl: Any) -> None:
     """EC-SEP-002 in every annotation mode."""
     assert (await (await aware(without_tasks)).call("s__delete_it", task={"ttl": ttl}))["error"]["code"] == -32602
 
 
-async def test_a_ttl_above_the_limit_is_cut_and_warned_about(without_tasks: Stage) -> None:
+async def test_a_ttl_above_the_limit_is_cut_and_warned_about(without_tasks: Setup) -> None:
     """EC-SEP-003 in every annotation mode."""
     caller = await aware(without_tasks)
     made = (await caller.call("s__delete_it", task={"ttl": 10**12}))["result"]
@@ -273,12 +273,12 @@ async def test_a_ttl_above_the_limit_is_cut_and_warned_about(without_tasks: Stag
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel"])
 @pytest.mark.parametrize("task_id", ["tg_00000000000000000000000000", "abc123", "tg_nonsense"])
-async def test_unknown_tasks_are_invalid_params(without_tasks: Stage, method: str, task_id: str) -> None:
+async def test_unknown_tasks_are_invalid_params(without_tasks: Setup, method: str, task_id: str) -> None:
     """Task ID routing: other; EC-SEP-005 to EC-SEP-007 in every annotation mode."""
     assert (await (await aware(without_tasks)).ask(method, taskId=task_id))["error"]["code"] == -32602
 
 
-async def test_cancelling_a_finished_task_is_an_error(without_tasks: Stage) -> None:
+async def test_cancelling_a_finished_task_is_an_error(without_tasks: Setup) -> None:
     """EC-SEP-008 in every annotation mode."""
     caller = await aware(without_tasks)
     made = (await caller.call("s__delete_it", task={"ttl": 60000}))["result"]
@@ -287,13 +287,13 @@ async def test_cancelling_a_finished_task_is_an_error(without_tasks: Stage) -> N
     assert (await caller.ask("tasks/cancel", taskId=made["taskId"]))["error"]["code"] == -32602
 
 
-async def test_subscribing_to_status_where_it_is_not_advertised_is_an_error(without_tasks: Stage) -> None:
+async def test_subscribing_to_status_where_it_is_not_advertised_is_an_error(without_tasks: Setup) -> None:
     """Client ignores capability, attempts SSE; client subscribes SSE when not advertised."""
     reply = await (await aware(without_tasks)).ask("tasks/subscribe", taskId="tg_00000000000000000000000000")
     assert reply["error"]["code"] == -32601
 
 
-async def test_an_upstream_without_tools_is_valid(without_tasks: Stage) -> None:
+async def test_an_upstream_without_tools_is_valid(without_tasks: Setup) -> None:
     """EC-SEP-004 in every annotation mode."""
     without_tasks.describe([])
     await _restart_upstream(without_tasks)
@@ -308,7 +308,7 @@ async def test_an_upstream_without_tools_is_valid(without_tasks: Stage) -> None:
     await eventually(lambda: _full(caller))
 
 
-async def test_changed_capabilities_of_a_reconnected_upstream_are_used(without_tasks: Stage) -> None:
+async def test_changed_capabilities_of_a_reconnected_upstream_are_used(without_tasks: Setup) -> None:
     """Upstream reconnect; upstream gains SSE, then loses SSE on reconnect; EC-SEP-010."""
     folder = without_tasks.tools.parent
     (folder / "CAPABILITIES").write_text(json.dumps({**FLAT, **STATUS}))
@@ -331,7 +331,7 @@ async def test_changed_capabilities_of_a_reconnected_upstream_are_used(without_t
     assert await eventually(lost)
 
 
-async def test_a_reload_changes_the_listed_annotations(without_tasks: Stage) -> None:
+async def test_a_reload_changes_the_listed_annotations(without_tasks: Setup) -> None:
     """Policy reload: annotations updated, cache invalidated."""
     folder = without_tasks.tools.parent
     more = settings(folder, without_tasks.mode)
@@ -348,7 +348,7 @@ async def _full(caller: Stateful) -> bool | None:
     return bool(await shown(caller)) or None
 
 
-async def _restart_upstream(stage: Stage) -> None:
+async def _restart_upstream(setup: Setup) -> None:
     """The upstream's process ends; the gateway will start another when it needs one."""
-    pid = int((stage.tools.parent / "PID").read_text())
+    pid = int((setup.tools.parent / "PID").read_text())
     os.kill(pid, signal.SIGTERM)

@@ -33,7 +33,7 @@ class Gateway:
     env: dict[str, str] = field(default_factory=dict)
     program: Program | None = None
     launcher: tuple[str, ...] = ("-m", "taskgate")
-    """What Python runs: the product, or a program that starts it under other circumstances."""
+    """What Python runs: the product, or a program that starts it under other virtual_conditions."""
 
     @property
     def base(self) -> str:

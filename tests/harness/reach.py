@@ -31,7 +31,7 @@ def reaches_programs(test_file: Path) -> bool:
 def _starts_taskgate(file: Path) -> bool:
     """By itself, without the harness; in virtual time such commands run on the test's own loop."""
     text = file.read_text()
-    return "seam" not in file.parts and _STARTS.search(text) is not None and _TASKGATE.search(text) is not None
+    return "virtual_time" not in file.parts and _STARTS.search(text) is not None and _TASKGATE.search(text) is not None
 
 
 @cache

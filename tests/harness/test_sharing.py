@@ -69,7 +69,7 @@ async def test_a_shared_gateway_is_started_once_and_the_last_worker_begins_at_th
 
 
 def test_a_test_that_shares_nothing_runs_on_any_worker() -> None:
-    alone = "tests/seam/test_virtual_time.py::test_one"
+    alone = "tests/virtual_time/test_virtual_time.py::test_one"
     assert group_of(alone) == alone
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from tests.identity.issuer import Issuer
-from tests.seam import Call, Gateway, Reply, Upstream
+from tests.virtual_time import Call, Gateway, Reply, Upstream
 
 from taskgate.core.identity.caller import OPERATOR
 

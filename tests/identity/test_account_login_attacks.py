@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from tests.identity.accounts import Browser, LoginIssuer, Notes, config, page_for
 from tests.identity.issuer import Issuer, an_issuer
-from tests.seam import Gateway, seam
+from tests.virtual_time import Gateway, virtual_time
 
 from taskgate.identity.discovery import authority_of, protected_resource
 from taskgate.identity.documents import Documents, GuardedDocuments, IssuerRefused
@@ -24,7 +24,7 @@ async def accounts(gate: Gateway) -> list[dict[str, Any]]:
     return found
 
 
-@seam
+@virtual_time
 async def test_answers_that_do_not_belong_to_a_login_connect_nothing() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -65,7 +65,7 @@ async def test_answers_that_do_not_belong_to_a_login_connect_nothing() -> None:
             assert (await ann.come_back(again)).status == 400, "a state is good once"
 
 
-@seam
+@virtual_time
 async def test_a_code_of_another_login_is_refused() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -78,7 +78,7 @@ async def test_a_code_of_another_login_is_refused() -> None:
             assert await accounts(gate) == []
 
 
-@seam
+@virtual_time
 async def test_the_redirect_target_does_not_come_from_the_request() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -99,7 +99,7 @@ async def test_the_redirect_target_does_not_come_from_the_request() -> None:
             assert (await gate.http("POST", path, body=b"", headers=cross_site).done()).status == 403
 
 
-@seam
+@virtual_time
 async def test_issuers_with_inconsistent_or_insecure_metadata_are_refused() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -148,7 +148,7 @@ async def test_addresses_from_a_servers_metadata_must_be_public(url: str, why: s
             await GuardedDocuments(lambda: client, ["notes.example"]).get(url, "https://notes.example/mcp")
 
 
-@seam
+@virtual_time
 async def test_metadata_that_redirects_or_is_huge_slow_or_malformed_is_refused() -> None:
     async with an_issuer() as served, httpx2.AsyncClient(trust_env=False) as client:
         documents = Documents(lambda: client)
@@ -172,7 +172,7 @@ def described(served: Issuer, **document: Any) -> str:
     return f"{served.url}/mcp"
 
 
-@seam
+@virtual_time
 async def test_the_issuer_of_a_server_is_found_by_every_method_of_both_revisions() -> None:
     async with an_issuer() as served, httpx2.AsyncClient(trust_env=False) as client:
         documents = GuardedDocuments(lambda: client, ["127.0.0.1"])

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tests.identity.issuer import Issuer, an_issuer
-from tests.seam import Call, Gateway, Upstream, seam
+from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 INITIALIZE = json.dumps(
     {
@@ -51,7 +51,7 @@ RESOURCE = "https://gate.example/mcp"
 METADATA = "https://gate.example/.well-known/oauth-protected-resource"
 
 
-@seam
+@virtual_time
 async def test_a_token_opens_the_resource_it_was_issued_for_and_no_other() -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {"notes": notes()}) as gate:
         for path, aud, groups, scope, status in (
@@ -71,7 +71,7 @@ async def test_a_token_opens_the_resource_it_was_issued_for_and_no_other() -> No
             assert found == status, (path, aud, groups, scope)
 
 
-@seam
+@virtual_time
 async def test_a_client_without_a_valid_token_gets_a_challenge_with_the_metadata() -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {"notes": notes()}) as gate:
         status, headers = await post(gate, "/mcp", None)
@@ -95,7 +95,7 @@ async def test_a_client_without_a_valid_token_gets_a_challenge_with_the_metadata
         assert (await gate.http("GET", "/.well-known/oauth-protected-resource/other").done()).status == 404
 
 
-@seam
+@virtual_time
 async def test_a_caller_is_identified_by_issuer_and_subject_and_sees_only_its_own_data() -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {"notes": notes()}) as gate:
         ann = await gate.caller("2026", token=issuer.token(aud=RESOURCE))
@@ -107,7 +107,7 @@ async def test_a_caller_is_identified_by_issuer_and_subject_and_sees_only_its_ow
         assert (await other.call("notes__read")).text == "a note", "a session outlives a token of the same caller"
 
 
-@seam
+@virtual_time
 async def test_an_expired_token_is_refused() -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {"notes": notes()}) as gate:
         token = issuer.token(aud=RESOURCE)
@@ -116,7 +116,7 @@ async def test_an_expired_token_is_refused() -> None:
         assert (await post(gate, "/mcp", token))[0] == 401
 
 
-@seam
+@virtual_time
 async def test_an_unavailable_issuer_is_a_503_and_not_an_invalid_token() -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {"notes": notes()}) as gate:
         issuer.pages.clear()
@@ -124,7 +124,7 @@ async def test_an_unavailable_issuer_is_a_503_and_not_an_invalid_token() -> None
         assert (status, headers["retry-after"]) == (503, "5")
 
 
-@seam
+@virtual_time
 async def test_only_the_address_that_guesses_tokens_is_limited() -> None:
     async with an_issuer() as issuer, Gateway(config(issuer), {"notes": notes()}) as gate:
         known = issuer.token(aud=RESOURCE)
@@ -137,7 +137,7 @@ async def test_only_the_address_that_guesses_tokens_is_limited() -> None:
         assert (await post(gate, "/mcp", issuer.token(aud=RESOURCE, sub="new")))[0] == 200
 
 
-@seam
+@virtual_time
 async def test_groups_give_roles_only_where_configured() -> None:
     async with (
         an_issuer() as issuer,

@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 from tests.identity.accounts import OPERATOR, Browser, LoginIssuer, Notes, config, connected, digest, page_for  # type: ignore[attr-defined]
 from tests.identity.issuer import an_issuer
-from tests.seam import Gateway, Reply, seam
+from tests.virtual_time import Gateway, Reply, virtual_time
 
 from taskgate.ports.account_connector import ConnectRequest
 
@@ -50,7 +50,7 @@ async def link_from_a_call(gate: Gateway, generation: str) -> str:
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @pytest.mark.parametrize("victim", ["", "ann", "a-viewer", "a-approver", "a-operator", "a-admin", OPERATOR])
-@seam
+@virtual_time
 async def test_link_of_a_caller_opens_for_no_other_person(generation: str, victim: str) -> None:
     """Bob sends his link to a victim. With the victim's account his calls would run in the victim's name."""
     async with an_issuer() as served:
@@ -76,7 +76,7 @@ async def test_link_of_a_caller_opens_for_no_other_person(generation: str, victi
 
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-@seam
+@virtual_time
 async def test_link_opens_for_its_own_caller(generation: str) -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -97,7 +97,7 @@ async def test_link_opens_for_its_own_caller(generation: str) -> None:
             assert (await caller.call("notes__read")).text == "a note of bob-at-notes"
 
 
-@seam
+@virtual_time
 async def test_link_from_another_site_finds_the_login_of_the_console() -> None:
     """A browser does not send the Strict cookie after another site's link; a redirect of our own page sends it."""
     async with an_issuer() as served:
@@ -116,7 +116,7 @@ async def test_link_from_another_site_finds_the_login_of_the_console() -> None:
             assert (led.status, led.headers["location"]) == (303, f"/login?next={page}"), "led on once, not for ever"
 
 
-@seam
+@virtual_time
 async def test_cookies_of_a_connection_are_lax_for_oauth_only() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -150,7 +150,7 @@ def tampered(browser: Browser, other: Browser) -> Iterator[tuple[str, Browser]]:
     yield "the console's cookie in its place", Browser(browser.gate, {**kept, "taskgate_connecting": console})
 
 
-@seam
+@virtual_time
 async def test_callback_needs_the_login_of_the_principal() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -168,7 +168,7 @@ async def test_callback_needs_the_login_of_the_principal() -> None:
 
 
 @pytest.mark.parametrize("how", ["logged out", "logged out everywhere", "revoked", "another login", "too late"])
-@seam
+@virtual_time
 async def test_callback_needs_a_login_that_lasts(how: str) -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -191,7 +191,7 @@ async def test_callback_needs_a_login_that_lasts(how: str) -> None:
             assert await accounts(gate) == []
 
 
-@seam
+@virtual_time
 async def test_shared_account_is_connected_from_the_console_only() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -219,7 +219,7 @@ async def test_shared_account_is_connected_from_the_console_only() -> None:
             assert missing.status == 404
 
 
-@seam
+@virtual_time
 async def test_stored_page_for_the_shared_account_opens_for_no_person() -> None:
     """Earlier versions handed out such pages."""
     async with an_issuer() as served:
@@ -233,7 +233,7 @@ async def test_stored_page_for_the_shared_account_opens_for_no_person() -> None:
 
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-@seam
+@virtual_time
 async def test_operators_login_is_the_principal_of_a_local_gateway_without_identities(generation: str) -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -257,7 +257,7 @@ async def test_operators_login_is_the_principal_of_a_local_gateway_without_ident
 
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-@seam
+@virtual_time
 async def test_anonymous_callers_beside_identities_have_no_account_to_connect(generation: str) -> None:
     """Nobody can log in as them, so no link is created and the call fails at once."""
     async with an_issuer() as served:
@@ -278,7 +278,7 @@ async def test_anonymous_callers_beside_identities_have_no_account_to_connect(ge
                 assert (await (await Browser(gate).log_in_as(who)).get(page)).status == 403
 
 
-@seam
+@virtual_time
 async def test_person_with_several_names_connects_for_each_of_them() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -289,7 +289,7 @@ async def test_person_with_several_names_connects_for_each_of_them() -> None:
             assert (done.status, await accounts(gate)) == (200, ["ann"]), done.body
 
 
-@seam
+@virtual_time
 async def test_connecting_and_disconnecting_leave_audit_rows() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -312,7 +312,7 @@ async def test_connecting_and_disconnecting_leave_audit_rows() -> None:
             ]
 
 
-@seam
+@virtual_time
 async def test_pages_of_a_connection_may_not_be_framed_and_send_other_sites_no_referrer() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)

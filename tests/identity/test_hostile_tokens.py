@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from joserfc.jwk import ECKey, RSAKey
 from tests.identity.issuer import EC, OTHER_RSA, RSA, Issuer, an_issuer, encoded, public, signed
-from tests.seam import seam
+from tests.virtual_time import virtual_time
 
 from taskgate.core.identity.claims import ClaimRules, TokenRefused
 from taskgate.identity.documents import Documents
@@ -140,7 +140,7 @@ def a_verifier(issuer: Issuer, client: httpx2.AsyncClient) -> Verifier:
 
 
 @pytest.mark.parametrize("what", TABLE)
-@seam
+@virtual_time
 async def test_a_hostile_token_is_refused(what: str) -> None:
     forge, reason = TABLE[what]
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
@@ -167,7 +167,7 @@ def test_the_table_of_hostile_tokens_is_complete() -> None:
     assert len(TABLE) >= 40
 
 
-@seam
+@virtual_time
 async def test_valid_tokens_of_each_accepted_kind_are_accepted() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         verifier = a_verifier(issuer, client)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.benchmarks.gate import calls, server
 from tests.identity.issuer import an_issuer
-from tests.seam import Gateway, seam
+from tests.virtual_time import Gateway, virtual_time
 
 from taskgate import clock
 from taskgate.identity.verifier import MAX_REMEMBERED, Verifier
@@ -48,7 +48,7 @@ def verifier_of(gate: Gateway) -> Verifier:
 
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-@seam
+@virtual_time
 async def test_authentication_of_a_cached_token_costs_at_most_5_percent(generation: str) -> None:
     async with an_issuer() as issuer:
         async with Gateway({}, {"s": server()}) as gate:
@@ -65,7 +65,7 @@ async def test_authentication_of_a_cached_token_costs_at_most_5_percent(generati
     assert signed <= plain * DEARER, (signed, plain)
 
 
-@seam
+@virtual_time
 async def test_the_cost_of_a_call_does_not_grow_with_ten_thousand_principals() -> None:
     async with an_issuer() as issuer:
         auth = {"jwt": [{"issuer": issuer.url, "audiences": ["gate"]}]}
@@ -91,7 +91,7 @@ async def test_the_cost_of_a_call_does_not_grow_with_ten_thousand_principals() -
             assert all(many[kind] <= few[kind] * 1.01 for kind in few), (few, many)
 
 
-@seam
+@virtual_time
 async def test_cached_tokens_are_bounded() -> None:
     async with an_issuer() as issuer:
         auth = {"jwt": [{"issuer": issuer.url, "audiences": ["gate"]}]}

@@ -12,7 +12,7 @@ import pytest
 from tests.benchmarks.gate import server
 from tests.identity.issuer import OTHER_RSA, RSA, Issuer, an_issuer, public
 from tests.identity.test_hostile_tokens import a_verifier
-from tests.seam import Gateway, seam
+from tests.virtual_time import Gateway, virtual_time
 
 from taskgate import clock
 from taskgate.core.identity.claims import TokenRefused
@@ -20,7 +20,7 @@ from taskgate.identity.documents import may_be_fetched
 from taskgate.ports.caller_credentials import IssuerUnavailable
 
 
-@seam
+@virtual_time
 async def test_fifty_concurrent_callers_cause_one_key_fetch_and_cached_tokens_none() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         verifier = a_verifier(issuer, client)
@@ -34,7 +34,7 @@ async def test_fifty_concurrent_callers_cause_one_key_fetch_and_cached_tokens_no
         await verifier.close()
 
 
-@seam
+@virtual_time
 async def test_a_rotated_key_is_found_and_the_old_one_ends() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         verifier = a_verifier(issuer, client)
@@ -48,7 +48,7 @@ async def test_a_rotated_key_is_found_and_the_old_one_ends() -> None:
         await verifier.close()
 
 
-@seam
+@virtual_time
 async def test_no_call_fails_during_key_rotation() -> None:
     """As issuers do it: the next key is published beside the old one, signs from then on, and the old one goes later."""
     async with an_issuer() as issuer:
@@ -78,7 +78,7 @@ async def test_no_call_fails_during_key_rotation() -> None:
 
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
-@seam
+@virtual_time
 async def test_waiting_for_issuers_does_not_count_as_overload(generation: str) -> None:
     """Two calls wait for the keys of their issuers, one longer than the other: to the gateway they must not look like a queue."""
     async with an_issuer() as issuer, an_issuer(7998) as other:
@@ -97,7 +97,7 @@ async def test_waiting_for_issuers_does_not_count_as_overload(generation: str) -
             assert [reply.text for reply in replies] == ["hi", "hi"]
 
 
-@seam
+@virtual_time
 async def test_keys_are_refreshed_in_the_background() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         verifier = a_verifier(issuer, client)
@@ -112,7 +112,7 @@ async def test_keys_are_refreshed_in_the_background() -> None:
         await verifier.close()
 
 
-@seam
+@virtual_time
 async def test_invented_key_ids_cause_at_most_two_fetches_a_minute() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         verifier = a_verifier(issuer, client)
@@ -125,7 +125,7 @@ async def test_invented_key_ids_cause_at_most_two_fetches_a_minute() -> None:
         await verifier.close()
 
 
-@seam
+@virtual_time
 async def test_cached_keys_are_used_for_a_day_while_the_issuer_is_unavailable() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         verifier = a_verifier(issuer, client)
@@ -150,7 +150,7 @@ FALSE_METADATA: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("what", FALSE_METADATA)
-@seam
+@virtual_time
 async def test_metadata_with_foreign_addresses_is_refused(what: str) -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         text = json.dumps(FALSE_METADATA[what](issuer)).encode()
@@ -173,7 +173,7 @@ ANSWERS: dict[str, tuple[int, bytes]] = {
 
 
 @pytest.mark.parametrize("what", ANSWERS)
-@seam
+@virtual_time
 async def test_unreadable_keys_are_fetched_again(what: str) -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         good, issuer.pages["/keys"] = issuer.pages["/keys"], lambda _: ANSWERS[what]
@@ -186,7 +186,7 @@ async def test_unreadable_keys_are_fetched_again(what: str) -> None:
         await verifier.close()
 
 
-@seam
+@virtual_time
 async def test_an_unresponsive_issuer_times_out() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         issuer.silent = True

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.console.test_console_pages import Person
 from tests.identity.accounts import Browser, LoginIssuer, Notes, config, connected, digest, page_for
 from tests.identity.issuer import an_issuer
-from tests.middle.test_console_pages import Person
-from tests.seam import Call, Gateway, Reply, Upstream, run, seam
+from tests.virtual_time import Call, Gateway, Reply, Upstream, run, virtual_time
 
 from taskgate import clock
 from taskgate.cli.root import build_app
@@ -32,7 +32,7 @@ def written(gate: Gateway) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in files}
 
 
-@seam
+@virtual_time
 async def test_tokens_and_secrets_are_in_no_file_log_page_metric_or_error() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served, life_s=100)

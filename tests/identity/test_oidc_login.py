@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 import pytest
 from tests.identity.issuer import OTHER_RSA, Issuer, an_issuer
-from tests.seam import Call, Gateway, Upstream, seam
+from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 from taskgate import clock
 
@@ -95,7 +95,7 @@ async def log_in(gate: Gateway, provider: Provider, query: str = "") -> tuple[ht
     return browser, await browser.get("/login/callback", params=answer)
 
 
-@seam
+@virtual_time
 async def test_a_user_logs_in_decides_after_a_fresh_login_and_logs_out_everywhere() -> None:
     async with an_issuer() as issuer:
         provider = Provider(issuer)
@@ -137,7 +137,7 @@ async def test_a_user_logs_in_decides_after_a_fresh_login_and_logs_out_everywher
             assert (await other.get("/grants")).status_code == 303
 
 
-@seam
+@virtual_time
 async def test_a_session_survives_a_restart_and_ends_when_the_provider_gives_other_groups() -> None:
     async with an_issuer() as issuer:
         provider = Provider(issuer)
@@ -174,7 +174,7 @@ HOSTILE: dict[str, Twist] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@seam
+@virtual_time
 async def test_a_mismatching_login_response_is_refused(name: str) -> None:
     async with an_issuer() as issuer:
         provider = Provider(issuer, metadata={"authorization_response_iss_parameter_supported": True})
@@ -191,7 +191,7 @@ async def test_a_mismatching_login_response_is_refused(name: str) -> None:
             assert "the-code" not in refused.text
 
 
-@seam
+@virtual_time
 async def test_a_login_from_another_browser_late_or_with_an_old_verifier_is_refused() -> None:
     async with an_issuer() as issuer:
         provider = Provider(issuer)

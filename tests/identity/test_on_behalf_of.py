@@ -9,7 +9,7 @@ from joserfc import jws
 from joserfc.jwk import OKPKey
 from tests.identity.accounts import LoginIssuer, Notes, config, connected, digest
 from tests.identity.issuer import an_issuer
-from tests.seam import Call, Gateway, Upstream, seam, the_loop
+from tests.virtual_time import Call, Gateway, Upstream, the_loop, virtual_time
 
 TOKENS = [{"id": who, "sha256": digest(f"token-of-{who}")} for who in ("ann", "bob")]
 
@@ -37,7 +37,7 @@ async def keys_of(gate: Gateway) -> Any:
     return OKPKey.import_key(key)
 
 
-@seam
+@virtual_time
 async def test_an_own_assertion_names_caller_and_server_and_expires_soon() -> None:
     for generation in ("2025", "2026"):
         notes = Listening(generation)
@@ -59,7 +59,7 @@ async def test_an_own_assertion_names_caller_and_server_and_expires_soon() -> No
             assert not any("token-of-" in line for line in notes.shown), "a caller's own token goes nowhere"
 
 
-@seam
+@virtual_time
 async def test_token_exchange_uses_an_assertion_and_never_the_callers_token() -> None:
     async with an_issuer() as served:
         forms: list[dict[str, Any]] = []
@@ -91,7 +91,7 @@ async def test_token_exchange_uses_an_assertion_and_never_the_callers_token() ->
             assert not any("token-of-" in json.dumps(form) for form in forms)
 
 
-@seam
+@virtual_time
 async def test_a_step_up_challenge_is_answered_after_one_consent() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)

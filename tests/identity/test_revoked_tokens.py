@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 from tests.identity.issuer import an_issuer
-from tests.seam import Gateway, Upstream, seam
+from tests.virtual_time import Gateway, Upstream, virtual_time
 
 
 def token(name: str, *roles: str) -> dict[str, Any]:
@@ -25,7 +25,7 @@ async def opens(gate: Gateway, bearer: str) -> bool:
     return reply.status not in (401, 403)
 
 
-@seam
+@virtual_time
 async def test_a_revoked_token_is_refused_at_once_and_after_a_restart() -> None:
     config = {"tokens": [token("agent"), token("root", "admin"), token("boss", "operator")]}
     async with Gateway(config, {"s": Upstream("2025")}) as gate:
@@ -45,7 +45,7 @@ async def test_a_revoked_token_is_refused_at_once_and_after_a_restart() -> None:
         assert "token_revoked" in events
 
 
-@seam
+@virtual_time
 async def test_tokens_of_a_subject_that_were_issued_before_are_refused_and_later_ones_are_not() -> None:
     async with an_issuer() as issuer:
         jwt = {"issuer": issuer.url, "audiences": ["gate"], "roles": {"admin": ["root"]}}

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from tests.seam import Call, Gateway, Upstream, seam
+from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 from taskgate.core.identity.roles import Permission, allows
 
@@ -39,7 +39,7 @@ async def status(gate: Gateway, method: str, path: str, role: str) -> int:
 
 
 @pytest.mark.parametrize("role", ROLES)
-@seam
+@virtual_time
 async def test_every_route_of_the_api_opens_to_the_roles_that_it_needs(role: str) -> None:
     async with Gateway(people(), {"s": upstream()}) as gate:
         routes = [route for route in gate.life.dashboard.api.table.routes if not route.stream]
@@ -60,7 +60,7 @@ async def test_every_route_of_the_api_opens_to_the_roles_that_it_needs(role: str
                 )
 
 
-@seam
+@virtual_time
 async def test_pages_require_the_permissions_of_their_routes() -> None:
     async with Gateway(people(), {"s": upstream()}) as gate:
         pages = gate.life.dashboard._pages
@@ -72,7 +72,7 @@ async def test_pages_require_the_permissions_of_their_routes() -> None:
         )
 
 
-@seam
+@virtual_time
 async def test_one_person_with_two_tokens_is_one_vote_and_no_second_person() -> None:
     config = people(
         governance={"rules": [{"match": "pay", "action": "approve", "approval": "money"}]},

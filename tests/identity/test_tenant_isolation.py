@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from tests.console.test_console_pages import Person, form_token
+from tests.console.test_console_routes_and_streams import TASKS, frames
 from tests.identity.accounts import Browser, LoginIssuer, Notes, config, connected, digest, page_for
 from tests.identity.issuer import an_issuer
-from tests.middle.test_console_pages import Person, form_token
-from tests.middle.test_console_routes_and_streams import TASKS, frames
-from tests.seam import Call, Gateway, Reply, Upstream, seam
+from tests.virtual_time import Call, Gateway, Reply, Upstream, virtual_time
 
 from taskgate.core.catalog.own_tools import ArgumentKind, Parameter
 from taskgate.dashboard.routes import Route
@@ -97,7 +97,7 @@ async def as_boss(gate: Gateway, tenant: str, method: str, path: str, body: Any 
     head = await asked.head()
     if head.headers.get("content-type") == "text/event-stream":
         await gate.advance(0.2)
-        await asked.hang_up()
+        await asked.disconnect()
         return asked.reply
     return await asked.done()
 
@@ -208,7 +208,7 @@ async def state(gate: Gateway) -> list[Any]:
     return found
 
 
-@seam
+@virtual_time
 async def test_no_api_route_reads_or_changes_data_of_another_tenant() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -225,7 +225,7 @@ async def test_no_api_route_reads_or_changes_data_of_another_tenant() -> None:
             assert await state(gate) == before
 
 
-@seam
+@virtual_time
 async def test_data_of_the_own_tenant_contains_none_of_another() -> None:
     """The difference to the last approved call of a tool, above all: the other tenant's was the last."""
     async with an_issuer() as served:
@@ -264,7 +264,7 @@ async def faults_of_route(gate: Gateway, route: Route, value: str, own: Seeded, 
                 yield f"{what} answers {reply.status}: {address} {body}"
 
 
-@seam
+@virtual_time
 async def test_no_page_or_form_reads_or_changes_data_of_another_tenant() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -312,7 +312,7 @@ async def faults_of_page(boss: Person, guard: str, route: Route, value: str, own
                 yield f"{what} tells it from nothing: {reply.status}, {same.status}: {address} {form}"
 
 
-@seam
+@virtual_time
 async def test_live_updates_concern_the_own_tenant_only() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -372,7 +372,7 @@ def questions_to(method: str, value: str) -> Iterator[dict[str, Any]]:
     yield {"taskId": value, "inputResponses": {value: {"action": "decline"}}}
 
 
-@seam
+@virtual_time
 async def test_no_mcp_method_reads_or_changes_data_of_another_tenant() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -405,7 +405,7 @@ async def faults_of_method(gate: Gateway, caller: Any, method: str, value: str, 
             asked = caller.begin(method, message)
             await gate.advance(0.02)
             texts.append(asked.reply.body.decode())
-            await asked.hang_up()
+            await asked.disconnect()
         if not unmarked(texts[0], own, value):
             yield f"{method} shows it: {params}"
         if ('"error"' in texts[0], '"isError":true' in texts[0]) != (

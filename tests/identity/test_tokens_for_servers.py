@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 import httpx2
 import pytest
 from tests.identity.issuer import Issuer, an_issuer
-from tests.seam import Call, Gateway, Upstream, seam
+from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 from taskgate.identity import server_tokens
 from taskgate.identity.account_file import FileRows
@@ -63,7 +63,7 @@ def config(issuer: Issuer, **auth: Any) -> dict[str, Any]:
     return {"servers": {"notes": {"auth": {"issuer": issuer.url, **given}}}}
 
 
-@seam
+@virtual_time
 async def test_a_server_gets_the_gateways_token_and_callers_never_see_it() -> None:
     accepts = {"token-1"}
     async with an_issuer() as issuer:
@@ -82,7 +82,7 @@ async def test_a_server_gets_the_gateways_token_and_callers_never_see_it() -> No
             assert "s3cret-of-ours" not in seen
 
 
-@seam
+@virtual_time
 async def test_fifty_callers_with_a_revoked_token_cause_one_new_token() -> None:
     accepts = {"token-1"}
     async with an_issuer() as issuer:
@@ -97,7 +97,7 @@ async def test_fifty_callers_with_a_revoked_token_cause_one_new_token() -> None:
             assert tokens.given == 2
 
 
-@seam
+@virtual_time
 async def test_a_late_refusal_does_not_cause_another_token() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         tokens = TokenIssuer(issuer)
@@ -112,7 +112,7 @@ async def test_a_late_refusal_does_not_cause_another_token() -> None:
         assert tokens.given == 2
 
 
-@seam
+@virtual_time
 async def test_a_token_is_refreshed_in_the_background_before_it_expires() -> None:
     accepts = {"token-1"}
     async with an_issuer() as issuer:
@@ -129,7 +129,7 @@ async def test_a_token_is_refreshed_in_the_background_before_it_expires() -> Non
             assert (await caller.call("notes__read")).text == "a note"
 
 
-@seam
+@virtual_time
 async def test_lists_of_a_stateless_server_refresh_a_revoked_token() -> None:
     accepts = {"token-1"}
     async with an_issuer() as issuer:
@@ -148,7 +148,7 @@ async def test_lists_of_a_stateless_server_refresh_a_revoked_token() -> None:
             assert (await caller.call("notes__read")).text == "a note"
 
 
-@seam
+@virtual_time
 async def test_a_401_of_a_stateless_server_does_not_cause_a_2025_handshake() -> None:
     accepts = {"token-2"}
     async with an_issuer() as issuer:
@@ -161,7 +161,7 @@ async def test_a_401_of_a_stateless_server_does_not_cause_a_2025_handshake() -> 
             assert "initialize" not in notes.methods
 
 
-@seam
+@virtual_time
 async def test_a_failing_issuer_is_reported_and_not_polled_in_a_loop() -> None:
     async with an_issuer() as issuer:
         tokens = TokenIssuer(issuer)
@@ -179,7 +179,7 @@ async def test_a_failing_issuer_is_reported_and_not_polled_in_a_loop() -> None:
             assert (await caller.call("notes__read")).text == "a note"
 
 
-@seam
+@virtual_time
 async def test_a_stored_login_is_used_refreshed_and_stored(tmp_path: Path) -> None:
     accepts = {"from-the-browser"}
     async with an_issuer() as issuer:
@@ -215,7 +215,7 @@ def test_logins_of_another_installation_are_not_used(tmp_path: Path) -> None:
     assert LoginStore(FileRows(file), b"a" * 32).load("notes") is None
 
 
-@seam
+@virtual_time
 async def test_a_server_that_requires_no_login_is_used_without_one() -> None:
     open_to_all = Upstream("2025", authorized=lambda header: header == "")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.identity.accounts import Browser, LoginIssuer, Notes, config, connected
 from tests.identity.issuer import an_issuer
-from tests.seam import TASKS_EXTENSION, Exchange, Gateway, seam
+from tests.virtual_time import TASKS_EXTENSION, Exchange, Gateway, virtual_time
 
 BY_URL: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
 
@@ -25,7 +25,7 @@ async def question_of(gate: Gateway) -> dict[str, Any]:
     return found
 
 
-@seam
+@virtual_time
 async def test_two_people_use_their_own_accounts_and_never_each_others() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -53,7 +53,7 @@ async def ann_connects(gate: Gateway, issuer: LoginIssuer, call: Exchange, page:
     assert b"is connected" in done.body
 
 
-@seam
+@virtual_time
 async def test_a_caller_with_url_elicitation_gets_the_login_link_on_its_stream() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -73,7 +73,7 @@ async def test_a_caller_with_url_elicitation_gets_the_login_link_on_its_stream()
             assert len(asked) == 1
 
 
-@seam
+@virtual_time
 async def test_a_stateless_caller_gets_the_login_link_in_a_result_and_its_next_round_waits() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -92,7 +92,7 @@ async def test_a_stateless_caller_gets_the_login_link_in_a_result_and_its_next_r
             assert notes.ran_for == ["ann-at-notes"]
 
 
-@seam
+@virtual_time
 async def test_any_other_call_waits_as_a_task_with_a_link_in_the_inbox() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -109,7 +109,7 @@ async def test_any_other_call_waits_as_a_task_with_a_link_in_the_inbox() -> None
                 assert (await call.done()).text == "a note of ann-at-notes"
 
 
-@seam
+@virtual_time
 async def test_a_declined_login_is_an_error_and_nothing_runs() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -124,7 +124,7 @@ async def test_a_declined_login_is_an_error_and_nothing_runs() -> None:
             assert notes.ran_for == []
 
 
-@seam
+@virtual_time
 async def test_a_revoked_login_is_requested_again_once() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
@@ -151,7 +151,7 @@ async def test_a_revoked_login_is_requested_again_once() -> None:
             assert notes.ran_for.count("ann-at-notes") == 11
 
 
-@seam
+@virtual_time
 async def test_an_account_outlives_a_restart_and_a_task_that_waits_for_one_does_too() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)

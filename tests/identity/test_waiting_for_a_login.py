@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.seam import seam
+from tests.virtual_time import virtual_time
 
 from taskgate.identity.account_file import FileRows
 from taskgate.identity.account_logins import AccountLogins
@@ -32,7 +32,7 @@ def log_in(accounts: AccountLogins, logins: LoginStore, scope: str) -> None:
     accounts._logged_in("notes", "ann")
 
 
-@seam
+@virtual_time
 async def test_login_without_the_scope_does_not_make_the_call_read_the_store_again_and_again(tmp_path: Path) -> None:
     accounts, logins = connector(tmp_path)
     waiting = asyncio.create_task(accounts.wait("notes", "ann", "read write", 600))
@@ -47,7 +47,7 @@ async def test_login_without_the_scope_does_not_make_the_call_read_the_store_aga
     assert await waiting
 
 
-@seam
+@virtual_time
 async def test_nothing_is_kept_of_a_wait_that_is_over(tmp_path: Path) -> None:
     accounts, _ = connector(tmp_path)
     assert not await accounts.wait("notes", "ann", None, 5)

@@ -289,7 +289,7 @@ CASES = (
     Case("completion: secrets", (KIB, 32 * KIB), lambda n: lambda: looks_secret("a" * n, "aB3-" * (n // 4))),
     Case("redaction", (100, 1_000, 3_000), a_redaction),
     Case("difference of arguments", (100, 500, 1_000), a_difference),
-    # Cards of more arguments are made beside the loop, in slices: tests/seam/test_large_approvals.py, up to the largest request.
+    # Cards of more arguments are made beside the loop, in slices: tests/load/test_large_approvals.py, up to the largest request.
     Case("approval card", (KIB, RENDERED_INLINE_BYTES), rendering_a_card),
     Case("one slice of a large card", (SLICE // 4, SLICE), lambda size: lambda: show_json("<b>\u202e" * (size // 4))),
     Case("name: combining marks", (KIB, 8 * KIB, 64 * KIB), names_of("marks")),

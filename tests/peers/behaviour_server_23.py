@@ -13,7 +13,7 @@ from typing import Any
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from mcp_types import EmptyResult
-from stage23 import (
+from server_base_23 import (
     INVALID_PARAMS,
     NEVER_STALE,
     Call,

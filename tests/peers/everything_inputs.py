@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
-from stage23 import INVALID_PARAMS, MISSING_CAPABILITY, Call, NeedsInput, Tool, Wire, text
+from server_base_23 import INVALID_PARAMS, MISSING_CAPABILITY, Call, NeedsInput, Tool, Wire, text
 
 NOTHING: Wire = {"type": "object", "properties": {}}
 

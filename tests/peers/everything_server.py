@@ -24,7 +24,7 @@ from mcp.server.subscriptions import (
 )
 from mcp.shared.exceptions import MCPError
 from mcp_types import EmptyResult
-from stage23 import (
+from server_base_23 import (
     INVALID_PARAMS,
     NEVER_STALE,
     Call,

@@ -17,7 +17,7 @@ from everything_inputs import NAME, content, form
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import RequestParams
-from stage23 import INVALID_PARAMS, MISSING_CAPABILITY, Call, NeedsInput, Tool, Wire, text
+from server_base_23 import INVALID_PARAMS, MISSING_CAPABILITY, Call, NeedsInput, Tool, Wire, text
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 HEADER_MISMATCH = -32020

@@ -11,7 +11,7 @@ import pytest
 from tests.identity.issuer import an_issuer
 from tests.identity.test_callers_by_issuer import RESOURCE, config, notes
 from tests.policy.test_cedar import NOON, PAYMENTS, engine, request
-from tests.seam import Gateway, seam
+from tests.virtual_time import Gateway, virtual_time
 
 from taskgate.core.governance.pipeline import PolicyVerdict
 from taskgate.core.identity.caller import CredentialFacts
@@ -86,7 +86,7 @@ def test_older_policies_are_unchanged_and_misspelt_facts_are_found_at_load() -> 
         engine('permit (principal, action, resource) when { context.caller.scopes.contains("x") };')
 
 
-@seam
+@virtual_time
 async def test_facts_of_a_token_are_evaluated_for_tasks_too(tmp_path: Path) -> None:
     (tmp_path / "read.cedar").write_text(
         'permit (principal in Taskgate::Role::"sre", action == Taskgate::Action::"Forward", resource) when '

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from tests.chaos.stage import LedgerFile, configuration, upstream_command
+from tests.chaos.crash_setup import LedgerFile, configuration, upstream_command
 from tests.harness.gateway import Gateway
 from tests.harness.postgres import RestartableServer
 from tests.harness.programs import free_port, listening, start, until_ready

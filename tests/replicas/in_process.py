@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 import httpx2
 import yaml
 from tests.chaos import ledger_server
-from tests.chaos.stage import LedgerFile, configuration
+from tests.chaos.crash_setup import LedgerFile, configuration
 from tests.harness.plain_http import NO_TLS
 from tests.harness.postgres import migrated_url
 from tests.harness.programs import free_port
@@ -39,7 +39,7 @@ TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "e
 
 @dataclass
 class HeldGateway:
-    """One gateway of the stage."""
+    """One gateway of the setup."""
 
     folder: Path
     port: int
@@ -100,7 +100,7 @@ class HeldGateway:
 
 
 @dataclass
-class Stage:
+class Setup:
     gateways: list[HeldGateway]
     ledger: LedgerFile
     url: str
@@ -164,25 +164,25 @@ async def gateways(
     more: Callable[[int], dict[str, Any]] = lambda _index: {},
     passthrough: bool = False,
     **config: Any,
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[Setup]:
     """`url` is the database, by default a migrated one; `urls` has its address for each gateway, `more` the settings of single
     gateways."""
     url, ledger = url or migrated_url(), LedgerFile(folder / "ledger.jsonl")
     async with ledger_upstream(ledger.path, kind) as port:
-        stage = Stage([], ledger, url, {**configuration(port), **config})
+        setup = Setup([], ledger, url, {**configuration(port), **config})
         for index in range(number):
             gateway = HeldGateway(folder / f"g{index}", free_port())
             listen = {"listen": {"internal": f"127.0.0.1:{free_port()}"}} if internal else {}
             store = {"url": urls(url, index), "unsafe_degraded_passthrough": passthrough}
-            gateway.write({**stage.config, "store": store, **listen, **more(index)})
-            stage.gateways.append(gateway)
+            gateway.write({**setup.config, "store": store, **listen, **more(index)})
+            setup.gateways.append(gateway)
         with patch.object(lifecycle, "GarbageCollector"):
             try:
-                for gateway in stage.gateways:
+                for gateway in setup.gateways:
                     await gateway.start()
-                yield stage
+                yield setup
             finally:
-                for gateway in stage.gateways:
+                for gateway in setup.gateways:
                     await gateway.stop()
 
 
@@ -276,7 +276,7 @@ def database_wire(url: str) -> Iterator[DatabaseWire]:
 
 
 @asynccontextmanager
-async def gateways_wired(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[Stage, DatabaseWire]]:
+async def gateways_wired(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[Setup, DatabaseWire]]:
     """Two gateways, of which the first reaches the database through a wire that can be cut."""
     wires = list[DatabaseWire]()
     with contextlib.ExitStack() as open_wires:
@@ -287,8 +287,8 @@ async def gateways_wired(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple
             wires.append(open_wires.enter_context(database_wire(url)))
             return wires[0].through(url)
 
-        async with gateways(tmp_path, urls=through, **settings) as stage:
+        async with gateways(tmp_path, urls=through, **settings) as setup:
             try:
-                yield stage, wires[0]
+                yield setup, wires[0]
             finally:
                 wires[0].is_silent = wires[0].refuses = False

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from tests.channels.receiver_double import Receiver, receiver
 from tests.harness.plain_http import NO_TLS
-from tests.replicas.in_process import Stage, gateways, gateways_wired, until
+from tests.replicas.in_process import Setup, gateways, gateways_wired, until
 
 from taskgate.channels.webhook_signature import key_of, signed_headers
 from taskgate.core.errors import GatewayFault
@@ -41,7 +41,7 @@ async def check_announced_once(there: Receiver) -> None:
     assert [message["type"] for message in there.got].count("approval.requested") == 1
 
 
-async def called_back(stage: Stage, index: int, asked: dict[str, Any]) -> int:
+async def called_back(setup: Setup, index: int, asked: dict[str, Any]) -> int:
     """The signed answer to a question, at the address of that gateway."""
     payload = {
         "approval_id": asked["approval"]["id"],
@@ -53,45 +53,45 @@ async def called_back(stage: Stage, index: int, asked: dict[str, Any]) -> int:
     path = asked["callback_url"].split("/", 3)[3]
     async with httpx2.AsyncClient(timeout=60, verify=NO_TLS) as http:
         headers = signed_headers(key_of(SECRET), "m1", int(time.time()), body)
-        reply = await http.post(f"{stage.gateways[index].base}/{path}", content=body, headers=headers)
+        reply = await http.post(f"{setup.gateways[index].base}/{path}", content=body, headers=headers)
     return reply.status_code
 
 
 async def test_an_approval_is_announced_once_also_when_gateways_start_and_stop(tmp_path: Path) -> None:
     async with (
         receiver(key_of(SECRET)) as there,
-        gateways(tmp_path, governance=RULES, approval=workflows(there), tasks=SLOWLY) as stage,
+        gateways(tmp_path, governance=RULES, approval=workflows(there), tasks=SLOWLY) as setup,
     ):
-        task_id = await stage.begin(stage.a, "once", "c1")
+        task_id = await setup.begin(setup.a, "once", "c1")
         await until(lambda: there.got)
-        await stage.b.stop()
-        await stage.b.start()
+        await setup.b.stop()
+        await setup.b.start()
         asked = there.got[0]
-        assert await called_back(stage, 1, asked) == 200, "at another gateway than the one that asked"
-        assert (await stage.ended(stage.b, task_id))["status"] == "completed"
+        assert await called_back(setup, 1, asked) == 200, "at another gateway than the one that asked"
+        assert (await setup.ended(setup.b, task_id))["status"] == "completed"
         await check_announced_once(there)
-        assert stage.ledger.count("c1") == 1
+        assert setup.ledger.count("c1") == 1
 
 
 async def test_announcements_of_an_ended_gateway_are_updated_by_another(tmp_path: Path) -> None:
     async with (
         receiver(key_of(SECRET)) as there,
-        gateways(tmp_path, governance=RULES, approval=workflows(there), tasks=SLOWLY) as stage,
+        gateways(tmp_path, governance=RULES, approval=workflows(there), tasks=SLOWLY) as setup,
     ):
-        task_id = await stage.begin(stage.a, "once", "c1")
+        task_id = await setup.begin(setup.a, "once", "c1")
         await until(lambda: there.got)
-        await stage.a.stop()
-        owner = stage.b.store.ownership.owner
+        await setup.a.stop()
+        owner = setup.b.store.ownership.owner
 
         async def taken() -> bool:
-            task = await stage.b.store.get(task_id)
+            task = await setup.b.store.get(task_id)
             return task is not None and task.owner == owner
 
         await until(taken)
-        assert await called_back(stage, 1, there.got[0]) == 200
-        assert (await stage.ended(stage.b, task_id))["status"] == "completed"
+        assert await called_back(setup, 1, there.got[0]) == 200
+        assert (await setup.ended(setup.b, task_id))["status"] == "completed"
         await check_announced_once(there)
-        assert stage.ledger.count("c1") == 1
+        assert setup.ledger.count("c1") == 1
 
 
 async def test_a_vote_on_b_that_a_missed_is_found_when_its_connection_is_back(
@@ -100,23 +100,23 @@ async def test_a_vote_on_b_that_a_missed_is_found_when_its_connection_is_back(
     """The call runs and people see how it was decided, although the announcement is lost and the first look for it fails."""
     async with (
         receiver(key_of(SECRET)) as there,
-        gateways_wired(tmp_path, governance=RULES, approval=workflows(there), tasks=SLOWLY) as (stage, wire),
+        gateways_wired(tmp_path, governance=RULES, approval=workflows(there), tasks=SLOWLY) as (setup, wire),
     ):
-        task_id = await stage.begin(stage.a, "once", "c1")
+        task_id = await setup.begin(setup.a, "once", "c1")
         await until(lambda: there.got)
         # A cannot renew its lease meanwhile. Where that takes longer than a lease, B would find A dead and run the call itself.
         monkeypatch.setattr(Presence, "may_declare_dead", False)
-        failed = fails_once(monkeypatch, stage.a.store, "claimed")
+        failed = fails_once(monkeypatch, setup.a.store, "claimed")
         wire.refuses = True
         wire.cut()
-        await until(lambda: stage.a.store.problem)
-        assert await called_back(stage, 1, there.got[0]) == 200
+        await until(lambda: setup.a.store.problem)
+        assert await called_back(setup, 1, there.got[0]) == 200
         wire.refuses = False
-        await until(lambda: stage.ledger.count("c1"))
+        await until(lambda: setup.ledger.count("c1"))
         assert failed == [1]
-        assert (await stage.ended(stage.b, task_id))["status"] == "completed"
+        assert (await setup.ended(setup.b, task_id))["status"] == "completed"
         await check_announced_once(there)
-        assert stage.ledger.count("c1") == 1
+        assert setup.ledger.count("c1") == 1
 
 
 def fails_once(monkeypatch: pytest.MonkeyPatch, store: PostgresStore, method: str) -> list[int]:
@@ -161,20 +161,20 @@ async def test_a_held_request_of_an_ended_gateway_is_announced_once_and_continue
     """It is no task that another gateway takes over: its caller repeats it at any gateway and waits for the same decision."""
     async with (
         receiver(key_of(SECRET)) as there,
-        gateways(tmp_path, number=3, approval=workflows(there), limits={"drain_timeout": "1s"}, **READING) as stage,
+        gateways(tmp_path, number=3, approval=workflows(there), limits={"drain_timeout": "1s"}, **READING) as setup,
     ):
-        first, second = (one.caller(headers={"authorization": f"Bearer {TOKEN}"}) for one in stage.gateways[:2])
+        first, second = (one.caller(headers={"authorization": f"Bearer {TOKEN}"}) for one in setup.gateways[:2])
         asked = asyncio.create_task(first.request("resources/read", {"uri": "note://one"}))
         await until(lambda: there.got)
-        owner = stage.a.store.ownership.owner
-        assert owners_of_approvals(stage) == [owner]
-        await stage.a.stop()
+        owner = setup.a.store.ownership.owner
+        assert owners_of_approvals(setup) == [owner]
+        await setup.a.stop()
         await asyncio.gather(asked, return_exceptions=True)
-        await until(lambda: owners_of_approvals(stage) != [owner])
+        await until(lambda: owners_of_approvals(setup) != [owner])
         pending = await second.request("resources/read", {"uri": "note://one"})
         assert pending.error["data"]["error_type"] == "approval_pending", pending.reply
-        assert len(owners_of_approvals(stage)) == 1, "no approval was requested twice"
-        assert await called_back(stage, 2, there.got[0]) == 200
+        assert len(owners_of_approvals(setup)) == 1, "no approval was requested twice"
+        assert await called_back(setup, 2, there.got[0]) == 200
         read = await second.request("resources/read", {"uri": "note://one"})
         assert read.result["contents"][0]["text"] == "read"
         await check_announced_once(there)
@@ -182,6 +182,6 @@ async def test_a_held_request_of_an_ended_gateway_is_announced_once_and_continue
             await reader.http.aclose()
 
 
-def owners_of_approvals(stage: Stage) -> list[str]:
-    with psycopg.connect(stage.url) as database:
+def owners_of_approvals(setup: Setup) -> list[str]:
+    with psycopg.connect(setup.url) as database:
         return [owner for (owner,) in database.execute("SELECT owner FROM approvals")]

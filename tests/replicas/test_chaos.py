@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.chaos.stage import LedgerFile
+from tests.chaos.crash_setup import LedgerFile
 from tests.mutants.mutant_list import ROOT, Mutant, Source, mutants, mutated
 from tests.replicas import chaos
 from tests.replicas.chaos import Cluster, Fault, Load, Made, Strike, cluster, problems, strike

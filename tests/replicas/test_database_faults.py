@@ -25,7 +25,7 @@ from tests.harness.gateway import Gateway
 from tests.harness.postgres import OwnServer, fresh_url
 from tests.harness.programs import free_port
 from tests.harness.raw_client import RawClient
-from tests.replicas.in_process import TASKS, DatabaseWire, HeldGateway, Stage, gateways, gateways_wired, until
+from tests.replicas.in_process import TASKS, DatabaseWire, HeldGateway, Setup, gateways, gateways_wired, until
 from tests.store.call_factory import a_call
 
 from taskgate.assembly import shared_store
@@ -40,24 +40,24 @@ from taskgate.store.postgres.store import open_store
 T = TypeVar("T")
 
 
-async def in_the_end(stage: Stage, gateway: HeldGateway, call: str) -> str:
+async def in_the_end(setup: Setup, gateway: HeldGateway, call: str) -> str:
     """A task created here as soon as tasks are accepted again; each refusal must state that nothing was executed, correctly."""
     async with asyncio.timeout(120):
         while True:
             try:
-                return await stage.begin(gateway, "once", call)
+                return await setup.begin(gateway, "once", call)
             except AssertionError as error:
                 refused = str(error)
             assert "store_unavailable" in refused, refused
             assert "'executed': 'no'" in refused, refused
-            assert stage.ledger.count(call) == 0
+            assert setup.ledger.count(call) == 0
             await asyncio.sleep(0.1)
 
 
-async def all_ended_once(stage: Stage, gateway: HeldGateway, made: dict[str, str]) -> None:
+async def all_ended_once(setup: Setup, gateway: HeldGateway, made: dict[str, str]) -> None:
     for call, task_id in made.items():
-        assert (await stage.ended(gateway, task_id))["status"] == "completed", call
-        assert stage.ledger.count(call) == 1, call
+        assert (await setup.ended(gateway, task_id))["status"] == "completed", call
+        assert setup.ledger.count(call) == 1, call
 
 
 async def test_a_lease_that_is_late_when_an_intent_was_written_fails_no_call(
@@ -68,10 +68,10 @@ async def test_a_lease_that_is_late_when_an_intent_was_written_fails_no_call(
     for late in ([True, False], [False], [True, False, False]):
         text = iter(late)
         monkeypatch.setattr(PostgresEngine, "may_send", lambda self, text=text: next(text, True) and fresh(self))
-        async with gateways(tmp_path / str(len(late)), number=1, internal=False) as stage:
-            task_id = await stage.begin(stage.a, "once", "c1")
-            assert (await stage.ended(stage.a, task_id))["status"] == "completed"
-            assert stage.ledger.count("c1") == 1
+        async with gateways(tmp_path / str(len(late)), number=1, internal=False) as setup:
+            task_id = await setup.begin(setup.a, "once", "c1")
+            assert (await setup.ended(setup.a, task_id))["status"] == "completed"
+            assert setup.ledger.count("c1") == 1
 
 
 async def test_a_gateway_that_has_just_read_everything_needs_no_renewal_to_serve(
@@ -79,46 +79,46 @@ async def test_a_gateway_that_has_just_read_everything_needs_no_renewal_to_serve
 ) -> None:
     monkeypatch.setattr(Presence, "_read_revisions", lambda self, connection: None)
     monkeypatch.setattr(shared_caches, "CONFIRMED_WITHIN_S", 300.0)
-    async with gateways(tmp_path, number=1, internal=False) as stage, stage.a.caller(stateless=False) as caller:
+    async with gateways(tmp_path, number=1, internal=False) as setup, setup.a.caller(stateless=False) as caller:
         answer = await caller.call("books__read", {"call": "c1", "seconds": 0})
         assert "c1" in str(answer.result)
 
 
 async def test_a_gateway_whose_lease_expired_accepts_a_call_as_soon_as_it_is_back(tmp_path: Path) -> None:
     """Until it has noticed, at its next renewal, what it writes is refused; its callers need not know."""
-    async with gateways(tmp_path, number=1, internal=False) as stage:
-        owner, made = stage.a.store.ownership.owner, dict[str, str]()
+    async with gateways(tmp_path, number=1, internal=False) as setup:
+        owner, made = setup.a.store.ownership.owner, dict[str, str]()
 
         async def taken_for_dead(then: Awaitable[T]) -> T:
-            fence = stage.a.store.ownership.fence
-            with psycopg.connect(stage.url, autocommit=True) as database:
+            fence = setup.a.store.ownership.fence
+            with psycopg.connect(setup.url, autocommit=True) as database:
                 database.execute("UPDATE owners SET retired = true WHERE owner = %s", [owner])
             answer = await then
-            assert stage.a.store.ownership.fence > fence
+            assert setup.a.store.ownership.fence > fence
             return answer
 
         for call in map("c{}".format, range(3)):
-            made[call] = await taken_for_dead(stage.begin(stage.a, "once", call))
-        await all_ended_once(stage, stage.a, made)
-        slow = await stage.begin(stage.a, "once", "slow", 600)
-        await until(lambda: stage.ledger.count("slow"))
-        async with stage.a.caller(capabilities=TASKS) as caller:
+            made[call] = await taken_for_dead(setup.begin(setup.a, "once", call))
+        await all_ended_once(setup, setup.a, made)
+        slow = await setup.begin(setup.a, "once", "slow", 600)
+        await until(lambda: setup.ledger.count("slow"))
+        async with setup.a.caller(capabilities=TASKS) as caller:
             await taken_for_dead(caller.request("tasks/cancel", {"taskId": slow}))
-        assert (await stage.ended(stage.a, slow))["status"] == "cancelled"
+        assert (await setup.ended(setup.a, slow))["status"] == "cancelled"
 
 
 @pytest.fixture
-async def wired(tmp_path: Path) -> AsyncIterator[tuple[Stage, DatabaseWire]]:
+async def wired(tmp_path: Path) -> AsyncIterator[tuple[Setup, DatabaseWire]]:
     async with gateways_wired(tmp_path, internal=False) as found:
         yield found
 
 
-async def test_an_intermittent_database_connection_loses_nothing(wired: tuple[Stage, DatabaseWire]) -> None:
-    stage, wire = wired
+async def test_an_intermittent_database_connection_loses_nothing(wired: tuple[Setup, DatabaseWire]) -> None:
+    setup, wire = wired
     made: dict[str, str] = {}
     for number, fault in zip(range(12), itertools.cycle(("cut", "refuse", "silent", "none")), strict=False):
         call = f"c{number}"
-        work = asyncio.create_task(in_the_end(stage, stage.a, call))
+        work = asyncio.create_task(in_the_end(setup, setup.a, call))
         if fault == "cut":
             wire.cut()
         elif fault == "refuse":
@@ -132,11 +132,11 @@ async def test_an_intermittent_database_connection_loses_nothing(wired: tuple[St
             wire.is_silent = False
         made[call] = await work
     for call, task_id in made.items():
-        shown = await stage.ended(stage.b, task_id)
+        shown = await setup.ended(setup.b, task_id)
         # A lease that ran out on a busy machine is taken over: then the outcome is unknown, and never a second execution.
         assert shown["status"] == "completed" or "may or may not have" in str(shown), shown
-        assert stage.ledger.count(call) <= 1
-        assert shown["status"] != "completed" or stage.ledger.count(call) == 1
+        assert setup.ledger.count(call) <= 1
+        assert shown["status"] != "completed" or setup.ledger.count(call) == 1
 
 
 @pytest.mark.parametrize("how", ["refuses", "silent"])
@@ -145,20 +145,20 @@ async def test_with_passthrough_plain_calls_continue_without_the_database_and_th
 ) -> None:
     """Also in sessions, which other gateways could adopt, and in new ones; those are found by the others when it is back."""
     monkeypatch.setattr(shared_caches, "CONFIRMED_WITHIN_S", 0.0)
-    async with gateways_wired(tmp_path, passthrough=True) as (stage, wire), contextlib.AsyncExitStack() as stack:
-        stateless = await stack.enter_async_context(stage.a.caller())
-        session = await stack.enter_async_context(stage.a.caller(stateless=False))
+    async with gateways_wired(tmp_path, passthrough=True) as (setup, wire), contextlib.AsyncExitStack() as stack:
+        stateless = await stack.enter_async_context(setup.a.caller())
+        session = await stack.enter_async_context(setup.a.caller(stateless=False))
         wire.refuses = how == "refuses"
         wire.is_silent = how == "silent"
         if how == "refuses":
             wire.cut()
-        await until(lambda: stage.a.store.problem is not None and not stage.a.store.engine.presence.is_fresh)
-        opened = await stack.enter_async_context(stage.a.caller(stateless=False))
+        await until(lambda: setup.a.store.problem is not None and not setup.a.store.engine.presence.is_fresh)
+        opened = await stack.enter_async_context(setup.a.caller(stateless=False))
         for caller in (stateless, session, opened):
             answer = await caller.call("books__read", {"call": f"{id(caller)}"})
             assert "result" in answer.reply, answer.reply
-            assert stage.ledger.count(f"{id(caller)}") == 1
-        shown = await stage.a.operator("GET", "/ready")
+            assert setup.ledger.count(f"{id(caller)}") == 1
+        shown = await setup.a.operator("GET", "/ready")
         assert (shown.status_code, shown.json()["ready"]) == (200, True)
         assert {"tasks", "approvals"} <= set(shown.json()["degraded"])
         assert "plain_calls" not in shown.json()["degraded"]
@@ -167,10 +167,10 @@ async def test_with_passthrough_plain_calls_continue_without_the_database_and_th
         wire.cut()
 
         async def all_well() -> bool:
-            return (await stage.a.operator("GET", "/ready")).json()["degraded"] == []
+            return (await setup.a.operator("GET", "/ready")).json()["degraded"] == []
 
         async def found_by_b() -> bool:
-            elsewhere = RawClient(stage.b.url, headers=opened.headers, http=opened.http)
+            elsewhere = RawClient(setup.b.url, headers=opened.headers, http=opened.http)
             return "result" in (await elsewhere.request("ping")).reply
 
         await until(all_well)
@@ -181,43 +181,43 @@ async def test_without_passthrough_a_gateway_without_its_database_is_not_ready_a
     tmp_path: Path,
 ) -> None:
     """Another gateway may have taken the session over meanwhile."""
-    async with gateways_wired(tmp_path) as (stage, wire), stage.a.caller(stateless=False) as session:
+    async with gateways_wired(tmp_path) as (setup, wire), setup.a.caller(stateless=False) as session:
         wire.refuses = True
         wire.cut()
-        await until(lambda: stage.a.store.problem and not stage.a.store.engine.presence.is_fresh)
-        shown = await stage.a.operator("GET", "/ready")
+        await until(lambda: setup.a.store.problem and not setup.a.store.engine.presence.is_fresh)
+        shown = await setup.a.operator("GET", "/ready")
         assert (shown.status_code, shown.json()["ready"]) == (503, False)
         assert {"plain_calls", "tasks"} <= set(shown.json()["degraded"])
         refused = await session.call("books__read", {"call": "refused"})
         assert refused.error["data"]["error_type"] == "store_unavailable"
         assert refused.error["data"]["executed"] == "no"
-        assert stage.ledger.count("refused") == 0
+        assert setup.ledger.count("refused") == 0
 
 
 async def test_an_unresponsive_database_fails_durable_calls_and_recovers(
-    wired: tuple[Stage, DatabaseWire],
+    wired: tuple[Setup, DatabaseWire],
 ) -> None:
-    stage, wire = wired
-    async with stage.a.caller() as plain:
+    setup, wire = wired
+    async with setup.a.caller() as plain:
         assert "result" in (await plain.call("books__read", {"call": "p0"})).reply
         wire.is_silent = True
-        durable = asyncio.create_task(stage.begin(stage.a, "once", "lost"))
+        durable = asyncio.create_task(setup.begin(setup.a, "once", "lost"))
         assert "result" in (await plain.call("books__read", {"call": "p1"})).reply, "plain calls go on"
         with pytest.raises(AssertionError, match="store_unavailable") as refused:
             await asyncio.wait_for(durable, 120)
         assert "'executed': 'no'" in str(refused.value)
-        assert (await stage.a.operator("GET", "/ready")).status_code == 503
+        assert (await setup.a.operator("GET", "/ready")).status_code == 503
         # The others have taken it for dead meanwhile, and go on.
-        assert (await stage.ended(stage.b, await stage.begin(stage.b, "once", "other")))["status"] == "completed"
+        assert (await setup.ended(setup.b, await setup.begin(setup.b, "once", "other")))["status"] == "completed"
         wire.is_silent = False
         wire.cut()
 
         async def ready() -> bool:
-            return (await stage.a.operator("GET", "/ready")).status_code == 200
+            return (await setup.a.operator("GET", "/ready")).status_code == 200
 
         await until(ready)
-    assert stage.ledger.count("lost") == 0
-    await all_ended_once(stage, stage.b, {"after": await in_the_end(stage, stage.a, "after")})
+    assert setup.ledger.count("lost") == 0
+    await all_ended_once(setup, setup.b, {"after": await in_the_end(setup, setup.a, "after")})
 
 
 @contextlib.contextmanager
@@ -252,37 +252,37 @@ async def test_a_database_without_free_connections_fails_calls_and_recovers(
     tmp_path: Path,
 ) -> None:
     with limited_user() as (through, limited):
-        async with gateways(tmp_path, number=1, internal=False, url=fresh_url(), urls=through) as stage:
-            made = {"before": await stage.begin(stage.a, "once", "before")}
+        async with gateways(tmp_path, number=1, internal=False, url=fresh_url(), urls=through) as setup:
+            made = {"before": await setup.begin(setup.a, "once", "before")}
             await asyncio.to_thread(limited, 0)
             refused = ""
             async with asyncio.timeout(120):
                 for call in map("during{}".format, itertools.count()):
                     try:
-                        made[call] = await stage.begin(stage.a, "once", call)
+                        made[call] = await setup.begin(setup.a, "once", call)
                     except AssertionError as error:
                         refused = str(error)
                         assert "store_unavailable" in refused, refused
                         assert "'executed': 'no'" in refused, refused
-                        assert stage.ledger.count(call) == 0
+                        assert setup.ledger.count(call) == 0
                     if "too many connections" in refused:
                         break
 
             async def reported() -> str:
-                return str((await stage.a.operator("GET", "/ready")).json()["store"])
+                return str((await setup.a.operator("GET", "/ready")).json()["store"])
 
             async def trouble() -> bool:
                 return "too many connections" in await reported()
 
             await until(trouble)
             await asyncio.to_thread(limited, -1)
-            made["after"] = await in_the_end(stage, stage.a, "after")
+            made["after"] = await in_the_end(setup, setup.a, "after")
 
             async def well() -> bool:
                 return await reported() == "None"
 
             await until(well)
-            await all_ended_once(stage, stage.a, made)
+            await all_ended_once(setup, setup.a, made)
 
 
 def _filled(connection: psycopg.Connection[Any], rows: int) -> bool:
@@ -303,20 +303,20 @@ def server() -> Iterator[OwnServer]:
 
 async def test_a_database_that_is_restarted_immediately_loses_nothing(tmp_path: Path, server: OwnServer) -> None:
     url = server.url("restarted")
-    async with gateways(tmp_path, internal=False, urls=lambda _url, _index: url) as stage:
-        made = {"before": await stage.begin(stage.a, "once", "before")}
-        running = await stage.begin(stage.a, "read", "running", seconds=2)
-        work = [asyncio.create_task(in_the_end(stage, stage.gateways[n % 2], f"c{n}")) for n in range(6)]
+    async with gateways(tmp_path, internal=False, urls=lambda _url, _index: url) as setup:
+        made = {"before": await setup.begin(setup.a, "once", "before")}
+        running = await setup.begin(setup.a, "read", "running", seconds=2)
+        work = [asyncio.create_task(in_the_end(setup, setup.gateways[n % 2], f"c{n}")) for n in range(6)]
         await asyncio.to_thread(server.restart, "immediate")
         made |= {f"c{number}": await made_task for number, made_task in enumerate(work)}
-        made["after"] = await in_the_end(stage, stage.b, "after")
+        made["after"] = await in_the_end(setup, setup.b, "after")
         for call, task_id in made.items():
-            shown = await stage.ended(stage.b, task_id)
+            shown = await setup.ended(setup.b, task_id)
             # The restart may take longer than a lease: what was under way then is unknown, and not sent again.
             assert shown["status"] == "completed" or "may or may not have" in str(shown), shown
-            assert stage.ledger.count(call) <= 1, call
-            assert shown["status"] != "completed" or stage.ledger.count(call) == 1
-        assert (await stage.ended(stage.a, running))["status"] == "completed", "what may be repeated is finished"
+            assert setup.ledger.count(call) <= 1, call
+            assert shown["status"] != "completed" or setup.ledger.count(call) == 1
+        assert (await setup.ended(setup.a, running))["status"] == "completed", "what may be repeated is finished"
 
 
 async def test_a_full_database_fails_calls_and_recovers(tmp_path: Path, server: OwnServer) -> None:
@@ -419,21 +419,21 @@ async def test_a_connection_that_would_acknowledge_too_early_is_not_written_to(s
 
 async def test_a_gateway_of_another_version_is_seen_and_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """During a rolling upgrade: both work on what the other began, and everybody can see that they differ."""
-    async with gateways(tmp_path, internal=False) as stage:
-        await stage.b.stop()
+    async with gateways(tmp_path, internal=False) as setup:
+        await setup.b.stop()
         with monkeypatch.context() as other:
             other.setattr(shared_store, "__version__", "9.9.9")
-            await stage.b.start()
+            await setup.b.start()
 
         async def differs() -> bool:
-            reply = (await stage.a.operator("GET", "/ready")).json()
+            reply = (await setup.a.operator("GET", "/ready")).json()
             return reply["same_version"] is False and reply["same_configuration"] is True
 
         await until(differs)
-        assert 'taskgate_replicas_differ{what="version"} 1' in (await stage.a.operator("GET", "/metrics")).text
-        task_id = await stage.begin(stage.b, "once", "c1")
-        assert (await stage.ended(stage.a, task_id))["status"] == "completed"
-        assert stage.ledger.count("c1") == 1
+        assert 'taskgate_replicas_differ{what="version"} 1' in (await setup.a.operator("GET", "/metrics")).text
+        task_id = await setup.begin(setup.b, "once", "c1")
+        assert (await setup.ended(setup.a, task_id))["status"] == "completed"
+        assert setup.ledger.count("c1") == 1
 
 
 OFF = str(Path(__file__).with_name("gateway_wrong_clock.py"))
@@ -455,10 +455,10 @@ async def test_a_gateway_with_a_wrong_clock_works_and_logs_a_warning(tmp_path: P
     """Leases, signed requests between gateways, deadlines and questions go by the database's clock."""
     scopes = {"default": {"default_servers": ["*"], "mode": "both"}}
     slowly = {"grace_ms": 60_000, "promote_after_ms": 60_000}
-    async with gateways(tmp_path, number=1, scopes=scopes, tasks=slowly) as stage:
+    async with gateways(tmp_path, number=1, scopes=scopes, tasks=slowly) as setup:
         (tmp_path / "off" / "state").mkdir(parents=True)
         off = Gateway(tmp_path / "off", free_port(), launcher=(OFF,))
-        off.write({**stage.config, "store": {"url": stage.url}, "listen": {"internal": f"127.0.0.1:{free_port()}"}})
+        off.write({**setup.config, "store": {"url": setup.url}, "listen": {"internal": f"127.0.0.1:{free_port()}"}})
         await off.start()
         try:
             async with RawClient(off.url) as caller:
@@ -466,22 +466,22 @@ async def test_a_gateway_with_a_wrong_clock_works_and_logs_a_warning(tmp_path: P
                 call = asyncio.create_task(caller.call("books__once_ask", {"call": "asked"}))
 
                 async def asked() -> list[dict[str, Any]]:
-                    rows: list[dict[str, Any]] = (await stage.a.operator("GET", "/api/questions")).json()
+                    rows: list[dict[str, Any]] = (await setup.a.operator("GET", "/api/questions")).json()
                     return rows if len(rows) == 2 else []
 
                 for row in await until(asked):
                     answer = {"action": "accept", "content": {"value": "x"}}
-                    reply = await stage.a.operator("POST", f"/api/questions/{row['request_id']}", answer)
+                    reply = await setup.a.operator("POST", f"/api/questions/{row['request_id']}", answer)
                     assert reply.status_code == 200, reply.text
                 assert "name x" in str((await asyncio.wait_for(call, 60)).result)
-                caller.url = stage.a.url
+                caller.url = setup.a.url
                 assert "error" not in (await caller.call("books__once", {"call": "forwarded"})).reply
                 made = (await caller.call("books__once", {"call": "task"}, task={"ttl": 600_000})).result["task"]
-                assert (await stage.ended(stage.a, made["taskId"]))["status"] == "completed"
-            assert [stage.ledger.count(name) for name in ("asked", "forwarded", "task")] == [1, 1, 1]
-            await second_round_elsewhere(stage.a.url, off.url, "there")
-            await second_round_elsewhere(off.url, stage.a.url, "back")
-            assert [stage.ledger.count(name) for name in ("there", "back")] == [1, 1]
+                assert (await setup.ended(setup.a, made["taskId"]))["status"] == "completed"
+            assert [setup.ledger.count(name) for name in ("asked", "forwarded", "task")] == [1, 1, 1]
+            await second_round_elsewhere(setup.a.url, off.url, "there")
+            await second_round_elsewhere(off.url, setup.a.url, "back")
+            assert [setup.ledger.count(name) for name in ("there", "back")] == [1, 1]
             words = [sys.executable, OFF, "doctor", "-c", str(off.config), "--no-connect"]
             found = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=False)
             assert "differ by 18000 s" in found.stdout.replace("17999", "18000")

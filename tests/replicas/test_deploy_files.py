@@ -16,8 +16,8 @@ from tests.harness.absent import find_program
 from tests.harness.raw_client import RawClient
 from tests.replicas.test_forwarding import SLOWLY, ask_and_answer
 from tests.replicas.three_gateways import DEPLOY, Replicas, deployed, nginx_around, three_replicas
-from tests.seam import Gateway as SeamGateway
-from tests.seam import Upstream, seam
+from tests.virtual_time import Gateway as SeamGateway
+from tests.virtual_time import Upstream, virtual_time
 
 DEADLINE_S = 60
 pytestmark = [pytest.mark.xdist_group("deploy")]
@@ -68,7 +68,7 @@ def test_the_unit_of_several_gateways_is_restarted_while_the_database_is_unavail
     assert unit["Unit"].get("StartLimitIntervalSec") == "0"
 
 
-@seam
+@virtual_time
 async def test_the_check_in_haproxys_file_is_answered_by_a_gateway() -> None:
     """A check without a host, or with one that is not the gateway's, would take every gateway out of service."""
     found = re.search(

@@ -90,9 +90,9 @@ async def test_the_stream_of_a_session_ends_with_its_home_and_continues_at_the_n
 
 async def test_a_session_continues_although_another_gateway_has_the_address_of_its_home(tmp_path: Path) -> None:
     """As when a gateway is killed and started again at once: until the old lease ends, the new one is asked for the old one."""
-    async with gateways(tmp_path, number=1) as stage, stage.a.caller(stateless=False) as client:
-        (ours,) = await until(lambda: stage.a.store.replicas)
-        with psycopg.connect(stage.url, autocommit=True) as database:
+    async with gateways(tmp_path, number=1) as setup, setup.a.caller(stateless=False) as client:
+        (ours,) = await until(lambda: setup.a.store.replicas)
+        with psycopg.connect(setup.url, autocommit=True) as database:
             database.execute(
                 "INSERT INTO replicas (owner, address, version, configuration, internal, started_ms, seen_ms)"
                 " SELECT 'gw_before', address, version, configuration, internal, started_ms, seen_ms + 2000 FROM replicas"
@@ -100,23 +100,23 @@ async def test_a_session_continues_although_another_gateway_has_the_address_of_i
             database.execute(
                 "INSERT INTO sessions SELECT 'before', tenant, principal, scope, 'gw_before', 0, seen_ms, body FROM sessions"
             )
-        await until(lambda: len(stage.a.store.replicas) == 2)
-        assert stage.a.store.sessions.address_of("gw_before") == ours.internal
+        await until(lambda: len(setup.a.store.replicas) == 2)
+        assert setup.a.store.sessions.address_of("gw_before") == ours.internal
         client.headers["mcp-session-id"] = "before"
         answer = await client.call("books__once", {"call": "after"})
         assert "result" in answer.reply, answer.reply
-        assert stage.a.life is not None
-        session = stage.a.life.app.gateway.lifecycle.sessions.get("before")
+        assert setup.a.life is not None
+        session = setup.a.life.app.gateway.lifecycle.sessions.get("before")
         assert session is not None
         assert session.moves == 1
-        assert stage.ledger.count("after") == 1
+        assert setup.ledger.count("after") == 1
 
 
 async def test_a_home_that_crashes_before_it_was_reached_has_executed_nothing(tmp_path: Path) -> None:
     """Connections to its address are neither accepted nor refused: it is found dead while a connection is still being opened."""
-    async with gateways(tmp_path, number=1) as stage, stage.a.caller(stateless=False) as client:
-        await until(lambda: stage.a.store.replicas)
-        with full_listener() as address, psycopg.connect(stage.url, autocommit=True) as database:
+    async with gateways(tmp_path, number=1) as setup, setup.a.caller(stateless=False) as client:
+        await until(lambda: setup.a.store.replicas)
+        with full_listener() as address, psycopg.connect(setup.url, autocommit=True) as database:
             database.execute(
                 "INSERT INTO replicas (owner, address, version, configuration, internal, started_ms, seen_ms)"
                 " SELECT 'gw_before', address, version, configuration, %s, started_ms, seen_ms + 2000 FROM replicas",
@@ -125,11 +125,11 @@ async def test_a_home_that_crashes_before_it_was_reached_has_executed_nothing(tm
             database.execute(
                 "INSERT INTO sessions SELECT 'before', tenant, principal, scope, 'gw_before', 0, seen_ms, body FROM sessions"
             )
-            await until(lambda: len(stage.a.store.replicas) == 2)
+            await until(lambda: len(setup.a.store.replicas) == 2)
             client.headers["mcp-session-id"] = "before"
             answer = await client.call("books__once", {"call": "after"})
         assert "result" in answer.reply, answer.reply
-        assert stage.ledger.count("after") == 1
+        assert setup.ledger.count("after") == 1
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.replicas.in_process import TASKS, HeldGateway, Stage, gateways, until
+from tests.replicas.in_process import TASKS, HeldGateway, Setup, gateways, until
 
 pytestmark = pytest.mark.timeout(240)
 RULES = {"rules": [{"match": "books:once", "action": "approve"}]}
@@ -15,7 +15,7 @@ RULES = {"rules": [{"match": "books:once", "action": "approve"}]}
 TASK_SETTINGS = {"grace_ms": 150, "approval_poll_interval_ms": 60_000}
 
 
-async def held(stage: Stage, gateway: HeldGateway) -> str:
+async def held(setup: Setup, gateway: HeldGateway) -> str:
     async with gateway.caller(capabilities=TASKS) as caller:
         made = await caller.call("books__once", {"call": "c1", "seconds": 0})
         task_id: str = made.result["taskId"]
@@ -44,10 +44,10 @@ async def state(gateway: HeldGateway, task_id: str) -> str:
 async def test_poll_at_another_gateway_makes_an_approved_call_run_at_once(
     tmp_path: Path, decides: int, polled: int
 ) -> None:
-    async with gateways(tmp_path, governance=RULES, tasks=TASK_SETTINGS) as stage:
-        task_id, decider = await held(stage, stage.a), stage.gateways[decides]
+    async with gateways(tmp_path, governance=RULES, tasks=TASK_SETTINGS) as setup:
+        task_id, decider = await held(setup, setup.a), setup.gateways[decides]
         assert (await card(decider))["starts_on_approval"] is False
-        async with stage.gateways[polled].caller(capabilities=TASKS) as caller:
+        async with setup.gateways[polled].caller(capabilities=TASKS) as caller:
             await caller.request("tasks/get", {"taskId": task_id})
 
         async def is_present() -> bool:
@@ -60,35 +60,35 @@ async def test_poll_at_another_gateway_makes_an_approved_call_run_at_once(
             return await state(decider, task_id) == "completed"
 
         await until(is_over)
-        assert stage.ledger.count("c1") == 1
+        assert setup.ledger.count("c1") == 1
 
 
 async def test_open_stream_at_another_gateway_makes_an_approved_call_run_at_once(tmp_path: Path) -> None:
-    async with gateways(tmp_path, governance=RULES, tasks=TASK_SETTINGS) as stage:
-        task_id = await held(stage, stage.a)
-        async with stage.b.caller(capabilities=TASKS) as caller:
+    async with gateways(tmp_path, governance=RULES, tasks=TASK_SETTINGS) as setup:
+        task_id = await held(setup, setup.a)
+        async with setup.b.caller(capabilities=TASKS) as caller:
             wanted = {"notifications": {"taskIds": [task_id]}}
             listening = asyncio.create_task(caller.request("subscriptions/listen", wanted))
 
             async def is_present() -> bool:
-                return (await card(stage.a))["starts_on_approval"] is True
+                return (await card(setup.a))["starts_on_approval"] is True
 
             await until(is_present)
-            assert await approved(stage.a) is True
+            assert await approved(setup.a) is True
 
             async def is_over() -> bool:
-                return await state(stage.a, task_id) == "completed"
+                return await state(setup.a, task_id) == "completed"
 
             await until(is_over)
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
-        assert stage.ledger.count("c1") == 1
+        assert setup.ledger.count("c1") == 1
 
 
 async def test_caller_that_no_gateway_sees_is_waited_for(tmp_path: Path) -> None:
-    async with gateways(tmp_path, governance=RULES, tasks=TASK_SETTINGS) as stage:
-        task_id = await held(stage, stage.a)
-        assert await approved(stage.b) is False
-        assert await state(stage.a, task_id) == "approved"
-        assert (await stage.ended(stage.b, task_id))["status"] == "completed"
-        assert stage.ledger.count("c1") == 1
+    async with gateways(tmp_path, governance=RULES, tasks=TASK_SETTINGS) as setup:
+        task_id = await held(setup, setup.a)
+        assert await approved(setup.b) is False
+        assert await state(setup.a, task_id) == "approved"
+        assert (await setup.ended(setup.b, task_id))["status"] == "completed"
+        assert setup.ledger.count("c1") == 1

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from tests.activity.callers import HttpSession
 from tests.harness.plain_http import NO_TLS
-from tests.replicas.in_process import TASKS, HeldGateway, Stage, gateways, until
+from tests.replicas.in_process import TASKS, HeldGateway, Setup, gateways, until
 
 from taskgate.assembly import scripts
 from taskgate.gateway.tasks.questions import TaskQuestions
@@ -45,9 +45,9 @@ class Absent(MontyInterpreter):
 
 
 @asynccontextmanager
-async def stage_of(
+async def setup_of(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *interpreters: type[MontyInterpreter]
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[Setup]:
     """Gateways with these interpreters. A script of the first waits for an approval."""
     start = HeldGateway.start
 
@@ -56,15 +56,15 @@ async def stage_of(
             await start(self)
 
     monkeypatch.setattr(HeldGateway, "start", start_with_interpreter)
-    async with gateways(folder, number=len(interpreters), **CONFIG) as stage:
-        yield stage
+    async with gateways(folder, number=len(interpreters), **CONFIG) as setup:
+        yield setup
 
 
-async def waiting_script(stage: Stage) -> str:
-    async with stage.a.caller(stateless=False) as caller:
+async def waiting_script(setup: Setup) -> str:
+    async with setup.a.caller(stateless=False) as caller:
         begun = await caller.call("run_script", {"code": CODE}, task={"ttl": 600_000})
         task: str = begun.result["task"]["taskId"]
-    await until(lambda: approvals_at(stage.a))
+    await until(lambda: approvals_at(setup.a))
     return task
 
 
@@ -89,39 +89,39 @@ def leave_claims_to(monkeypatch: pytest.MonkeyPatch, gateway: HeldGateway) -> No
     monkeypatch.setattr(Recovery, "take_over_dead", claim_if_chosen)
 
 
-async def approved_result(stage: Stage, gateway: HeldGateway, task: str) -> Any:
+async def approved_result(setup: Setup, gateway: HeldGateway, task: str) -> Any:
     [waiting] = await approvals_at(gateway)
     assert (await gateway.operator("POST", f"/api/approvals/{waiting['id']}/approve", {})).status_code == 200
-    ended = await stage.ended(gateway, task)
+    ended = await setup.ended(gateway, task)
     assert ended["status"] == "completed", ended
     return ended["result"]["structuredContent"]["result"]
 
 
 @pytest.mark.timeout(300)
 async def test_another_gateway_continues_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with stage_of(tmp_path, monkeypatch, MontyInterpreter, MontyInterpreter) as stage:
-        task = await waiting_script(stage)
-        await stage.a.stop()
-        assert await approved_result(stage, stage.b, task) == ["ended", True, True]
-        assert (stage.ledger.count("before"), stage.ledger.count("after")) == (1, 1)
+    async with setup_of(tmp_path, monkeypatch, MontyInterpreter, MontyInterpreter) as setup:
+        task = await waiting_script(setup)
+        await setup.a.stop()
+        assert await approved_result(setup, setup.b, task) == ["ended", True, True]
+        assert (setup.ledger.count("before"), setup.ledger.count("after")) == (1, 1)
 
 
 @pytest.mark.timeout(300)
 async def test_script_is_left_to_a_gateway_that_can_load_its_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with stage_of(tmp_path, monkeypatch, MontyInterpreter, Upgraded, MontyInterpreter) as stage:
-        task = await waiting_script(stage)
-        upgraded, able = stage.gateways[1:]
+    async with setup_of(tmp_path, monkeypatch, MontyInterpreter, Upgraded, MontyInterpreter) as setup:
+        task = await waiting_script(setup)
+        upgraded, able = setup.gateways[1:]
         leave_claims_to(monkeypatch, upgraded)
-        await stage.a.stop()
+        await setup.a.stop()
 
         async def handed_over() -> bool:
             return await owner_of(able, task) == able.store.ownership.owner
 
         await until(handed_over)
-        assert await approved_result(stage, able, task) == ["ended", True, True]
-        assert (stage.ledger.count("before"), stage.ledger.count("after")) == (1, 1)
+        assert await approved_result(setup, able, task) == ["ended", True, True]
+        assert (setup.ledger.count("before"), setup.ledger.count("after")) == (1, 1)
 
 
 @pytest.mark.timeout(300)
@@ -129,38 +129,38 @@ async def test_script_is_left_to_a_gateway_that_can_load_its_snapshot(
 async def test_script_fails_when_no_living_gateway_can_load_its_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: type[MontyInterpreter]
 ) -> None:
-    async with stage_of(tmp_path, monkeypatch, MontyInterpreter, other) as stage:
-        task = await waiting_script(stage)
-        await stage.a.stop()
-        ended = await stage.ended(stage.b, task)
+    async with setup_of(tmp_path, monkeypatch, MontyInterpreter, other) as setup:
+        task = await waiting_script(setup)
+        await setup.a.stop()
+        ended = await setup.ended(setup.b, task)
         assert ended["status"] == "failed"
         data = ended["error"]["data"]
         assert (data["error_type"], data["executed"]) == ("script_not_resumable", "yes")
         assert [call["tool"] for call in data["calls"]["executed"]] == ["books__read"]
-        assert await approvals_at(stage.b) == []
-        assert (stage.ledger.count("before"), stage.ledger.count("after")) == (1, 0)
+        assert await approvals_at(setup.b) == []
+        assert (setup.ledger.count("before"), setup.ledger.count("after")) == (1, 0)
 
 
 @pytest.mark.timeout(300)
 async def test_gateway_without_an_interpreter_leaves_a_new_script_to_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with stage_of(tmp_path, monkeypatch, Absent, MontyInterpreter) as stage:
-        task = await waiting_script(stage)
-        assert await owner_of(stage.b, task) == stage.b.store.ownership.owner
-        async with stage.b.caller(capabilities=TASKS) as caller:
+    async with setup_of(tmp_path, monkeypatch, Absent, MontyInterpreter) as setup:
+        task = await waiting_script(setup)
+        assert await owner_of(setup.b, task) == setup.b.store.ownership.owner
+        async with setup.b.caller(capabilities=TASKS) as caller:
             assert (await caller.request("tasks/get", {"taskId": task})).result["status"] == "working"
-        assert await approved_result(stage, stage.b, task) == ["ended", True, True]
+        assert await approved_result(setup, setup.b, task) == ["ended", True, True]
 
 
 @pytest.mark.timeout(300)
 async def test_question_reaches_a_caller_that_waits_for_the_result_at_another_gateway(tmp_path: Path) -> None:
     tokens = [{"id": "ann", "sha256": hashlib.sha256(b"ann").hexdigest()}]
     async with (
-        gateways(tmp_path, number=2, tokens=tokens, **CONFIG) as stage,
+        gateways(tmp_path, number=2, tokens=tokens, **CONFIG) as setup,
         httpx2.AsyncClient(timeout=TIMEOUT_S, verify=NO_TLS) as http,
     ):
-        starting, waiting = (HttpSession(http, gateway.url, "ann") for gateway in stage.gateways)
+        starting, waiting = (HttpSession(http, gateway.url, "ann") for gateway in setup.gateways)
         await starting.open({})
         await waiting.open({"elicitation": {"form": {}}})
         code = "[await ask('Which colour?'), await ask('And the second?')]"
@@ -181,9 +181,9 @@ async def test_first_of_two_answers_at_two_gateways_is_what_the_script_receives(
 
     monkeypatch.setattr(TaskQuestions, "check_stored_answers", not_noticed)
     async with (
-        gateways(tmp_path, number=2, **CONFIG) as stage,
-        stage.a.caller(capabilities=TASKS) as at_owner,
-        stage.b.caller(capabilities=TASKS) as elsewhere,
+        gateways(tmp_path, number=2, **CONFIG) as setup,
+        setup.a.caller(capabilities=TASKS) as at_owner,
+        setup.b.caller(capabilities=TASKS) as elsewhere,
     ):
         begun = await at_owner.call(
             "run_script", {"code": "[await ask('Which colour?'), await ask('And which size?')]"}
@@ -205,5 +205,5 @@ async def test_first_of_two_answers_at_two_gateways_is_what_the_script_receives(
         [size] = await until(second)
         answer = {size: {"action": "accept", "content": {"answer": "xl"}}}
         await at_owner.request("tasks/update", {"taskId": task, "inputResponses": answer})
-        ended = await stage.ended(stage.a, task)
+        ended = await setup.ended(setup.a, task)
         assert ended["result"]["structuredContent"]["result"] == ["red", "xl"]

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from tests.harness.gateway import Gateway
 from tests.harness.raw_client import RawClient
-from tests.replicas.in_process import DatabaseWire, Stage, gateways, gateways_wired
+from tests.replicas.in_process import DatabaseWire, Setup, gateways, gateways_wired
 from tests.replicas.test_forwarding import events
 from tests.replicas.test_two_gateways import DEADLINE_S, TASKS, operator, pair
 
@@ -90,9 +90,9 @@ async def test_lists_announced_to_b_are_announced_to_callers_of_a(tmp_path: Path
     servers = {"own": {"command": sys.executable, "args": ["-c", CHANGING]}}
     async with (
         asyncio.timeout(DEADLINE_S),
-        gateways(tmp_path, servers=servers) as stage,
-        stage.a.caller(stateless=False) as wait_for_message,
-        stage.b.caller() as calls,
+        gateways(tmp_path, servers=servers) as setup,
+        setup.a.caller(stateless=False) as wait_for_message,
+        setup.b.caller() as calls,
     ):
         assert (await wait_for_message.request("tools/list")).result["tools"]
         headers = {"accept": "text/event-stream", **wait_for_message.headers}
@@ -111,32 +111,32 @@ async def test_lists_announced_while_a_was_disconnected_are_announced_to_its_cal
     servers = {"own": {"command": sys.executable, "args": ["-c", CHANGING]}}
     async with (
         asyncio.timeout(DEADLINE_S),
-        gateways_wired(tmp_path, servers=servers) as (stage, wire),
-        stage.a.caller(stateless=False) as wait_for_message,
+        gateways_wired(tmp_path, servers=servers) as (setup, wire),
+        setup.a.caller(stateless=False) as wait_for_message,
     ):
         assert (await wait_for_message.request("tools/list")).result["tools"]
         headers = {"accept": "text/event-stream", **wait_for_message.headers}
         async with wait_for_message.http.stream("GET", wait_for_message.url, headers=headers) as stream:
             events_stream = events(stream.aiter_lines())
-            await _announced_unheard(stage, wire)
+            await _announced_unheard(setup, wire)
             while (await anext(events_stream))["method"] != "notifications/tools/list_changed":
                 pass
 
 
-async def _announced_unheard(stage: Stage, wire: DatabaseWire) -> None:
+async def _announced_unheard(setup: Setup, wire: DatabaseWire) -> None:
     """B announces the lists of `own`, and the row after it is committed, while A cannot reach the database."""
     wire.refuses = True
     wire.cut()
 
     async def deaf() -> bool:
-        return stage.a.store.problem is not None
+        return setup.a.store.problem is not None
 
     await until(deaf)
-    stage.b.store.announce_lists("own", ["tool"])
-    stage.b.store.keep_catalog(KeptCatalog("mark", "f1", 1, b"[]"))
+    setup.b.store.announce_lists("own", ["tool"])
+    setup.b.store.keep_catalog(KeptCatalog("mark", "f1", 1, b"[]"))
 
     async def committed() -> bool:
-        return any(kept.server == "mark" for kept in await stage.b.store.kept_catalogs())
+        return any(kept.server == "mark" for kept in await setup.b.store.kept_catalogs())
 
     await until(committed)
     wire.refuses = False
@@ -146,8 +146,8 @@ async def test_the_next_home_of_a_session_identifies_its_caller_like_the_first(t
     """What it followed is followed again in its name, and policies evaluate it with the facts of its token."""
     facts = CredentialFacts(frozenset({"read"}), "client", 1_700_000_000)
     caller = Caller("ann", frozenset({"approver"}), "default", "", "", facts)
-    async with gateways(tmp_path) as stage:
-        shared = [one.life.app.gateway.lifecycle.shared_sessions for one in stage.gateways if one.life is not None]
+    async with gateways(tmp_path) as setup:
+        shared = [one.life.app.gateway.lifecycle.shared_sessions for one in setup.gateways if one.life is not None]
         assert shared[0] is not None
         assert shared[1] is not None
         session = Session("of-ann", caller, InitializeParams("2025-11-25", {}, {}), SessionRequest())
@@ -159,8 +159,8 @@ async def test_the_next_home_of_a_session_identifies_its_caller_like_the_first(t
 
 async def test_a_person_erased_at_one_gateway_may_decide_at_none(tmp_path: Path) -> None:
     """Known at both from a credential that was shown at one."""
-    async with gateways(tmp_path) as stage:
-        a, b = [one.life.app.gateway.console for one in stage.gateways if one.life is not None]
+    async with gateways(tmp_path) as setup:
+        a, b = [one.life.app.gateway.console for one in setup.gateways if one.life is not None]
         a.people.note(Identity("ann", frozenset({"approver"})))
 
         async def known() -> bool:
@@ -170,7 +170,7 @@ async def test_a_person_erased_at_one_gateway_may_decide_at_none(tmp_path: Path)
             return not await known()
 
         await until(known)
-        reply = await stage.a.operator("POST", "/api/v1/data/erase", {"principal": "ann"})
+        reply = await setup.a.operator("POST", "/api/v1/data/erase", {"principal": "ann"})
         assert reply.status_code == 200, reply.text
         await until(forgotten)
         assert "ann" not in a.plan.value.governing.approvers
@@ -178,11 +178,11 @@ async def test_a_person_erased_at_one_gateway_may_decide_at_none(tmp_path: Path)
 
 
 async def test_sessions_are_limited_at_all_gateways_together(tmp_path: Path) -> None:
-    async with gateways(tmp_path, limits={"sessions_per_caller": 2}) as stage, AsyncExitStack() as stack:
-        first, second = [await stack.enter_async_context(one.caller(stateless=False)) for one in stage.gateways]
+    async with gateways(tmp_path, limits={"sessions_per_caller": 2}) as setup, AsyncExitStack() as stack:
+        first, second = [await stack.enter_async_context(one.caller(stateless=False)) for one in setup.gateways]
         assert "result" in (await first.request("ping")).reply
         assert "result" in (await second.request("ping")).reply
-        for gateway in stage.gateways:
+        for gateway in setup.gateways:
             third = gateway.caller()
             opening = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
             body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": opening}
@@ -191,7 +191,7 @@ async def test_sessions_are_limited_at_all_gateways_together(tmp_path: Path) -> 
             assert refused.error["data"]["executed"] == "no"
             await third.http.aclose()
         assert (await first.http.delete(first.url, headers=first.headers)).status_code == 200
-        await stack.enter_async_context(stage.b.caller(stateless=False))
+        await stack.enter_async_context(setup.b.caller(stateless=False))
 
 
 async def _tokens(a: Gateway, b: Gateway) -> None:

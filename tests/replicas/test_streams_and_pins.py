@@ -59,15 +59,15 @@ async def test_subscriptions_of_a_session_work_at_any_gateway_and_continue_at_th
 ) -> None:
     async with (
         asyncio.timeout(DEADLINE_S),
-        gateways(tmp_path, servers=SERVERS, tasks=SLOWLY) as stage,
-        stage.a.caller(stateless=False) as client,
+        gateways(tmp_path, servers=SERVERS, tasks=SLOWLY) as setup,
+        setup.a.caller(stateless=False) as client,
     ):
-        client.url = stage.b.url
+        client.url = setup.b.url
         listed = (await client.request("resources/list")).result["resources"]
         (uri,) = [one["uri"] for one in listed if one["name"].endswith("notes")]
         assert (await client.request("resources/subscribe", {"uri": uri})).result == {}
         await gets_an_update(client)
-        await stage.a.stop()
+        await setup.a.stop()
         assert (await client.request("ping")).result == {}
         await gets_an_update(client)
 
@@ -75,17 +75,17 @@ async def test_subscriptions_of_a_session_work_at_any_gateway_and_continue_at_th
 async def test_a_broken_stream_is_resumed_through_another_gateway(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(DEADLINE_S),
-        gateways(tmp_path, servers=SERVERS, tasks=SLOWLY) as stage,
-        stage.a.caller(stateless=False) as client,
+        gateways(tmp_path, servers=SERVERS, tasks=SLOWLY) as setup,
+        setup.a.caller(stateless=False) as client,
     ):
         params = {"name": "own__touch", "arguments": {}, "_meta": {"progressToken": "p"}}
         body = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": params}
         sent = {"content-type": "application/json", "accept": "application/json, text/event-stream", **client.headers}
-        reply = await client.http.post(stage.b.url, content=json.dumps(body).encode(), headers=sent)
+        reply = await client.http.post(setup.b.url, content=json.dumps(body).encode(), headers=sent)
         ids = [line[3:].strip() for line in reply.text.splitlines() if line.startswith("id:")]
         assert reply.text.count("notifications/progress") == 3, reply.text
         again = {**client.headers, "accept": "text/event-stream", "last-event-id": ids[-2]}
-        rest = await client.http.get(stage.b.url, headers=again)
+        rest = await client.http.get(setup.b.url, headers=again)
         assert '"id":9' in rest.text
         assert "notifications/progress" not in rest.text, "what was seen is not sent again"
 
@@ -97,31 +97,31 @@ async def shown(gateway: HeldGateway) -> list[str]:
 
 
 async def test_a_definition_that_was_accepted_at_one_gateway_is_out_of_quarantine_at_the_other(tmp_path: Path) -> None:
-    async with asyncio.timeout(DEADLINE_S), gateways(tmp_path, servers=SERVERS, pins="strict") as stage:
+    async with asyncio.timeout(DEADLINE_S), gateways(tmp_path, servers=SERVERS, pins="strict") as setup:
         rows: list[dict[str, Any]] = []
-        for gateway in stage.gateways:
+        for gateway in setup.gateways:
             assert await shown(gateway) == []
             rows = [row for row in (await gateway.operator("GET", "/api/pins")).json() if row["server"] == "own"]
             assert [row["quarantined"] for row in rows] == [True]
         accepted = {"server": "own", "tool": "touch", "digest": rows[0]["digest"]}
-        assert (await stage.a.operator("POST", "/api/pins/accept", accepted)).status_code == 200
+        assert (await setup.a.operator("POST", "/api/pins/accept", accepted)).status_code == 200
 
         async def known_to_b() -> bool:
-            return await shown(stage.b) == ["own__touch"]
+            return await shown(setup.b) == ["own__touch"]
 
         await until(known_to_b)
 
 
 async def test_every_gateway_has_the_same_operator_token_and_the_console_names_them_all(tmp_path: Path) -> None:
-    async with asyncio.timeout(DEADLINE_S), gateways(tmp_path) as stage:
-        tokens = {(gateway.folder / "state" / "operator-token").read_text() for gateway in stage.gateways}
+    async with asyncio.timeout(DEADLINE_S), gateways(tmp_path) as setup:
+        tokens = {(gateway.folder / "state" / "operator-token").read_text() for gateway in setup.gateways}
         assert len(tokens) == 1
-        owners = {gateway.store.ownership.owner for gateway in stage.gateways}
+        owners = {gateway.store.ownership.owner for gateway in setup.gateways}
         assert len(owners) == 2
 
         async def named(gateway: HeldGateway) -> bool:
             reply = (await gateway.operator("GET", "/api/v1/system")).json()
             return {one["owner"] for one in reply["replicas"]} == owners
 
-        for gateway in stage.gateways:
+        for gateway in setup.gateways:
             await until(lambda gateway=gateway: named(gateway))  # type: ignore[misc]

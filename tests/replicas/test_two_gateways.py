@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.chaos.stage import LedgerFile, configuration, upstream_command
+from tests.chaos.crash_setup import LedgerFile, configuration, upstream_command
 from tests.harness.commands import command
 from tests.harness.gateway import Gateway
 from tests.harness.plain_http import NO_TLS

@@ -20,7 +20,7 @@ import httpx2
 import pytest
 import pytest_asyncio
 from cryptography import x509
-from tests.chaos.stage import LedgerFile, configuration, upstream_command
+from tests.chaos.crash_setup import LedgerFile, configuration, upstream_command
 from tests.harness.commands import command
 from tests.harness.gateway import Gateway
 from tests.harness.plain_http import NO_TLS

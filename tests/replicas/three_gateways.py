@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.stage import LedgerFile, configuration, upstream_command
+from tests.chaos.crash_setup import LedgerFile, configuration, upstream_command
 from tests.harness.absent import find_program
 from tests.harness.gateway import Gateway
 from tests.harness.postgres import fresh_url

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.activity.callers import http_session
-from tests.chaos.stage import Stage, set_stage
+from tests.chaos.crash_setup import Setup, running_setup
 
 CALLS, ROUNDS = 50, 24
 LIMIT_MS = 1.5
@@ -55,11 +55,11 @@ async def scripted(caller: Any, count: int) -> None:
     assert result["structuredContent"]["result"] == "ended", result
 
 
-async def measured(stage: Stage, rounds: int) -> dict[str, list[float]]:
+async def measured(setup: Setup, rounds: int) -> dict[str, list[float]]:
     """What one call of each kind cost in each round, in milliseconds."""
-    pid = stage.gateway.pid
+    pid = setup.gateway.pid
     costs: dict[str, list[float]] = {"plain": [], "scripted": []}
-    async with http_session(stage.gateway) as caller:
+    async with http_session(setup.gateway) as caller:
         for number in range(-1, rounds):
             for work in (plain, scripted):
                 before = cpu_ms(pid)
@@ -76,8 +76,8 @@ def lower_quartile(found: list[float]) -> float:
 async def main() -> int:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
     with tempfile.TemporaryDirectory() as folder:
-        async with set_stage(Path(folder), more=ON) as stage:
-            costs = await measured(stage, rounds)
+        async with running_setup(Path(folder), more=ON) as setup:
+            costs = await measured(setup, rounds)
     alone, in_script = map(lower_quartile, costs.values())
     medians = [statistics.median(found) for found in costs.values()]
     print(f"CPU of one call: {alone:.3f} ms as a task of its caller, {in_script:.3f} ms in a script (lower quartile)")

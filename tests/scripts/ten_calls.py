@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.seam import Call, Caller, Gateway, Upstream
+from tests.virtual_time import Call, Caller, Gateway, Upstream
 
 from taskgate.store.views.approvals import ApprovalView
 from taskgate.store.views.scripts import ScriptView

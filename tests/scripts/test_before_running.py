@@ -6,7 +6,7 @@ import ast
 import json
 from typing import Any
 
-from tests.seam import Call, Gateway, Upstream, seam
+from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 ON = {"scopes": {"default": {"default_servers": ["*"], "scripts": "on"}}}
 GOVERNED = {**ON, "governance": {"rules": [{"match": "buy", "action": "approve"}]}}
@@ -34,7 +34,7 @@ def texts(result: dict[str, Any]) -> list[str]:
     return [block["text"] for block in result["content"]]
 
 
-@seam
+@virtual_time
 async def test_tools_are_described_as_python() -> None:
     async with Gateway(ON, {"shop": shop()}) as gate:
         caller = await gate.caller("2025")
@@ -53,7 +53,7 @@ async def test_tools_are_described_as_python() -> None:
         assert content["bytes_in_tools_list"] > content["bytes"]
 
 
-@seam
+@virtual_time
 async def test_some_tools_are_described_by_name_or_search() -> None:
     async with Gateway(ON, {"shop": shop()}) as gate:
         caller = await gate.caller("2026")
@@ -68,7 +68,7 @@ async def test_some_tools_are_described_by_name_or_search() -> None:
             assert json.loads(facts)["tools"] == count, given
 
 
-@seam
+@virtual_time
 async def test_invalid_source_is_refused_before_anything_runs() -> None:
     store = shop()
     async with Gateway(ON, {"shop": store}) as gate:
@@ -81,7 +81,7 @@ async def test_invalid_source_is_refused_before_anything_runs() -> None:
         assert store.count("buy") == 0
 
 
-@seam
+@virtual_time
 async def test_plan_lists_tools_and_their_decisions_without_a_call() -> None:
     store = shop()
     code = "await shop.read()\nawait shop.buy()\nawait call_tool(name)\nawait shop.nope()\nawait ask('x')"
@@ -119,7 +119,7 @@ def functions(stubs: str) -> list[str]:
     return [part.name for part in namespace.body if isinstance(part, ast.AsyncFunctionDef)]
 
 
-@seam
+@virtual_time
 async def test_large_scope_is_described_in_a_stable_order_and_found_by_search() -> None:
     async with Gateway(ON, {"shop": large(400)}) as gate:
         caller = await gate.caller("2025")
@@ -139,7 +139,7 @@ async def test_large_scope_is_described_in_a_stable_order_and_found_by_search() 
         assert size["tokens"] == size["bytes"] // 4 > content["bytes"] // 4
 
 
-@seam
+@virtual_time
 async def test_tools_are_described_that_scripts_may_call() -> None:
     rules = [
         {"match": "buy", "from": "script", "action": "forward"},
@@ -158,7 +158,7 @@ async def test_tools_are_described_that_scripts_may_call() -> None:
         assert (size["tools"], size["bytes"]) == (3, json.loads(facts)["bytes"])
 
 
-@seam
+@virtual_time
 async def test_scope_without_scripts_has_no_size_of_stubs() -> None:
     async with Gateway({}, {"shop": shop()}) as gate:
         assert (await gate.operator("GET", "/api/v1/scopes/default/tools")).json()["script_stubs"] is None

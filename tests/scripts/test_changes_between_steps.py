@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.scripts.test_running_scripts import APPROVE_BUY, ON, approve_all, shop, started
-from tests.seam import Call, Gateway, seam
+from tests.virtual_time import Call, Gateway, virtual_time
 
 TOKENS = {"tokens": [{"id": "ann", "sha256": hashlib.sha256(b"ann").hexdigest()}]}
 TWICE = """
@@ -36,7 +36,7 @@ async def revoke(gate: Gateway) -> None:
     assert (await gate.operator("POST", "/api/v1/tokens/revoke", {"name": "ann"})).status == 200
 
 
-@seam
+@virtual_time
 async def test_script_makes_no_more_calls_after_its_callers_token_was_revoked() -> None:
     store = shop()
     async with Gateway({**ON, **TOKENS}, {"shop": store}) as gate:
@@ -49,7 +49,7 @@ async def test_script_makes_no_more_calls_after_its_callers_token_was_revoked() 
         assert store.count("buy") == 0
 
 
-@seam
+@virtual_time
 async def test_call_that_waits_for_an_approval_is_not_sent_after_the_token_was_revoked() -> None:
     store = shop()
     async with Gateway({**ON, **TOKENS, **APPROVE_BUY}, {"shop": store}) as gate:
@@ -63,7 +63,7 @@ async def test_call_that_waits_for_an_approval_is_not_sent_after_the_token_was_r
         assert store.count("buy") == 0
 
 
-@seam
+@virtual_time
 async def test_script_that_began_after_a_revocation_makes_calls() -> None:
     store = shop()
     new = {"tokens": [{"id": "ann", "sha256": hashlib.sha256(b"new").hexdigest()}]}
@@ -80,7 +80,7 @@ CAUGHT_LATER = "await shop.buy(n=0)\nawait sleep(60)\n" + TWICE.strip()
 """The tool is called once before it changes."""
 
 
-@seam
+@virtual_time
 async def test_tool_that_vanished_between_two_steps_raises_in_the_script() -> None:
     store = shop()
     async with Gateway({**ON}, {"shop": store}) as gate:
@@ -93,7 +93,7 @@ async def test_tool_that_vanished_between_two_steps_raises_in_the_script() -> No
         assert store.methods["tools/call"] == 1, "nothing more was sent to the server"
 
 
-@seam
+@virtual_time
 async def test_tool_that_changed_between_two_steps_is_called_by_its_new_schema() -> None:
     store = shop()
     async with Gateway({**ON, "validate": "enforce"}, {"shop": store}) as gate:
@@ -111,7 +111,7 @@ async def test_tool_that_changed_between_two_steps_is_called_by_its_new_schema()
         assert store.count("buy") == 2
 
 
-@seam
+@virtual_time
 async def test_changed_tool_is_not_called_where_changes_are_enforced() -> None:
     store = shop()
     async with Gateway({**ON, "pins": "enforce"}, {"shop": store}) as gate:
@@ -131,7 +131,7 @@ async def test_changed_tool_is_not_called_where_changes_are_enforced() -> None:
 LESS = {"scopes": {"default": {"default_servers": ["*"], "scripts": "on", "tool_denylist": ["buy"]}}}
 
 
-@seam
+@virtual_time
 async def test_tool_that_the_scope_lost_raises_in_the_script() -> None:
     store = shop()
     async with Gateway({**ON}, {"shop": store}) as gate:
@@ -143,7 +143,7 @@ async def test_tool_that_the_scope_lost_raises_in_the_script() -> None:
         assert store.count("buy") == 1
 
 
-@seam
+@virtual_time
 async def test_call_that_waits_for_an_approval_is_not_sent_after_the_scope_lost_its_tool() -> None:
     store = shop()
     async with Gateway({**ON, **APPROVE_BUY}, {"shop": store}) as gate:
@@ -155,7 +155,7 @@ async def test_call_that_waits_for_an_approval_is_not_sent_after_the_scope_lost_
         assert store.count("buy") == 0
 
 
-@seam
+@virtual_time
 @pytest.mark.parametrize("vanished", [True, False])
 async def test_call_that_waits_for_an_approval_is_not_sent_after_its_tool_changed(vanished: bool) -> None:
     store = shop()

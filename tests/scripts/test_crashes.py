@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.scripts.ten_calls import CONFIG, Crash, crashing, drive, ledger_server, verdict
-from tests.seam import Gateway, run
+from tests.virtual_time import Gateway, run
 
 
 async def one_crash(monkeypatch: pytest.MonkeyPatch, crash: Crash) -> list[str]:

@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 from tests.scripts.test_running_scripts import APPROVE_BUY, ON, ended, shop, started, structured
-from tests.seam import Gateway, Reply, seam
+from tests.virtual_time import Gateway, Reply, virtual_time
 
 TWICE = "[await shop.buy(n=1), await shop.buy(n=2)]"
 
@@ -21,7 +21,7 @@ async def approve(gate: Gateway, **grant: Any) -> Reply:
     return await gate.operator("POST", f"/api/approvals/{one['id']}/approve", {"grant": {"minutes": 30, **grant}})
 
 
-@seam
+@virtual_time
 async def test_grant_for_one_script_covers_no_other_call() -> None:
     store = shop()
     async with Gateway({**ON, **APPROVE_BUY}, {"shop": store}) as gate:
@@ -43,7 +43,7 @@ async def test_grant_for_one_script_covers_no_other_call() -> None:
         assert store.count("buy") == 4
 
 
-@seam
+@virtual_time
 async def test_grant_for_one_script_is_in_force_after_a_restart() -> None:
     store = shop()
     async with Gateway({**ON, **APPROVE_BUY}, {"shop": store}) as gate:
@@ -57,7 +57,7 @@ async def test_grant_for_one_script_is_in_force_after_a_restart() -> None:
         assert await waiting(gate) == []
 
 
-@seam
+@virtual_time
 async def test_call_that_no_script_made_gives_no_grant_for_a_script() -> None:
     async with Gateway({**ON, **APPROVE_BUY}, {"shop": shop()}) as gate:
         (await gate.caller("2025")).begin_call("shop__buy", {"n": 1})
@@ -65,7 +65,7 @@ async def test_call_that_no_script_made_gives_no_grant_for_a_script() -> None:
         assert (await approve(gate, same_script=True)).status == 400
 
 
-@seam
+@virtual_time
 async def test_plain_call_does_not_join_an_equal_call_of_a_script() -> None:
     store = shop()
     async with Gateway({**ON, **APPROVE_BUY}, {"shop": store}) as gate:

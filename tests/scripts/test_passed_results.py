@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.scripts.test_running_scripts import ON, approve_all, ended, started, structured
-from tests.seam import Call, Gateway, Upstream, seam
+from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 SMALL, LARGE, HUGE = 100, 300_000, 5_000_000
 
@@ -37,7 +37,7 @@ def stored_bytes(gate: Gateway, task: str) -> int:
         return int(found.fetchone()[0])
 
 
-@seam
+@virtual_time
 @pytest.mark.parametrize("size", [SMALL, LARGE, HUGE])
 async def test_result_that_is_passed_on_arrives_whole(size: int) -> None:
     upstream, written = library()
@@ -50,7 +50,7 @@ async def test_result_that_is_passed_on_arrives_whole(size: int) -> None:
         assert written == [{"content": {"parts": [text, text]}}]
 
 
-@seam
+@virtual_time
 async def test_result_that_is_passed_on_is_not_in_the_snapshot_and_survives_a_crash() -> None:
     upstream, written = library()
     async with Gateway({**ON}, {"library": upstream}) as gate:
@@ -65,7 +65,7 @@ async def test_result_that_is_passed_on_is_not_in_the_snapshot_and_survives_a_cr
         assert upstream.count("read") == 1
 
 
-@seam
+@virtual_time
 async def test_approver_sees_the_bytes_that_are_sent() -> None:
     upstream, written = library()
     rules = {"governance": {"rules": [{"match": "write", "action": "approve"}]}}
@@ -83,10 +83,10 @@ async def test_approver_sees_the_bytes_that_are_sent() -> None:
         assert await approve_all(gate) >= 1
         assert structured(await ended(caller, task))["result"] == "written"
         assert written[0] == {"content": "é" + "x" * (LARGE - 1)}
-        await plain.hang_up()
+        await plain.disconnect()
 
 
-@seam
+@virtual_time
 async def test_arguments_are_validated_after_references_are_resolved() -> None:
     upstream, written = library()
     schema = {"type": "object", "properties": {"content": {"type": "string", "maxLength": 1000}}}
@@ -99,7 +99,7 @@ async def test_arguments_are_validated_after_references_are_resolved() -> None:
         assert written == []
 
 
-@seam
+@virtual_time
 async def test_script_returns_a_large_result_without_reading_it() -> None:
     upstream, _ = library()
     async with Gateway({**ON}, {"library": upstream}) as gate:
@@ -108,7 +108,7 @@ async def test_script_returns_a_large_result_without_reading_it() -> None:
         assert structured(await ended(caller, task))["result"] == {"text": "é" + "x" * (LARGE - 1)}
 
 
-@seam
+@virtual_time
 async def test_result_that_is_too_large_to_read_raises_in_the_script() -> None:
     upstream, _ = library()
     async with Gateway({**ON}, {"library": upstream}) as gate:
@@ -123,7 +123,7 @@ except Exception as e:
         assert structured(reply.result)["result"] == [["result_too_large", "yes"], LARGE]
 
 
-@seam
+@virtual_time
 async def test_too_much_that_is_passed_on_raises_before_the_call() -> None:
     upstream, written = library()
     async with Gateway({**ON}, {"library": upstream}) as gate:
@@ -140,7 +140,7 @@ told
         assert written == []
 
 
-@seam
+@virtual_time
 @pytest.mark.parametrize("forged", ["taskgate-result:tg_1:00", "taskgate-result:"])
 async def test_server_cannot_make_a_reference(forged: str) -> None:
     upstream, written = library()
@@ -157,7 +157,7 @@ async def test_server_cannot_make_a_reference(forged: str) -> None:
         assert written == [{"content": forged}]
 
 
-@seam
+@virtual_time
 async def test_corrected_script_passes_on_the_result_of_the_earlier_one() -> None:
     upstream, written = library()
     async with Gateway({**ON}, {"library": upstream}) as gate:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.scripts.test_running_scripts import ON, ended, shop, started, structured
-from tests.seam import Gateway, seam
+from tests.virtual_time import Gateway, virtual_time
 
 from taskgate.scripts import monty_interpreter
 
@@ -30,7 +30,7 @@ async def failure_after_restart(gate: Gateway, caller: Any, change: Any) -> dict
     return reply.error
 
 
-@seam
+@virtual_time
 async def test_changed_snapshot_is_never_loaded() -> None:
     store = shop()
     async with Gateway({**ON}, {"shop": store}) as gate:
@@ -41,7 +41,7 @@ async def test_changed_snapshot_is_never_loaded() -> None:
         assert store.count("read") == 1
 
 
-@seam
+@virtual_time
 async def test_snapshot_of_another_interpreter_is_never_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Gateway({**ON}, {"shop": shop()}) as gate:
         upgrade = lambda: monkeypatch.setattr(monty_interpreter, "_SNAPSHOT_FORMAT", 2)  # noqa: E731
@@ -49,7 +49,7 @@ async def test_snapshot_of_another_interpreter_is_never_loaded(monkeypatch: pyte
         assert (error["data"]["error_type"], error["data"]["executed"]) == ("script_not_resumable", "yes")
 
 
-@seam
+@virtual_time
 async def test_unchanged_snapshot_continues_after_a_restart() -> None:
     store = shop()
     async with Gateway({**ON}, {"shop": store}) as gate:
@@ -68,7 +68,7 @@ CORRECTED = (
 )
 
 
-@seam
+@virtual_time
 async def test_corrected_script_receives_earlier_results_each_once() -> None:
     store = shop()
     async with Gateway({**ON}, {"shop": store}) as gate:
@@ -82,7 +82,7 @@ async def test_corrected_script_receives_earlier_results_each_once() -> None:
         assert content["calls"]["executed"] == 2
 
 
-@seam
+@virtual_time
 async def test_script_of_another_principal_is_not_resumed() -> None:
     tokens = [
         {"id": name, "sha256": __import__("hashlib").sha256(name.encode()).hexdigest()} for name in ("ann", "bob")
@@ -96,7 +96,7 @@ async def test_script_of_another_principal_is_not_resumed() -> None:
         assert reply.error["data"]["error_type"] == "unknown_task"
 
 
-@seam
+@virtual_time
 async def test_rules_are_checked_again_for_a_resumed_script() -> None:
     store = shop()
     async with Gateway({**ON}, {"shop": store}) as gate:
@@ -110,7 +110,7 @@ async def test_rules_are_checked_again_for_a_resumed_script() -> None:
         assert store.count("buy") == 2
 
 
-@seam
+@virtual_time
 async def test_script_of_another_scope_is_not_resumed() -> None:
     both = {"scopes": dict.fromkeys(("default", "other"), ON["scopes"]["default"])}
     store = shop()
@@ -130,7 +130,7 @@ def forget_results(gate: Gateway) -> None:
         writing.execute("DELETE FROM task_outcomes WHERE task_id IN (SELECT task_id FROM script_calls)")
 
 
-@seam
+@virtual_time
 async def test_call_whose_result_has_expired_fails_and_is_not_sent_again() -> None:
     store = shop()
     async with Gateway({**ON}, {"shop": store}) as gate:

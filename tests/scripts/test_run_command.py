@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.chaos.stage import Stage, set_stage
+from tests.chaos.crash_setup import Setup, running_setup
 
 import taskgate.client.sync
 from taskgate.cli.command_line import BadParameter
@@ -26,9 +26,9 @@ def test_inputs_are_json_or_text() -> None:
         read_inputs(["n"])
 
 
-async def command(stage: Stage, *words: str) -> tuple[int | None, str]:
+async def command(setup: Setup, *words: str) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "taskgate", *words, "--gateway", stage.gateway.url, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "taskgate", *words, "--gateway", setup.gateway.url, stdout=asyncio.subprocess.PIPE
     )
     out, _ = await asyncio.wait_for(process.communicate(), 120)
     return process.returncode, out.decode()
@@ -39,26 +39,26 @@ async def command(stage: Stage, *words: str) -> tuple[int | None, str]:
 async def test_command_and_client_library_run_a_script(tmp_path: Path) -> None:
     pytest.importorskip("pydantic_monty")
     (tmp_path / "script.py").write_text(CODE)
-    async with set_stage(tmp_path, more=ON) as stage:
-        code, out = await command(stage, "run", str(tmp_path / "script.py"), "--input", "n=41", "--json")
+    async with running_setup(tmp_path, more=ON) as setup:
+        code, out = await command(setup, "run", str(tmp_path / "script.py"), "--input", "n=41", "--json")
         assert code == 0
         last = json.loads(out.splitlines()[-1])
         assert last["result"]["structuredContent"]["result"] == 42
-        async with connect(stage.gateway.url) as session:
+        async with connect(setup.gateway.url) as session:
             result = await session.run_script(CODE, {"n": 1})
             assert result.structured_content is not None
             assert (result.structured_content["result"], result.structured_content["printed"]) == (2, "almost done\n")
 
         def blocking() -> tuple[object, object]:
-            with taskgate.client.sync.connect(stage.gateway.url) as session:
+            with taskgate.client.sync.connect(setup.gateway.url) as session:
                 content = session.run_script(CODE, {"n": 2}).structured_content
                 assert content is not None
                 return content["result"], content["printed"]
 
         assert await asyncio.to_thread(blocking) == (3, "almost done\n")
-        program, *words = stage.gateway.stdio_command()
+        program, *words = setup.gateway.stdio_command()
         async with connect([program, *words]) as session:
             result = await session.run_script(CODE, {"n": 3})
             assert result.structured_content is not None
             assert result.structured_content["result"] == 4
-        assert stage.ledger.count("from a script") == 4
+        assert setup.ledger.count("from a script") == 4

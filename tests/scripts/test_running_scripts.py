@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
-from tests.seam import Call, Gateway, Upstream, seam
+from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 ON = {"scopes": {"default": {"default_servers": ["*"], "scripts": "on"}}}
 CLASSES = {"servers": {"shop": {"tools": {"read": {"class": "read"}, "buy": {"class": "once"}}}}}
@@ -32,7 +32,7 @@ def structured(result: dict[str, Any]) -> dict[str, Any]:
     return result["structuredContent"]
 
 
-@seam
+@virtual_time
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 async def test_script_returns_the_value_of_its_last_line(generation: str) -> None:
     store = shop()
@@ -82,7 +82,7 @@ async def approve_all(gate: Gateway) -> int:
     return len(waiting)
 
 
-@seam
+@virtual_time
 async def test_denied_call_raises_in_the_script() -> None:
     store = shop()
     async with Gateway({**ON, **DENY_BUY}, {"shop": store}) as gate:
@@ -94,7 +94,7 @@ async def test_denied_call_raises_in_the_script() -> None:
         assert store.count("buy") == 0
 
 
-@seam
+@virtual_time
 async def test_call_that_needs_approval_waits_and_runs_at_once_when_approved() -> None:
     store = shop()
     async with Gateway({**ON, **APPROVE_BUY}, {"shop": store}) as gate:
@@ -109,7 +109,7 @@ async def test_call_that_needs_approval_waits_and_runs_at_once_when_approved() -
         assert store.count("buy") == 1
 
 
-@seam
+@virtual_time
 async def test_status_names_only_calls_that_still_wait_for_approval() -> None:
     store = shop()
     async with Gateway({**ON, **APPROVE_BUY}, {"shop": store}) as gate:
@@ -123,7 +123,7 @@ async def test_status_names_only_calls_that_still_wait_for_approval() -> None:
         assert "shop__buy" not in shown["statusMessage"]
 
 
-@seam
+@virtual_time
 async def test_waiting_for_approval_costs_no_execution_time() -> None:
     store = shop()
     config = {
@@ -141,7 +141,7 @@ async def test_waiting_for_approval_costs_no_execution_time() -> None:
         assert structured(await ended(await gate.caller("2025"), task))["result"] == "bought 1"
 
 
-@seam
+@virtual_time
 async def test_script_that_runs_too_long_ends_and_its_call_is_cancelled() -> None:
     store = shop(slow_s=3600)
     async with Gateway({**ON, "limits": {"script_time": "30s"}}, {"shop": store}) as gate:
@@ -155,7 +155,7 @@ async def test_script_that_runs_too_long_ends_and_its_call_is_cancelled() -> Non
         assert [call["tool"] for call in content["calls"]["unknown"]] == ["shop__buy"]
 
 
-@seam
+@virtual_time
 async def test_execution_time_is_counted_over_restarts() -> None:
     store = shop(slow_s=20)
     async with Gateway({**ON, "limits": {"script_time": "50s"}}, {"shop": store}) as gate:
@@ -169,7 +169,7 @@ async def test_execution_time_is_counted_over_restarts() -> None:
         assert (result["error"]["error_type"], result["error"]["exception"]) == ("script_limit", "too_long")
 
 
-@seam
+@virtual_time
 async def test_script_that_makes_too_many_calls_ends() -> None:
     store = shop()
     async with Gateway({**ON, "limits": {"script_calls": 5}}, {"shop": store}) as gate:
@@ -180,7 +180,7 @@ async def test_script_that_makes_too_many_calls_ends() -> None:
         assert store.count("read") == 5
 
 
-@seam
+@virtual_time
 async def test_failed_script_reports_what_was_executed() -> None:
     store = shop()
     async with Gateway({**ON, **DENY_BUY}, {"shop": store}) as gate:
@@ -192,7 +192,7 @@ async def test_failed_script_reports_what_was_executed() -> None:
         assert (content["error"]["error_type"], content["error"]["executed"]) == ("script_failed", "yes")
 
 
-@seam
+@virtual_time
 async def test_failed_script_reports_which_outcomes_it_received() -> None:
     async with Gateway({**ON, **APPROVE_BUY}, {"shop": shop()}) as gate:
         caller = await gate.caller("2025")
@@ -205,7 +205,7 @@ async def test_failed_script_reports_which_outcomes_it_received() -> None:
         assert {call["tool"]: call["received"] for call in found} == {"shop__read": True, "shop__buy": False}
 
 
-@seam
+@virtual_time
 async def test_step_without_new_calls_is_not_stored() -> None:
     store = shop()
 
@@ -230,7 +230,7 @@ async def test_step_without_new_calls_is_not_stored() -> None:
         assert (found["steps"], [call["received"] for call in found["calls"]]) == (2, [True] * 3)
 
 
-@seam
+@virtual_time
 async def test_question_that_expired_is_not_asked_again_after_a_restart() -> None:
     async with Gateway({**ON, "limits": {"script_question_timeout": "1h"}}, {"shop": shop()}) as gate:
         caller = await gate.caller("2025")
@@ -251,7 +251,7 @@ async def test_question_that_expired_is_not_asked_again_after_a_restart() -> Non
         assert structured(await ended(caller, task))["result"] == "input_missing"
 
 
-@seam
+@virtual_time
 async def test_question_of_a_script_waits_longer_than_one_of_a_server() -> None:
     async with Gateway({**ON, "limits": {"question_timeout": "1m"}}, {"shop": shop()}) as gate:
         caller = await gate.caller("2025")
@@ -263,7 +263,7 @@ async def test_question_of_a_script_waits_longer_than_one_of_a_server() -> None:
         assert structured(await ended(caller, task))["result"] == "this one"
 
 
-@seam
+@virtual_time
 async def test_question_of_a_script_waits_as_long_on_a_stream() -> None:
     async with Gateway({**ON}, {"shop": shop()}) as gate:
         caller = await gate.caller("2025", capabilities={"elicitation": {"form": {}}})
@@ -279,7 +279,7 @@ async def test_question_of_a_script_waits_as_long_on_a_stream() -> None:
         assert structured((await waiting.done()).result)["result"] == "blue"
 
 
-@seam
+@virtual_time
 async def test_cancelled_script_cancels_its_calls() -> None:
     store = shop(slow_s=3600)
     async with Gateway({**ON, **APPROVE_BUY}, {"shop": store}) as gate:
@@ -294,7 +294,7 @@ async def test_cancelled_script_cancels_its_calls() -> None:
         assert store.count("buy") == 0
 
 
-@seam
+@virtual_time
 async def test_ask_reaches_the_caller() -> None:
     async with Gateway({**ON}, {"shop": shop()}) as gate:
         answers = {"elicitation/create": {"action": "accept", "content": {"answer": "blue"}}}
@@ -303,7 +303,7 @@ async def test_ask_reaches_the_caller() -> None:
         assert structured(reply.result)["result"] == "blue"
 
 
-@seam
+@virtual_time
 async def test_scope_without_scripts_has_no_script_tools() -> None:
     async with Gateway({}, {"shop": shop()}) as gate:
         caller = await gate.caller("2025")
@@ -312,7 +312,7 @@ async def test_scope_without_scripts_has_no_script_tools() -> None:
         assert reply.error["data"]["error_type"] == "unknown_tool"
 
 
-@seam
+@virtual_time
 async def test_script_cannot_start_scripts() -> None:
     async with Gateway({**ON}, {"shop": shop()}) as gate:
         caller = await gate.caller("2025")
@@ -320,7 +320,7 @@ async def test_script_cannot_start_scripts() -> None:
         assert structured((await caller.call("run_script", {"code": code})).result)["result"] == ["not_allowed", "no"]
 
 
-@seam
+@virtual_time
 async def test_calls_of_scripts_are_not_in_the_callers_list() -> None:
     async with Gateway({**ON}, {"shop": shop()}) as gate:
         caller = await gate.caller("2025")
@@ -330,7 +330,7 @@ async def test_calls_of_scripts_are_not_in_the_callers_list() -> None:
         assert [one["taskId"] for one in listed.result["tasks"]] == [task]
 
 
-@seam
+@virtual_time
 async def test_approver_of_run_script_decides_before_it_runs() -> None:
     store = shop()
     rules = {"governance": {"rules": [{"match": "taskgate:run_script", "action": "approve"}]}}
@@ -343,7 +343,7 @@ async def test_approver_of_run_script_decides_before_it_runs() -> None:
         assert structured(await ended(caller, task))["result"] == "bought 1"
 
 
-@seam
+@virtual_time
 async def test_name_of_a_script_tool_is_reserved_only_in_scopes_with_scripts() -> None:
     imitation = Upstream("2025")
 
@@ -363,7 +363,7 @@ def rules(*rows: dict[str, str]) -> dict[str, Any]:
     return {**ON, "governance": {"rules": list(rows)}}
 
 
-@seam
+@virtual_time
 async def test_rule_for_scripts_holds_only_calls_of_scripts() -> None:
     store = shop()
     async with Gateway(rules({"match": "buy", "from": "script", "action": "approve"}), {"shop": store}) as gate:
@@ -377,7 +377,7 @@ async def test_rule_for_scripts_holds_only_calls_of_scripts() -> None:
         assert store.count("buy") == 2
 
 
-@seam
+@virtual_time
 async def test_tool_can_be_denied_to_scripts_only() -> None:
     store = shop()
     async with Gateway(rules({"match": "buy", "from": "script", "action": "deny"}), {"shop": store}) as gate:
@@ -390,7 +390,7 @@ async def test_tool_can_be_denied_to_scripts_only() -> None:
         assert (await caller.call("shop__buy", {"n": 1})).text == "bought 1"
 
 
-@seam
+@virtual_time
 async def test_tool_can_be_reserved_for_scripts() -> None:
     store = shop()
     only_scripts = rules({"match": "buy", "from": "script", "action": "forward"}, {"match": "buy", "action": "deny"})
@@ -403,7 +403,7 @@ async def test_tool_can_be_reserved_for_scripts() -> None:
         assert store.count("buy") == 1
 
 
-@seam
+@virtual_time
 async def test_approved_call_of_a_script_is_checked_again_by_rules_for_scripts() -> None:
     store = shop()
     async with Gateway({**ON, **APPROVE_BUY}, {"shop": store}) as gate:
@@ -428,7 +428,7 @@ async def page_of_the_operator(gate: Gateway, path: str) -> str:
     return (await gate.http("GET", path, None, cookie).done()).body.decode()
 
 
-@seam
+@virtual_time
 async def test_approver_of_a_script_sees_its_code_as_text() -> None:
     store = shop()
     async with Gateway(rules({"match": "taskgate:run_script", "action": "approve"}), {"shop": store}) as gate:
@@ -444,7 +444,7 @@ async def test_approver_of_a_script_sees_its_code_as_text() -> None:
         assert structured(await ended(caller, task))["result"] == "bought 1"
 
 
-@seam
+@virtual_time
 async def test_caller_is_notified_of_its_script_and_not_of_each_call() -> None:
     async with Gateway({**ON, **CLASSES, **APPROVE_BUY}, {"shop": shop()}) as gate:
         caller = await gate.caller("2025")

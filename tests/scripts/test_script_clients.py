@@ -8,10 +8,10 @@ import json
 from typing import Any
 
 import pytest
-from tests.middle.test_console_pages import operator
+from tests.console.test_console_pages import operator
 from tests.scripts.test_running_scripts import ON, ended, shop, started, structured
-from tests.seam import TASKS_EXTENSION, Caller, Gateway, Reply, seam
-from tests.seam.waiting import until
+from tests.virtual_time import TASKS_EXTENSION, Caller, Gateway, Reply, virtual_time
+from tests.virtual_time.waiting import until
 
 from taskgate.core.questions.question import Answer
 from taskgate.gateway.tasks.questions import TaskQuestions
@@ -33,7 +33,7 @@ async def asked(gate: Gateway, caller: Caller) -> str:
     raise AssertionError("nothing was asked")
 
 
-@seam
+@virtual_time
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @pytest.mark.parametrize("mode", ["facade", "both"])
 async def test_client_that_can_only_call_tools_runs_a_script(generation: str, mode: str) -> None:
@@ -45,7 +45,7 @@ async def test_client_that_can_only_call_tools_runs_a_script(generation: str, mo
         assert structured(reply.result)["result"] == ["read 1", "bought 2"]
 
 
-@seam
+@virtual_time
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 async def test_client_with_helper_tools_gets_the_result_of_a_long_script(generation: str) -> None:
     store = shop()
@@ -61,7 +61,7 @@ async def test_client_with_helper_tools_gets_the_result_of_a_long_script(generat
         assert store.count("read") == 1
 
 
-@seam
+@virtual_time
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 async def test_second_answer_to_one_question_is_refused(generation: str) -> None:
     async with Gateway(scope(mode="facade"), {"shop": shop()}) as gate:
@@ -79,7 +79,7 @@ async def test_second_answer_to_one_question_is_refused(generation: str) -> None
         assert structured(reply.result)["result"] == ["blue", "xl"]
 
 
-@seam
+@virtual_time
 async def test_one_of_two_answers_that_arrive_together_counts() -> None:
     """For a stateless caller, which answers with `tasks/update`; the second answer is ignored, also after a restart."""
     async with Gateway({**ON}, {"shop": shop()}) as gate:
@@ -116,7 +116,7 @@ async def test_one_of_two_answers_that_arrive_together_counts() -> None:
         assert structured(shown["result"])["result"] == ["blue", "xl"]
 
 
-@seam
+@virtual_time
 async def test_script_that_catches_everything_ends_at_the_limit_of_calls() -> None:
     store = shop()
     async with Gateway({**ON, "limits": {"script_calls": 20}}, {"shop": store}) as gate:
@@ -126,7 +126,7 @@ async def test_script_that_catches_everything_ends_at_the_limit_of_calls() -> No
         assert store.count("buy") == 20
 
 
-@seam
+@virtual_time
 async def test_script_that_catches_everything_can_be_cancelled() -> None:
     store = shop()
     async with Gateway({**ON}, {"shop": store}) as gate:
@@ -151,7 +151,7 @@ told
 """
 
 
-@seam
+@virtual_time
 async def test_arguments_that_are_not_json_raise_before_the_call() -> None:
     store = shop()
     async with Gateway({**ON}, {"shop": store}) as gate:
@@ -162,7 +162,7 @@ async def test_arguments_that_are_not_json_raise_before_the_call() -> None:
         assert store.count("buy") == 0
 
 
-@seam
+@virtual_time
 @pytest.mark.parametrize("value", ["float('nan')", "b'bytes'", "{1: 2}", "{1, 2}", "print", "10 ** 5000"])
 async def test_value_of_a_script_that_is_not_json_fails_with_its_calls(value: str) -> None:
     store = shop()
@@ -192,7 +192,7 @@ async def run_in_rounds(caller: Caller, code: str, *answers: str) -> tuple[Reply
     return reply, asked
 
 
-@seam
+@virtual_time
 @pytest.mark.parametrize("token", ["ann", None])
 async def test_questions_of_a_plain_call_reach_a_stateless_caller_in_the_reply(token: str | None) -> None:
     async with Gateway({**ON} if token is None else scope(), {"shop": shop()}) as gate:
@@ -202,7 +202,7 @@ async def test_questions_of_a_plain_call_reach_a_stateless_caller_in_the_reply(t
         assert structured(reply.result)["result"] == ["blue", "xl"]
 
 
-@seam
+@virtual_time
 async def test_parallel_questions_are_in_one_reply() -> None:
     async with Gateway(scope(), {"shop": shop()}) as gate:
         caller = await gate.caller("2026", token="ann", capabilities=ANSWERS_FORM)
@@ -211,7 +211,7 @@ async def test_parallel_questions_are_in_one_reply() -> None:
         assert sorted(structured(reply.result)["result"]) == ["1", "2"]
 
 
-@seam
+@virtual_time
 async def test_question_in_a_reply_survives_a_restart() -> None:
     store = shop()
     async with Gateway(scope(), {"shop": store}) as gate:
@@ -244,7 +244,7 @@ def answers_arrive_while_tasks_continue(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(TaskQuestions, "resolve", no_waiter_at_first)
 
 
-@seam
+@virtual_time
 async def test_answer_that_arrives_while_a_script_continues_after_a_restart_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -263,7 +263,7 @@ async def test_answer_that_arrives_while_a_script_continues_after_a_restart_is_t
         assert structured(reply.result)["result"] == "blue"
 
 
-@seam
+@virtual_time
 async def test_caller_that_does_not_return_with_an_answer_finds_the_question_in_its_inbox() -> None:
     async with Gateway(scope(mode="facade"), {"shop": shop()}) as gate:
         caller = await gate.caller("2026", token="ann", capabilities=ANSWERS_FORM)
@@ -277,7 +277,7 @@ async def test_caller_that_does_not_return_with_an_answer_finds_the_question_in_
         assert structured(again.result)["result"] == "blue"
 
 
-@seam
+@virtual_time
 async def test_signed_state_of_a_question_is_bound_to_its_caller_and_its_script() -> None:
     tokens = [{"id": name, "sha256": hashlib.sha256(name.encode()).hexdigest()} for name in ("ann", "bob")]
     async with Gateway({**scope(), "tokens": tokens}, {"shop": shop()}) as gate:
@@ -294,7 +294,7 @@ async def test_signed_state_of_a_question_is_bound_to_its_caller_and_its_script(
         assert structured((await ann.request("tools/call", {**params, **state})).result)["result"] == "forged"
 
 
-@seam
+@virtual_time
 async def test_question_of_a_script_is_never_in_the_inbox_of_the_operator() -> None:
     async with Gateway(scope(), {"shop": shop()}) as gate:
         for generation, capabilities in (("2025", {}), ("2026", {}), ("2026", ANSWERS_FORM)):
@@ -306,7 +306,7 @@ async def test_question_of_a_script_is_never_in_the_inbox_of_the_operator() -> N
         assert "Which?" not in await boss.text("/inbox")
 
 
-@seam
+@virtual_time
 async def test_operator_cannot_answer_the_question_of_a_script() -> None:
     async with Gateway(scope(mode="facade"), {"shop": shop()}) as gate:
         caller = await gate.caller("2026", token="ann")

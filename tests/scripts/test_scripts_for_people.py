@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.middle.test_console_pages import operator
-from tests.middle.test_console_routes_and_streams import TOKENS
+from tests.console.test_console_pages import operator
+from tests.console.test_console_routes_and_streams import TOKENS
 from tests.scripts.test_running_scripts import ON, ended, shop, started, structured
-from tests.seam import Gateway, seam
+from tests.virtual_time import Gateway, virtual_time
 
 APPROVED = {"match": "taskgate:run_script", "action": "approve"}
 PLANNED = """name = "shop__" + "read"
@@ -35,7 +35,7 @@ async def task_of(gate: Gateway, task_id: str, query: str = "") -> dict[str, Any
     return found
 
 
-@seam
+@virtual_time
 async def test_approver_of_a_script_sees_its_tools_and_the_decision_for_each() -> None:
     config = rules(APPROVED, {"match": "buy", "from": "script", "action": "deny"})
     async with Gateway(config, {"shop": shop()}) as gate:
@@ -61,7 +61,7 @@ async def test_approver_of_a_script_sees_its_tools_and_the_decision_for_each() -
             assert detail["plan_summary"] in await boss.text(path)
 
 
-@seam
+@virtual_time
 async def test_approver_of_a_call_sees_the_script_and_the_line_that_made_it() -> None:
     async with Gateway(rules({"match": "buy", "action": "approve"}), {"shop": shop()}) as gate:
         task = await started(gate, await gate.caller("2025"), "await shop.read(n=1)\nawait shop.buy(n=2)")
@@ -77,7 +77,7 @@ async def test_approver_of_a_call_sees_the_script_and_the_line_that_made_it() ->
         assert f"script {task}, line 2" in await boss.text("/approvals")
 
 
-@seam
+@virtual_time
 async def test_other_approvals_have_no_plan() -> None:
     async with Gateway(rules({"match": "buy", "action": "approve"}), {"shop": shop()}) as gate:
         caller = await gate.caller("2025", capabilities={"tasks": {}})
@@ -92,7 +92,7 @@ async def test_other_approvals_have_no_plan() -> None:
         )
 
 
-@seam
+@virtual_time
 async def test_calls_of_an_approved_script_are_listed_with_the_approval_and_the_task() -> None:
     async with Gateway(rules(APPROVED), {"shop": shop()}) as gate:
         caller = await gate.caller("2025")
@@ -115,7 +115,7 @@ async def test_calls_of_an_approved_script_are_listed_with_the_approval_and_the_
             assert all(f'href="/tasks/{call["task_id"]}"' in page for call in calls)
 
 
-@seam
+@virtual_time
 async def test_call_of_a_script_links_to_its_script() -> None:
     async with Gateway(rules(), {"shop": shop()}) as gate:
         caller = await gate.caller("2025")
@@ -132,7 +132,7 @@ async def test_call_of_a_script_links_to_its_script() -> None:
         assert asked["task"] == task
 
 
-@seam
+@virtual_time
 async def test_waiting_script_shows_what_it_waits_for() -> None:
     async with Gateway(rules({"match": "buy", "action": "approve"}), {"shop": shop()}) as gate:
         caller = await gate.caller("2025")
@@ -149,7 +149,7 @@ async def test_waiting_script_shows_what_it_waits_for() -> None:
         assert "sleep" in page.partition('id="calls"')[2].partition("</table>")[0]
 
 
-@seam
+@virtual_time
 async def test_calls_of_a_large_script_are_listed_in_pages() -> None:
     async with Gateway(rules(), {"shop": shop()}) as gate:
         caller = await gate.caller("2025")
@@ -170,7 +170,7 @@ async def test_calls_of_a_large_script_are_listed_in_pages() -> None:
         await (await operator(gate)).text(f"/tasks/{task}?calls_after=-1", 400)
 
 
-@seam
+@virtual_time
 async def test_refused_calls_are_on_the_page_of_their_number_only() -> None:
     config = rules({"match": "buy", "action": "deny"})
     async with Gateway(config, {"shop": shop()}) as gate:
@@ -203,7 +203,7 @@ await shop.buy(n=2)
 """
 
 
-@seam
+@virtual_time
 async def test_report_of_a_failed_script_is_on_its_page() -> None:
     async with Gateway(rules(), {"shop": shop()}) as gate:
         caller = await gate.caller("2025")
@@ -221,7 +221,7 @@ async def test_report_of_a_failed_script_is_on_its_page() -> None:
         assert "--resume-of" not in await (await operator(gate)).text(f"/tasks/{completed}")
 
 
-@seam
+@virtual_time
 async def test_only_its_caller_and_operators_see_the_calls_of_a_script() -> None:
     async with Gateway({**rules(), **TOKENS}, {"shop": shop()}) as gate:
         caller = await gate.caller("2025", token="agent-token-0123456789abcdef")
@@ -233,7 +233,7 @@ async def test_only_its_caller_and_operators_see_the_calls_of_a_script() -> None
             assert reply.status == status
 
 
-@seam
+@virtual_time
 async def test_timeline_of_a_script_shows_when_it_waited_and_when_it_ran() -> None:
     async with Gateway(rules(APPROVED), {"shop": shop(slow_s=20)}) as gate:
         caller = await gate.caller("2025")
@@ -257,7 +257,7 @@ await shop.read(n=1)
 """
 
 
-@seam
+@virtual_time
 async def test_refused_calls_are_listed_as_not_executed() -> None:
     store = shop()
     async with Gateway(rules({"match": "buy", "action": "deny"}), {"shop": store}) as gate:
@@ -280,7 +280,7 @@ async def test_refused_calls_are_listed_as_not_executed() -> None:
         assert store.count("buy") == 0
 
 
-@seam
+@virtual_time
 async def test_refused_calls_beyond_the_kept_ones_are_counted() -> None:
     async with Gateway(rules({"match": "buy", "action": "deny"}), {"shop": shop()}) as gate:
         caller = await gate.caller("2025")
@@ -291,7 +291,7 @@ async def test_refused_calls_beyond_the_kept_ones_are_counted() -> None:
         assert done["calls"] == {"executed": 1, "not_executed": 103, "unknown": 0}
 
 
-@seam
+@virtual_time
 async def test_approver_sees_which_lines_changed_since_the_last_approved_script() -> None:
     first = "x = 1\nawait shop.read(n=1)\nx\n"
     second = "x = '<b id=hostile>\u202e'\nawait shop.read(n=1)\nawait shop.buy(n=2)\nx\n"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.scripts.worked_example import compare
-from tests.seam import seam
+from tests.virtual_time import virtual_time
 
 PAGE = Path(__file__).parents[2] / "docs" / "script-language.md"
 
 
-@seam
+@virtual_time
 async def test_numbers_of_the_worked_example_are_in_the_documentation() -> None:
     found = await compare()
     results = [result for _, result in found.values()]

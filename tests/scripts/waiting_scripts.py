@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.scripts.test_running_scripts import ON, shop, started
-from tests.seam import Gateway, run
+from tests.virtual_time import Gateway, run
 
 from taskgate.core.tasks.state import TaskState
 

@@ -12,8 +12,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tests.seam import Call, Caller, Gateway, Upstream, the_loop
-from tests.seam.run import run
+from tests.virtual_time import Call, Caller, Gateway, Upstream, the_loop
+from tests.virtual_time.run import run
 
 ORDERS = 19
 SECONDS = 0.3

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from tests.console.stage import PAGES as SEEN_PAGES
-from tests.middle.test_console_numbers import PAGES as MEASURED_PAGES
-from tests.seam import Gateway, seam
+from tests.console.console_setup import PAGES as SEEN_PAGES
+from tests.console.test_console_numbers import PAGES as MEASURED_PAGES
+from tests.virtual_time import Gateway, virtual_time
 
 from taskgate.access.routes import RouteKind
 from taskgate.cli.root import build_app
@@ -69,7 +69,7 @@ def commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
         yield words, command
 
 
-@seam
+@virtual_time
 async def test_every_request_of_a_command_names_a_declared_route() -> None:
     asked = every_request()
     assert len(asked) > 40
@@ -94,7 +94,7 @@ async def test_every_request_of_a_command_names_a_declared_route() -> None:
         assert unknown == {}
 
 
-@seam
+@virtual_time
 async def test_every_command_that_a_route_names_exists_with_its_options() -> None:
     known = dict(commands(build_app(), ("taskgate",)))
     async with Gateway({}, {}) as gate:
@@ -110,7 +110,7 @@ async def test_every_command_that_a_route_names_exists_with_its_options() -> Non
             assert set(re.findall(r"{(\w+)}", text)) <= set(route.places), (text, route.path)
 
 
-@seam
+@virtual_time
 async def test_each_page_names_a_json_route_that_exists_and_the_menu_comes_from_the_routes() -> None:
     async with Gateway({}, {}) as gate:
         declared = {(route.kind, route.method, route.path) for route in gate.life.site.routes}
@@ -121,7 +121,7 @@ async def test_each_page_names_a_json_route_that_exists_and_the_menu_comes_from_
         assert len(places) == len(set(places)), "two pages have the same place in the menu"
 
 
-@seam
+@virtual_time
 async def test_each_page_is_documented_and_in_the_tests_of_all_pages() -> None:
     async with Gateway({}, {}) as gate:
         routes = gate.life.dashboard._pages.table.routes
@@ -134,8 +134,8 @@ async def test_each_page_is_documented_and_in_the_tests_of_all_pages() -> None:
     undocumented = {page.title for page in pages.values()} - named - {"Approvals"}
     assert undocumented == set(), "add a row to docs/console.md"
     for listed, where in (
-        (MEASURED_PAGES, "tests/middle/test_console_numbers.py"),
-        (SEEN_PAGES, "tests/console/stage.py"),
+        (MEASURED_PAGES, "tests/console/test_console_numbers.py"),
+        (SEEN_PAGES, "tests/console/console_setup.py"),
     ):
         missing = set(pages) - {path.partition("?")[0] for path in listed}
         assert missing == set(), f"add it to PAGES in {where}, so that its size and its markup are checked"

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.seam import Gateway, seam
+from tests.virtual_time import Gateway, virtual_time
 
 from taskgate.core.catalog.names import CollisionReason, NameStyle, NameTable
 from taskgate.core.catalog.own_tool_names import SCRIPT_NAMES, OwnToolName
@@ -33,7 +33,7 @@ def test_tools_with_state_in_memory_are_called_at_one_gateway() -> None:
     assert OwnToolName.GET_TASK not in LOCAL_STATE_TOOLS
 
 
-@seam
+@virtual_time
 async def test_every_declared_tool_is_bound_to_its_parts() -> None:
     unbound = []
     async with Gateway({"scopes": SCOPES}, {}) as gate:

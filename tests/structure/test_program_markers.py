@@ -21,5 +21,5 @@ def test_a_file_that_starts_the_gateway_is_recognised_by_its_command() -> None:
 
 
 def test_in_process_tests_are_not_marked() -> None:
-    assert not reaches_programs(TESTS / "seam" / "test_virtual_time.py")
+    assert not reaches_programs(TESTS / "virtual_time" / "test_virtual_time.py")
     assert not reaches_programs(TESTS / "core" / "test_wire.py")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.seam import Gateway, seam
+from tests.virtual_time import Gateway, virtual_time
 
 from taskgate.access.routes import DeclaredRoute, RouteKind, check_distinct
 from taskgate.core.identity.access import Access
@@ -39,7 +39,7 @@ def test_every_permission_is_an_access_class() -> None:
     assert [access for access in Access if access.permission is None] == [Access.PUBLIC, Access.LOGIN, Access.CALL]
 
 
-@seam
+@virtual_time
 async def test_every_route_is_declared_once_and_only_the_listed_ones_are_public() -> None:
     async with Gateway({}, {}) as gate:
         routes = gate.life.site.routes

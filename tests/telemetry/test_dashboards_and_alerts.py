@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.seam import Gateway, seam
+from tests.virtual_time import Gateway, virtual_time
 
 from taskgate.telemetry import tracing
 
@@ -24,7 +24,7 @@ def expressions() -> list[str]:
     return found + [rule["expr"] for group in alerts["groups"] for rule in group["rules"]]
 
 
-@seam
+@virtual_time
 async def test_every_metric_and_label_of_the_examples_exists() -> None:
     async with Gateway({}, {}) as gate:
         text = (await gate.http("GET", "/metrics").done()).body.decode()

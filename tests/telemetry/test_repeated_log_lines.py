@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from tests.seam import Call, Gateway, Upstream, seam
+from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 from taskgate.core.repeated_lines import BURST
 from taskgate.telemetry import logs
@@ -67,7 +67,7 @@ def test_lines_of_libraries_are_limited(capsys: pytest.CaptureFixture[str], monk
     assert BURST <= len(capsys.readouterr().err.splitlines()) < BURST + 60
 
 
-@seam
+@virtual_time
 async def test_gateway_reports_what_a_flood_of_denied_calls_left_out() -> None:
     """In virtual time: the number is written once the flood is over, without a further line."""
     server = Upstream("both")

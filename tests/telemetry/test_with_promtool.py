@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.harness.absent import find_program
-from tests.seam import Gateway, seam
 from tests.telemetry.test_dashboards_and_alerts import FOLDER, expressions
+from tests.virtual_time import Gateway, virtual_time
 
 DEADLINE_S = 60
 TESTS_OF_ALERTS = Path(__file__).with_name("alerts.test.yaml")
@@ -52,7 +52,7 @@ def test_queries_of_the_dashboard_are_valid(tmp_path: Path) -> None:
     assert f"{len(rules)} rules found".encode() in done.stdout
 
 
-@seam
+@virtual_time
 async def test_exported_metrics_are_valid() -> None:
     async with Gateway({}, {}) as gate:
         text = (await gate.http("GET", "/metrics").done()).body

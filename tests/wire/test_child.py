@@ -47,7 +47,7 @@ def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLo
     return policy
 
 
-class Stage:
+class Setup:
     """Starts children and records their output."""
 
     def __init__(self) -> None:
@@ -80,12 +80,12 @@ class Stage:
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    stage = Stage()
-    yield stage
-    for child in stage.children:
+async def setup() -> AsyncIterator[Setup]:
+    setup = Setup()
+    yield setup
+    for child in setup.children:
         await child.stop(0.05)
-    await stage.reaper.close()
+    await setup.reaper.close()
 
 
 def alive(pid: int) -> bool:
@@ -99,51 +99,51 @@ def alive(pid: int) -> bool:
     return True
 
 
-async def test_lines_go_out_and_come_back(stage: Stage) -> None:
-    child = await stage.start(ECHO)
+async def test_lines_go_out_and_come_back(setup: Setup) -> None:
+    child = await setup.start(ECHO)
     numbers = [child.send(b'{"id":%d}' % number) for number in range(1000)]
     assert numbers == list(range(1, 1001))
-    await stage.until(lambda: len(stage.lines) == 1000)
-    assert stage.lines == [b'{"id":%d}' % number for number in range(1000)]
+    await setup.until(lambda: len(setup.lines) == 1000)
+    assert setup.lines == [b'{"id":%d}' % number for number in range(1000)]
     assert child.lines_handed_over == 1000
     await child.stop(5)
-    assert stage.exits == [ChildExit(0, 1000)]
+    assert setup.exits == [ChildExit(0, 1000)]
     assert not child.running
 
 
-async def test_large_line_is_sent_and_received(stage: Stage) -> None:
-    child = await stage.start(ECHO, max_line_bytes=8 << 20)
+async def test_large_line_is_sent_and_received(setup: Setup) -> None:
+    child = await setup.start(ECHO, max_line_bytes=8 << 20)
     line = b"x" * (4 << 20)
     child.send(line)
     child.send(b"after")
-    await stage.until(lambda: len(stage.lines) == 2)
-    assert stage.lines == [line, b"after"]
+    await setup.until(lambda: len(setup.lines) == 2)
+    assert setup.lines == [line, b"after"]
     assert child.lines_handed_over == 2
 
 
-async def test_carriage_returns_and_empty_lines_are_tolerated(stage: Stage) -> None:
-    await stage.start(r"import sys; sys.stdout.write('a\r\n\n\r\nb\n'); sys.stdout.flush()")
-    await stage.until(lambda: bool(stage.exits))
-    assert stage.lines == [b"a", b"b"]
+async def test_carriage_returns_and_empty_lines_are_tolerated(setup: Setup) -> None:
+    await setup.start(r"import sys; sys.stdout.write('a\r\n\n\r\nb\n'); sys.stdout.flush()")
+    await setup.until(lambda: bool(setup.exits))
+    assert setup.lines == [b"a", b"b"]
 
 
-async def test_line_over_limit_is_skipped(stage: Stage) -> None:
-    await stage.start("print('x' * 300_000); print('after')", max_line_bytes=1000)
-    await stage.until(lambda: bool(stage.exits))
-    assert stage.lines == [b"after"]
-    assert [(line.skipped_bytes, line.begin[:3], line.end[-3:]) for line in stage.oversize] == [
+async def test_line_over_limit_is_skipped(setup: Setup) -> None:
+    await setup.start("print('x' * 300_000); print('after')", max_line_bytes=1000)
+    await setup.until(lambda: bool(setup.exits))
+    assert setup.lines == [b"after"]
+    assert [(line.skipped_bytes, line.begin[:3], line.end[-3:]) for line in setup.oversize] == [
         (300_000, b"xxx", b"xxx")
     ]
 
 
-async def test_incomplete_last_line_is_dropped_with_note(stage: Stage) -> None:
-    child = await stage.start("import sys; sys.stdout.write('whole\\n{\"half')")
-    await stage.until(lambda: bool(stage.exits))
-    assert stage.lines == [b"whole"]
+async def test_incomplete_last_line_is_dropped_with_note(setup: Setup) -> None:
+    child = await setup.start("import sys; sys.stdout.write('whole\\n{\"half')")
+    await setup.until(lambda: bool(setup.exits))
+    assert setup.lines == [b"whole"]
     assert any("half line of 6 bytes" in line for line in child.stderr_tail())
 
 
-async def test_last_output_is_delivered_before_exit(stage: Stage) -> None:
+async def test_last_output_is_delivered_before_exit(setup: Setup) -> None:
     order: list[str] = []
     spec = ChildSpec(
         sys.executable, ("-I", "-S", "-c", "print('\\n'.join(map(str, range(20000)))); raise SystemExit(7)")
@@ -153,23 +153,23 @@ async def test_last_output_is_delivered_before_exit(stage: Stage) -> None:
         on_line=lambda line: order.append("line"),
         on_exit=lambda ended: order.append(f"exit {ended.code}"),
         on_oversize=lambda size: None,
-        reaper=stage.reaper,
+        reaper=setup.reaper,
     )
-    stage.children.append(child)
+    setup.children.append(child)
     ended = await child.wait_exit(10)
     assert ended is not None
     assert order == ["line"] * 20000 + ["exit 7"]
 
 
-async def test_last_stderr_lines_are_kept(stage: Stage) -> None:
-    child = await stage.start(
+async def test_last_stderr_lines_are_kept(setup: Setup) -> None:
+    child = await setup.start(
         "import sys; [print(n, file=sys.stderr) for n in range(10)]; print('x' * 99_999, file=sys.stderr)"
     )
-    await stage.until(lambda: bool(stage.exits) and len(stage.errors) == 11)
+    await setup.until(lambda: bool(setup.exits) and len(setup.errors) == 11)
     assert child.stderr_tail() == ["8", "9", "[a line of 99999 bytes]"]
 
 
-async def test_failing_listener_does_not_affect_other_lines(stage: Stage) -> None:
+async def test_failing_listener_does_not_affect_other_lines(setup: Setup) -> None:
     reported: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
     seen: list[bytes] = []
@@ -181,26 +181,26 @@ async def test_failing_listener_does_not_affect_other_lines(stage: Stage) -> Non
     child = await Child.start(
         ChildSpec(sys.executable, ("-I", "-S", "-c", "print('a'); print('b')")),
         on_line=listen,
-        on_exit=stage.exits.append,
-        on_oversize=stage.oversize.append,
-        reaper=stage.reaper,
+        on_exit=setup.exits.append,
+        on_oversize=setup.oversize.append,
+        reaper=setup.reaper,
     )
-    stage.children.append(child)
-    await stage.until(lambda: bool(stage.exits))
+    setup.children.append(child)
+    await setup.until(lambda: bool(setup.exits))
     assert (seen, len(reported)) == ([b"a", b"b"], 2), reported
 
 
-async def test_line_to_exited_child_is_not_executed(stage: Stage) -> None:
-    child = await stage.start("pass")
-    await stage.until(lambda: bool(stage.exits))
+async def test_line_to_exited_child_is_not_executed(setup: Setup) -> None:
+    child = await setup.start("pass")
+    await setup.until(lambda: bool(setup.exits))
     with pytest.raises(ChildFailure) as caught:
         child.send(b"{}")
     assert (caught.value.problem, caught.value.executed) == (ChildProblem.GONE, Executed.NO)
 
 
-async def test_line_to_child_with_closed_input_is_not_executed(stage: Stage) -> None:
-    child = await stage.start("import os, time; os.close(0); print('closed', flush=True); time.sleep(60)")
-    await stage.until(lambda: bool(stage.lines))
+async def test_line_to_child_with_closed_input_is_not_executed(setup: Setup) -> None:
+    child = await setup.start("import os, time; os.close(0); print('closed', flush=True); time.sleep(60)")
+    await setup.until(lambda: bool(setup.lines))
 
     def refused() -> bool:
         try:
@@ -209,23 +209,23 @@ async def test_line_to_child_with_closed_input_is_not_executed(stage: Stage) -> 
             return failure.problem is ChildProblem.GONE
         return False
 
-    await stage.until(refused)
+    await setup.until(refused)
 
 
-async def test_lines_not_handed_over_to_killed_child_are_identified(stage: Stage) -> None:
-    child = await stage.start("import time; print('ready', flush=True); time.sleep(60)")
-    await stage.until(lambda: bool(stage.lines))
+async def test_lines_not_handed_over_to_killed_child_are_identified(setup: Setup) -> None:
+    child = await setup.start("import time; print('ready', flush=True); time.sleep(60)")
+    await setup.until(lambda: bool(setup.lines))
     child.send(b"small")
     child.send(b"x" * (4 << 20))
     child.send(b"behind it")
     assert child.lines_handed_over == 1
     os.kill(child.pid, signal.SIGKILL)
-    await stage.until(lambda: bool(stage.exits))
-    assert stage.exits == [ChildExit(-signal.SIGKILL, 1)]
+    await setup.until(lambda: bool(setup.exits))
+    assert setup.exits == [ChildExit(-signal.SIGKILL, 1)]
 
 
-async def test_buffer_of_child_that_does_not_read_is_bounded(stage: Stage) -> None:
-    child = await stage.start("import time; time.sleep(60)")
+async def test_buffer_of_child_that_does_not_read_is_bounded(setup: Setup) -> None:
+    child = await setup.start("import time; time.sleep(60)")
     line = b"x" * (1 << 20)
     for _ in range(31):
         child.send(line)
@@ -239,8 +239,8 @@ def _send_twice(child: Child, line: bytes) -> None:
     child.send(line)
 
 
-async def test_line_with_newline_is_rejected(stage: Stage) -> None:
-    child = await stage.start(ECHO)
+async def test_line_with_newline_is_rejected(setup: Setup) -> None:
+    child = await setup.start(ECHO)
     with pytest.raises(ValueError, match="newline"):
         child.send(b"a\nb")
 
@@ -256,111 +256,111 @@ async def test_line_with_newline_is_rejected(stage: Stage) -> None:
     ],
     ids=["unknown name", "unknown path", "unknown relative path", "not executable", "unknown directory"],
 )
-async def test_unknown_command_is_reported(stage: Stage, spec: ChildSpec) -> None:
+async def test_unknown_command_is_reported(setup: Setup, spec: ChildSpec) -> None:
     with pytest.raises(ChildFailure) as caught:
         await Child.start(
-            spec, on_line=stage.lines.append, on_exit=print, on_oversize=stage.oversize.append, reaper=stage.reaper
+            spec, on_line=setup.lines.append, on_exit=print, on_oversize=setup.oversize.append, reaper=setup.reaper
         )
     assert (caught.value.problem, caught.value.executed) == (ChildProblem.NOT_FOUND, Executed.NO)
 
 
-async def test_program_that_cannot_run_is_reported(stage: Stage, tmp_path: Path) -> None:
+async def test_program_that_cannot_run_is_reported(setup: Setup, tmp_path: Path) -> None:
     program = tmp_path / "server"
     program.write_text("#!/nowhere/interpreter\n")
     program.chmod(0o755)
     with pytest.raises(ChildFailure) as caught:
-        await Child.start(ChildSpec(str(program)), on_line=print, on_exit=print, on_oversize=print, reaper=stage.reaper)
+        await Child.start(ChildSpec(str(program)), on_line=print, on_exit=print, on_oversize=print, reaper=setup.reaper)
     assert (caught.value.problem, caught.value.executed) == (ChildProblem.NOT_STARTED, Executed.NO)
 
 
-async def test_child_receives_safe_environment_only(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_child_receives_safe_environment_only(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TASKGATE_SECRET", "canary")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     monkeypatch.setenv("SHELL", "() { echo function; }")
-    await stage.start("import os; print('\\n'.join(sorted(os.environ)))", env={"MINE": "1"})
-    await stage.until(lambda: bool(stage.exits))
-    names = {line.decode() for line in stage.lines}
+    await setup.start("import os; print('\\n'.join(sorted(os.environ)))", env={"MINE": "1"})
+    await setup.until(lambda: bool(setup.exits))
+    names = {line.decode() for line in setup.lines}
     assert {"PATH", "LC_ALL", "MINE"} <= names
     assert not {"TASKGATE_SECRET", "SHELL"} & names
 
 
-async def test_child_inherits_no_descriptor(stage: Stage) -> None:
+async def test_child_inherits_no_descriptor(setup: Setup) -> None:
     with Path(__file__).open() as held:
         os.set_inheritable(held.fileno(), True)
-        await stage.start("import os; print(sorted(int(n) for n in os.listdir('/dev/fd')))")
-        await stage.until(lambda: bool(stage.exits))
-    assert stage.lines == [b"[0, 1, 2, 3]"]  # 3 is the directory being listed
+        await setup.start("import os; print(sorted(int(n) for n in os.listdir('/dev/fd')))")
+        await setup.until(lambda: bool(setup.exits))
+    assert setup.lines == [b"[0, 1, 2, 3]"]  # 3 is the directory being listed
 
 
-async def test_stop_lets_cooperative_child_exit(stage: Stage) -> None:
-    child = await stage.start(ECHO)
+async def test_stop_lets_cooperative_child_exit(setup: Setup) -> None:
+    child = await setup.start(ECHO)
     await child.stop(10)
-    assert stage.exits[0].code == 0
+    assert setup.exits[0].code == 0
 
 
-async def test_stop_kills_child_that_ignores_signals(stage: Stage) -> None:
-    child = await stage.start(STUBBORN)
-    await stage.until(lambda: bool(stage.lines))
+async def test_stop_kills_child_that_ignores_signals(setup: Setup) -> None:
+    child = await setup.start(STUBBORN)
+    await setup.until(lambda: bool(setup.lines))
     await child.stop(0.1)
-    assert stage.exits[0].code == -signal.SIGKILL
+    assert setup.exits[0].code == -signal.SIGKILL
     await child.stop(0.1)
 
 
-async def test_stop_kills_grandchildren(stage: Stage) -> None:
-    child = await stage.start(WITH_HELPER + "\nimport time; time.sleep(600)")
-    await stage.until(lambda: bool(stage.lines))
-    helper = int(stage.lines[0])
+async def test_stop_kills_grandchildren(setup: Setup) -> None:
+    child = await setup.start(WITH_HELPER + "\nimport time; time.sleep(600)")
+    await setup.until(lambda: bool(setup.lines))
+    helper = int(setup.lines[0])
     assert alive(helper)
     await child.stop(0.1)
-    await stage.until(lambda: not alive(helper), 5)
+    await setup.until(lambda: not alive(helper), 5)
 
 
-async def test_grandchildren_of_exited_child_are_killed(stage: Stage) -> None:
-    await stage.start(WITH_HELPER)
-    await stage.until(lambda: bool(stage.exits))
-    await stage.until(lambda: not alive(int(stage.lines[0])), 5)
+async def test_grandchildren_of_exited_child_are_killed(setup: Setup) -> None:
+    await setup.start(WITH_HELPER)
+    await setup.until(lambda: bool(setup.exits))
+    await setup.until(lambda: not alive(int(setup.lines[0])), 5)
 
 
-async def test_child_that_closes_output_is_killed(stage: Stage) -> None:
-    await stage.start("import os, time; os.close(1); time.sleep(600)")
-    await stage.until(lambda: bool(stage.exits))
-    assert stage.exits[0].code == -signal.SIGKILL
+async def test_child_that_closes_output_is_killed(setup: Setup) -> None:
+    await setup.start("import os, time; os.close(1); time.sleep(600)")
+    await setup.until(lambda: bool(setup.exits))
+    assert setup.exits[0].code == -signal.SIGKILL
 
 
-async def test_exit_is_detected_without_pidfd(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exit_is_detected_without_pidfd(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open", raising=False)
-    await stage.start("print('said'); raise SystemExit(3)")
-    await stage.until(lambda: bool(stage.exits))
-    assert (stage.lines, stage.exits[0].code) == ([b"said"], 3)
+    await setup.start("print('said'); raise SystemExit(3)")
+    await setup.until(lambda: bool(setup.exits))
+    assert (setup.lines, setup.exits[0].code) == ([b"said"], 3)
 
 
-async def test_cancelled_start_leaks_nothing(stage: Stage) -> None:
-    warm = await stage.start(ECHO)
+async def test_cancelled_start_leaks_nothing(setup: Setup) -> None:
+    warm = await setup.start(ECHO)
     await warm.stop(5)
     before = len(os.listdir("/dev/fd"))
     for turns in range(6):
-        starting = asyncio.create_task(stage.start("import time; time.sleep(600)"))
+        starting = asyncio.create_task(setup.start("import time; time.sleep(600)"))
         for _ in range(turns):
             await asyncio.sleep(0)
         starting.cancel()
         await asyncio.wait([starting])
-        for child in stage.children:
+        for child in setup.children:
             await child.stop(0.05)
-    await stage.until(lambda: len(os.listdir("/dev/fd")) <= before)
+    await setup.until(lambda: len(os.listdir("/dev/fd")) <= before)
 
 
-async def test_many_children_leak_no_descriptor_or_zombie(stage: Stage) -> None:
-    warm = await stage.start(ECHO)
+async def test_many_children_leak_no_descriptor_or_zombie(setup: Setup) -> None:
+    warm = await setup.start(ECHO)
     await warm.stop(5)
     before = len(os.listdir("/dev/fd"))
     pids = []
     for _ in range(12):
-        child = await stage.start(ECHO)
+        child = await setup.start(ECHO)
         pids.append(child.pid)
         child.send(b"x")
         await child.stop(5)
-    await stage.until(lambda: len(os.listdir("/dev/fd")) <= before)
+    await setup.until(lambda: len(os.listdir("/dev/fd")) <= before)
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    assert len(stage.exits) == 13
+    assert len(setup.exits) == 13

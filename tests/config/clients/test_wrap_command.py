@@ -32,7 +32,7 @@ sys.exit(7)
 """
 
 
-class Stage:
+class Setup:
     """A home with Cursor's settings, and a stand-in for its agent."""
 
     def __init__(self, folder: Path) -> None:
@@ -84,61 +84,61 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(tmp_path)
-    yield stage
-    for process in stage.processes:
+def setup(tmp_path: Path) -> Iterator[Setup]:
+    setup = Setup(tmp_path)
+    yield setup
+    for process in setup.processes:
         if process.poll() is None:
             process.terminate()
             process.communicate(timeout=DEADLINE_S)
 
 
-def test_wrap_runs_the_agent_behind_the_gateway_and_restores_its_files(stage: Stage) -> None:
-    code, _, err = stage.run("wrap", "--", "cursor-agent", "--model", "m")
+def test_wrap_runs_the_agent_behind_the_gateway_and_restores_its_files(setup: Setup) -> None:
+    code, _, err = setup.run("wrap", "--", "cursor-agent", "--model", "m")
     assert (code, err) == (7, "")
-    report = json.loads(stage.report.read_text())
+    report = json.loads(setup.report.read_text())
     assert (report["servers"], report["args"]) == (["taskgate"], ["--model", "m"])
     assert "hunter2" in report["config"]
-    assert stage.settings.read_text() == stage.before
-    assert list((stage.home / ".local/state/taskgate/wraps").iterdir()) == []
+    assert setup.settings.read_text() == setup.before
+    assert list((setup.home / ".local/state/taskgate/wraps").iterdir()) == []
 
 
-def test_wrap_adds_to_the_users_own_file_for_the_run_only(stage: Stage) -> None:
-    own = stage.work / "taskgate.yaml"
+def test_wrap_adds_to_the_users_own_file_for_the_run_only(setup: Setup) -> None:
+    own = setup.work / "taskgate.yaml"
     own.write_text("servers:\n  own: {command: o}\n")
-    stage.run("wrap", "--", "cursor-agent")
-    config = json.loads(stage.report.read_text())["config"]
+    setup.run("wrap", "--", "cursor-agent")
+    config = json.loads(setup.report.read_text())["config"]
     assert "own: {command: o}" in config
     assert "hunter2" in config
-    assert [path.name for path in stage.work.iterdir()] == ["taskgate.yaml"]
+    assert [path.name for path in setup.work.iterdir()] == ["taskgate.yaml"]
     assert own.read_text() == "servers:\n  own: {command: o}\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_reaches_the_agent_and_files_are_restored(stage: Stage, number: signal.Signals) -> None:
-    process = stage.start("wrap", "--", "cursor-agent", "wait")
-    stage.wait_for_agent(process)
+def test_a_signal_reaches_the_agent_and_files_are_restored(setup: Setup, number: signal.Signals) -> None:
+    process = setup.start("wrap", "--", "cursor-agent", "wait")
+    setup.wait_for_agent(process)
     process.send_signal(number)
     process.communicate(timeout=DEADLINE_S)
     assert process.returncode in (128 + number, 1)
-    assert stage.settings.read_text() == stage.before
+    assert setup.settings.read_text() == setup.before
 
 
-def test_after_a_kill_the_next_start_restores_files_and_a_second_wrap_is_refused(stage: Stage) -> None:
-    process = stage.start("wrap", "--", "cursor-agent", "wait")
-    stage.wait_for_agent(process)
-    code, _, err = stage.run("wrap", "--", "cursor-agent")
+def test_after_a_kill_the_next_start_restores_files_and_a_second_wrap_is_refused(setup: Setup) -> None:
+    process = setup.start("wrap", "--", "cursor-agent", "wait")
+    setup.wait_for_agent(process)
+    code, _, err = setup.run("wrap", "--", "cursor-agent")
     assert code == 2
     assert "already has the gateway's entry" in err
     agent = int(subprocess.check_output(["ps", "-o", "pid=", "--ppid", str(process.pid)], text=True).split()[0])
     process.kill()
     process.wait(timeout=DEADLINE_S)
     os.kill(agent, signal.SIGKILL)
-    assert stage.settings.read_text() != stage.before
-    code, _, err = stage.run("wrap", "--recover")
+    assert setup.settings.read_text() != setup.before
+    code, _, err = setup.run("wrap", "--recover")
     assert code == 0
     assert "restored after a crash" in err
-    assert stage.settings.read_text() == stage.before
+    assert setup.settings.read_text() == setup.before
 
 
 @pytest.mark.parametrize(
@@ -151,81 +151,81 @@ def test_after_a_kill_the_next_start_restores_files_and_a_second_wrap_is_refused
         (["--client", "cursr", "--", "cursor-agent"], 'did you mean "cursor"'),
     ],
 )
-def test_wrap_reports_what_is_missing(stage: Stage, args: list[str], words: str) -> None:
-    code, _, err = stage.run("wrap", *args)
+def test_wrap_reports_what_is_missing(setup: Setup, args: list[str], words: str) -> None:
+    code, _, err = setup.run("wrap", *args)
     assert code == 2
     assert words in err
 
 
-def test_import_shows_a_diff_keeps_a_backup_and_has_a_dry_run(stage: Stage) -> None:
-    target = stage.work / "taskgate.yaml"
-    code, out, _ = stage.run("import", "cursor", "--dry-run")
+def test_import_shows_a_diff_keeps_a_backup_and_has_a_dry_run(setup: Setup) -> None:
+    target = setup.work / "taskgate.yaml"
+    code, out, _ = setup.run("import", "cursor", "--dry-run")
     assert (code, target.exists()) == (0, False)
     assert "+  a:  # from cursor" in out
     assert "hunter2" not in out
-    assert stage.run("import")[0] == 0
+    assert setup.run("import")[0] == 0
     assert "hunter2" in target.read_text()
     assert target.stat().st_mode & 0o777 == 0o600
-    assert stage.settings.read_text() == stage.before
-    lines = stage.run("import", "--json")[1].splitlines()
+    assert setup.settings.read_text() == setup.before
+    lines = setup.run("import", "--json")[1].splitlines()
     (answer,) = [json.loads(line) for line in lines]
     assert (answer["changed"], answer["added"]) == (False, [])
     target.write_text("# mine\n" + target.read_text().replace("a:", "b:"))
-    assert stage.run("import", "cursor")[0] == 0
-    assert (stage.work / "taskgate.yaml.taskgate-backup").read_text().startswith("# mine\n")
+    assert setup.run("import", "cursor")[0] == 0
+    assert (setup.work / "taskgate.yaml.taskgate-backup").read_text().startswith("# mine\n")
 
 
-def test_install_moves_the_servers_and_undo_brings_them_back(stage: Stage) -> None:
-    code, out, _ = stage.run("install", "cursor", "--dry-run")
-    assert (code, stage.settings.read_text()) == (0, stage.before)
+def test_install_moves_the_servers_and_undo_brings_them_back(setup: Setup) -> None:
+    code, out, _ = setup.run("install", "cursor", "--dry-run")
+    assert (code, setup.settings.read_text()) == (0, setup.before)
     assert "Nothing was changed" in out
-    assert stage.run("install", "cursor")[0] == 0
-    settings = json.loads(stage.settings.read_text().replace("// mine", ""))
+    assert setup.run("install", "cursor")[0] == 0
+    settings = json.loads(setup.settings.read_text().replace("// mine", ""))
     assert list(settings["mcpServers"]) == ["taskgate"]
-    assert "// mine" in stage.settings.read_text()
-    assert str(stage.config) in settings["mcpServers"]["taskgate"]["args"]
-    assert list(stage.work.iterdir()) == []
-    code, _, err = stage.run("install", "cursor")
+    assert "// mine" in setup.settings.read_text()
+    assert str(setup.config) in settings["mcpServers"]["taskgate"]["args"]
+    assert list(setup.work.iterdir()) == []
+    code, _, err = setup.run("install", "cursor")
     assert code == 2
     assert "already has the gateway's entry" in err
-    assert stage.run("install", "cursor", "--undo")[0] == 0
-    assert stage.settings.read_text() == stage.before
-    assert [*stage.home.rglob("*.taskgate-backup"), *stage.work.iterdir()] == []
-    assert stage.run("install", "cursor", "--undo")[0] == 2
+    assert setup.run("install", "cursor", "--undo")[0] == 0
+    assert setup.settings.read_text() == setup.before
+    assert [*setup.home.rglob("*.taskgate-backup"), *setup.work.iterdir()] == []
+    assert setup.run("install", "cursor", "--undo")[0] == 2
 
 
-def test_undo_leaves_no_backup_of_a_configuration_that_was_there(stage: Stage) -> None:
-    stage.config.parent.mkdir(parents=True)
-    stage.config.write_text("schema: 1\nservers: {}\n")
-    assert stage.run("install", "cursor")[0] == 0
-    backups = list(stage.home.rglob("*.taskgate-backup"))
-    assert {path.parent for path in backups} == {stage.config.parent, stage.settings.parent}
-    assert stage.run("install", "cursor", "--undo")[0] == 0
-    assert list(stage.home.rglob("*.taskgate-backup")) == []
+def test_undo_leaves_no_backup_of_a_configuration_that_was_there(setup: Setup) -> None:
+    setup.config.parent.mkdir(parents=True)
+    setup.config.write_text("schema: 1\nservers: {}\n")
+    assert setup.run("install", "cursor")[0] == 0
+    backups = list(setup.home.rglob("*.taskgate-backup"))
+    assert {path.parent for path in backups} == {setup.config.parent, setup.settings.parent}
+    assert setup.run("install", "cursor", "--undo")[0] == 0
+    assert list(setup.home.rglob("*.taskgate-backup")) == []
 
 
-def test_install_uses_the_configuration_of_the_folder_where_there_is_one(stage: Stage) -> None:
-    (stage.work / "taskgate.yaml").write_text("schema: 1\nservers: {}\n")
-    assert stage.run("install", "cursor")[0] == 0
-    assert "hunter2" in (stage.work / "taskgate.yaml").read_text()
-    assert not stage.config.exists()
+def test_install_uses_the_configuration_of_the_folder_where_there_is_one(setup: Setup) -> None:
+    (setup.work / "taskgate.yaml").write_text("schema: 1\nservers: {}\n")
+    assert setup.run("install", "cursor")[0] == 0
+    assert "hunter2" in (setup.work / "taskgate.yaml").read_text()
+    assert not setup.config.exists()
 
 
 @pytest.mark.parametrize("command", ["import", "install"])
-def test_a_server_to_log_in_to_is_named_before_anything_changes_and_keeps_its_login(stage: Stage, command: str) -> None:
-    stage.before = '{"mcpServers": {"linear": {"url": "https://mcp.linear.test/mcp"}}}'
-    stage.settings.write_text(stage.before)
-    target = stage.config if command == "install" else stage.work / "taskgate.yaml"
-    code, out, err = stage.run(command, "cursor", "--dry-run")
-    assert (code, stage.settings.read_text(), target.exists()) == (0, stage.before, False)
+def test_a_server_to_log_in_to_is_named_before_anything_changes_and_keeps_its_login(setup: Setup, command: str) -> None:
+    setup.before = '{"mcpServers": {"linear": {"url": "https://mcp.linear.test/mcp"}}}'
+    setup.settings.write_text(setup.before)
+    target = setup.config if command == "install" else setup.work / "taskgate.yaml"
+    code, out, err = setup.run(command, "cursor", "--dry-run")
+    assert (code, setup.settings.read_text(), target.exists()) == (0, setup.before, False)
     assert "taskgate servers login linear" in out + err
-    assert stage.run(command, "cursor")[0] == 0
+    assert setup.run(command, "cursor")[0] == 0
     assert yaml.safe_load(target.read_text())["servers"]["linear"]["auth"] == {"type": "authorization_code"}
 
 
-def test_install_can_point_to_a_running_gateway(stage: Stage) -> None:
-    assert stage.run("install", "cursor", "--url", "http://127.0.0.1:7467/mcp")[0] == 0
-    settings = json.loads(stage.settings.read_text().replace("// mine", ""))
+def test_install_can_point_to_a_running_gateway(setup: Setup) -> None:
+    assert setup.run("install", "cursor", "--url", "http://127.0.0.1:7467/mcp")[0] == 0
+    settings = json.loads(setup.settings.read_text().replace("// mine", ""))
     assert settings["mcpServers"] == {"taskgate": {"url": "http://127.0.0.1:7467/mcp"}}
 
 
@@ -233,48 +233,48 @@ SHARED = '{"mcpServers": {"team": {"command": "python", "args": ["serve.py"], "c
 
 
 @pytest.fixture
-def shared(stage: Stage) -> Path:
+def shared(setup: Setup) -> Path:
     """A file of the project, which is shared with others."""
-    path = stage.work / ".cursor" / "mcp.json"
+    path = setup.work / ".cursor" / "mcp.json"
     path.parent.mkdir()
     path.write_text(SHARED)
     return path
 
 
-def test_install_does_not_change_a_shared_file_and_warns_first(stage: Stage, shared: Path) -> None:
-    code, out, err = stage.run("install", "cursor", "--dry-run")
+def test_install_does_not_change_a_shared_file_and_warns_first(setup: Setup, shared: Path) -> None:
+    code, out, err = setup.run("install", "cursor", "--dry-run")
     assert (code, "Nothing was changed" in out) == (0, True)
     assert f"{shared} is shared" in err
     assert "(team) bypass the gateway" in err
     assert "taskgate install cursor --project" in err
-    assert stage.run("install", "cursor")[0] == 0
+    assert setup.run("install", "cursor")[0] == 0
     assert shared.read_text() == SHARED
-    assert "team" not in stage.config.read_text()
+    assert "team" not in setup.config.read_text()
 
 
-def test_a_shared_file_is_changed_on_request_without_local_paths(stage: Stage, shared: Path) -> None:
-    code, _, err = stage.run("install", "cursor", "--project")
+def test_a_shared_file_is_changed_on_request_without_local_paths(setup: Setup, shared: Path) -> None:
+    code, _, err = setup.run("install", "cursor", "--project")
     assert (code, err) == (0, "")
     entry = {"command": "taskgate", "args": ["stdio", "-c", "taskgate.yaml"]}
     assert json.loads(shared.read_text()) == {"mcpServers": {"taskgate": entry}}
-    written = (stage.work / "taskgate.yaml").read_text()
+    written = (setup.work / "taskgate.yaml").read_text()
     assert "cwd: tools" in written
-    assert str(stage.work) not in shared.read_text() + written
-    assert stage.settings.read_text() == stage.before
-    assert stage.run("install", "cursor", "--project", "--undo")[0] == 0
+    assert str(setup.work) not in shared.read_text() + written
+    assert setup.settings.read_text() == setup.before
+    assert setup.run("install", "cursor", "--project", "--undo")[0] == 0
     assert shared.read_text() == SHARED
 
 
-def test_a_shared_file_leads_to_the_projects_own_configuration_only(stage: Stage, shared: Path) -> None:
-    code, _, err = stage.run("install", "cursor", "--project", "-c", str(stage.home / "mine.yaml"))
+def test_a_shared_file_leads_to_the_projects_own_configuration_only(setup: Setup, shared: Path) -> None:
+    code, _, err = setup.run("install", "cursor", "--project", "-c", str(setup.home / "mine.yaml"))
     assert (code, "project folder" in err) == (2, True)
-    code, _, err = stage.run("install", "windsurf", "--project")
+    code, _, err = setup.run("install", "windsurf", "--project")
     assert (code, "has no project settings" in err) == (2, True)
     assert shared.read_text() == SHARED
 
 
-def test_wrap_restores_a_shared_file_and_warns_about_it(stage: Stage, shared: Path) -> None:
-    code, _, err = stage.run("wrap", "--", "cursor-agent")
+def test_wrap_restores_a_shared_file_and_warns_about_it(setup: Setup, shared: Path) -> None:
+    code, _, err = setup.run("wrap", "--", "cursor-agent")
     assert (code, f"{shared} is shared" in err) == (7, True)
-    assert "serve.py" in json.loads(stage.report.read_text())["config"]
+    assert "serve.py" in json.loads(setup.report.read_text())["config"]
     assert shared.read_text() == SHARED

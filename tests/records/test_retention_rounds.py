@@ -1,0 +1,122 @@
+"""When retention works and when it rests, in virtual time; and that a gateway has it."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+from tests.virtual_time import Call, Gateway, Upstream, virtual_time
+
+from taskgate import clock
+from taskgate.gateway.retention import LEFTOVERS_EVERY_S, MAX_PORTIONS, PORTION_EVERY_S, SHORTEST_PAUSE_S, Retention
+
+pytestmark = pytest.mark.virtual_time
+
+EVERY_S = 60.0
+
+
+class Backlog:
+    """So many portions are there; a write takes some time, however many portions it has."""
+
+    def __init__(self, portions: int, takes_s: float = 0.0) -> None:
+        self.left = portions
+        self.takes_s = takes_s
+        self.asked: list[tuple[float, int]] = []
+
+    async def __call__(self, count: int) -> bool:
+        self.asked.append((clock.monotonic(), count))
+        await clock.sleep(self.takes_s)
+        self.left -= count
+        return self.left > 0
+
+    @property
+    def times(self) -> list[float]:
+        return [at for at, _ in self.asked]
+
+
+class Leftovers:
+    def __init__(self) -> None:
+        self.looked: list[float] = []
+
+    async def __call__(self) -> None:
+        self.looked.append(clock.monotonic())
+
+
+async def _run_for(retention: Retention, seconds: float) -> None:
+    running = asyncio.create_task(retention.run())
+    await clock.sleep(seconds)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_portions_follow_each_other_until_none_is_left() -> None:
+    backlog = Backlog(3_000)
+    await _run_for(Retention((backlog,), Leftovers(), lambda: EVERY_S), EVERY_S + 55)
+    assert backlog.left == 0
+
+
+async def test_portions_of_a_fast_store_are_deleted_one_by_one_with_pauses() -> None:
+    backlog = Backlog(20, takes_s=0.002)
+    await Retention((backlog,), Leftovers(), lambda: EVERY_S).catch_up()
+    assert {count for _, count in backlog.asked} == {1}
+    assert min(after - before for before, after in pairwise(backlog.times)) > 0.99 * PORTION_EVERY_S
+
+
+async def test_a_slow_store_deletes_several_portions_at_once() -> None:
+    """In 0.15 seconds a quick store would have had nine portions."""
+    backlog = Backlog(900, takes_s=0.15)
+    began = clock.monotonic()
+    await Retention((backlog,), Leftovers(), lambda: EVERY_S).catch_up()
+    assert clock.monotonic() - began < 900 * PORTION_EVERY_S * 1.3
+    assert max(count for _, count in backlog.asked) <= MAX_PORTIONS
+    assert min(after - before for before, after in pairwise(backlog.times)) >= 0.15 + 0.99 * SHORTEST_PAUSE_S
+
+
+async def test_kinds_do_not_wait_for_each_other() -> None:
+    large, small = Backlog(1_000, takes_s=0.3), Backlog(20)
+    await Retention((large, small), Leftovers(), lambda: EVERY_S).catch_up()
+    assert len(small.asked) == 20
+    assert small.times[-1] < large.times[3]
+
+
+async def test_retention_pauses_when_nothing_is_left_and_continues_after_a_failure() -> None:
+    fails, calls = [True], 0
+
+    async def failing(_: int) -> bool:
+        nonlocal calls
+        calls += 1
+        if fails:
+            fails.pop()
+            raise OSError("no space left on device")
+        return False
+
+    backlog = Backlog(1)
+    await _run_for(Retention((failing, backlog), Leftovers(), lambda: EVERY_S), 10 * EVERY_S + 1)
+    assert len(backlog.asked) == 10
+    assert calls == 10
+
+
+async def test_orphaned_files_are_searched_once_an_hour() -> None:
+    leftovers = Leftovers()
+    await _run_for(Retention((Backlog(1),), leftovers, lambda: EVERY_S), 3 * LEFTOVERS_EVERY_S)
+    assert len(leftovers.looked) == 3
+    assert all(after - before >= LEFTOVERS_EVERY_S for before, after in pairwise(leftovers.looked))
+
+
+@virtual_time
+async def test_a_gateway_deletes_more_than_one_portion_in_a_round() -> None:
+    async def quick(call: Call) -> str:
+        return "done"
+
+    config = {"tasks": {"keep_result_ms": 1_000}}
+    async with Gateway(config, {"far": Upstream("2025", tools={"quick": quick})}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        made = [(await caller.call("far__quick", {}, task={"ttl": 1_000})).result["task"]["taskId"] for _ in range(150)]
+        store = gate.life.app.store
+        await gate.advance(EVERY_S + 5)
+        shown = [await store.get(task_id, include_expired=True) for task_id in made]
+        assert all(task is not None and task.state.is_terminal for task in shown)
+        assert [await store.result_bytes(task_id) for task_id in made] == [None] * 150
+        assert not (await store.sweep()).expired

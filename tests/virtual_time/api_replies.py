@@ -1,0 +1,33 @@
+"""Compares each reply of the JSON API that a test receives with the schema that its route declares."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import jsonschema_rs
+import msgspec
+from tests.virtual_time.http11 import Reply
+
+from taskgate.dashboard.routes import RouteTable
+
+
+@cache
+def _validator(schema: bytes) -> jsonschema_rs.Draft202012Validator:
+    return jsonschema_rs.Draft202012Validator(msgspec.json.decode(schema))
+
+
+def check_reply(table: RouteTable, method: str, path: str, reply: Reply) -> None:
+    """Fail if a successful JSON reply has a field that its route does not declare, or lacks one."""
+    path = path.partition("?")[0]
+    found = table.find(method, path) or table.find(method, path.replace("/api/", "/api/v1/", 1))
+    is_json = reply.headers.get("content-type", "").startswith("application/json")
+    if found is None or not is_json or not 200 <= reply.status < 300:
+        return
+    problems = [
+        f"{'/'.join(map(str, error.instance_path)) or 'the reply'}: {error.message}"
+        for error in _validator(msgspec.json.encode(found.route.answer)).iter_errors(reply.json())
+    ]
+    assert not problems, (
+        f"the reply of {method} {found.route.path} differs from its schema in src/taskgate/dashboard/reply_schemas.py; "
+        f"change the schema, then: python -m tests.docs.http_api > docs/http-api.md\n" + "\n".join(problems[:5])
+    )
