@@ -61,7 +61,7 @@ def gateway_key(state: str, config: str | None) -> str:
     return hashlib.sha256(f"{os.path.realpath(state)}\0{file}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def meeting_folder(state: str) -> str:
+def local_gateways_folder(state: str) -> str:
     """Return the folder in which the gateways of a state folder publish their addresses; create it if needed. It depends only on
     the state folder: clients start bridges with different environments, and all must find the same gateway.
 
@@ -72,13 +72,13 @@ def meeting_folder(state: str) -> str:
 
 
 def socket_folder(environment: Mapping[str, str], state: str) -> str:
-    """Return the folder for a gateway's socket; create it if needed: `$XDG_RUNTIME_DIR/taskgate`; without that the meeting
-    folder; where that path is too long for a socket, a folder of this user's among the temporary files."""
+    """Return the folder for a gateway's socket; create it if needed: `$XDG_RUNTIME_DIR/taskgate`; without that the folder
+    of the addresses; where that path is too long for a socket, a folder of this user's among the temporary files."""
     given = environment.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(given) and _fits(os.path.join(given, "taskgate")) and _is_private(given):
         return _private(os.path.join(given, "taskgate"))
     if _fits(os.path.join(state, "run")):
-        return meeting_folder(state)
+        return local_gateways_folder(state)
     return _private(os.path.join("/tmp", f"taskgate-{os.getuid()}"))
 
 

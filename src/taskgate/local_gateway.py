@@ -17,7 +17,7 @@ from taskgate import clock
 from taskgate.access.authorize import AccessRefused
 from taskgate.access.proof import LocalProof
 from taskgate.assembly.app import App
-from taskgate.bridge.meeting import Meeting
+from taskgate.bridge.gateway_files import GatewayFiles
 from taskgate.bridge.starter import READY_VARIABLE
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
@@ -37,8 +37,8 @@ SHUTDOWN_S: Final = 30.0
 """How long processes started for a client are kept after it has disconnected: it may be restarting."""
 
 
-def meeting_of(loaded: LoadedConfig) -> Meeting:
-    return Meeting(str(loaded.state_dir), str(loaded.path) if loaded.path is not None else None)
+def files_of(loaded: LoadedConfig) -> GatewayFiles:
+    return GatewayFiles(str(loaded.state_dir), str(loaded.path) if loaded.path is not None else None)
 
 
 class ExtraEndpoint(Protocol):

@@ -229,7 +229,7 @@ async def test_with_a_passphrase_a_callback_does_not_decide_as_the_operator(clie
         body = callback(approver=who)
         assert (await listening.receive(signed(body), body)).status == status
         if status == 200:
-            assert (await recorder.next()).who == who
+            assert (await recorder.next()).approver == who
 
 
 async def test_a_closed_channel_accepts_no_callbacks(client: httpx2.AsyncClient) -> None:

@@ -109,7 +109,7 @@ async def test_a_rehearsal_reports_changes_and_applies_nothing() -> None:
         await called(gate)
         changed = {"governance": 'rules: [{match: "read", action: deny}]', "since": "1d"}
         found = (await gate.operator("POST", "/api/v1/rules/rehearse", changed)).json()
-        assert (found["calls"], found["changed"], found["cannot_tell"]) == (4, 3, 0)
+        assert (found["calls"], found["changed"], found["undecided"]) == (4, 3, 0)
         assert {(row["tool"], row["before"], row["after"], row["calls"]) for row in found["tools"]} == {
             ("read", "forward", "deny", 2),
             ("drop", "deny", "forward", 1),
@@ -207,7 +207,7 @@ async def test_hostile_texts_are_escaped_and_pages_stay_small() -> None:
             assert "\u202e" not in text
             assert "s3cret" not in text
             assert len(text.encode()) <= 60_000
-        assert 'data-changed="3" data-undetermined="0"' in text
+        assert 'data-changed="3" data-undecided="0"' in text
         assert "&lt;script&gt;" in text
         status, text = await page(gate, "/rules", {"governance": "rules: [", "since": "1d"})
         assert (status, "not valid YAML" in text) == (200, True)
@@ -266,7 +266,7 @@ async def rehearsal(gate: Gateway, rules: list[dict[str, str]]) -> Counter[tuple
     """What would have happened to the recorded calls, all of which went through, by server and tool."""
     body = {"governance": json.dumps({"rules": rules}), "since": "1d"}
     found = (await gate.operator("POST", "/api/v1/rules/rehearse", body)).json()
-    assert (found["calls"], found["cannot_tell"]) == (len(CALLS), 0)
+    assert (found["calls"], found["undecided"]) == (len(CALLS), 0)
     after = Counter({(row["server"], row["tool"], row["after"]): row["calls"] for row in found["tools"]})
     changed = {key[:2] for key in after}
     after.update((*pair, "forward") for _, name, _ in CALLS if (pair := tuple(name.split("__"))) not in changed)  # type: ignore[misc]

@@ -250,7 +250,7 @@ async def test_rendering_goes_on_when_the_console_that_began_it_disconnects() ->
     finish.set()
     assert cast(Answer, await second).body == b"two"
     (visit,) = seen
-    assert visit.who == replace(WHO, authenticated_at=None), "rendered for the person of the view"
+    assert visit.user == replace(WHO, authenticated_at=None), "rendered for the person of the view"
     assert visit.request.headers == {}
 
 

@@ -95,7 +95,7 @@ class PostgresUnderTest(StoreUnderTest):
         return self.first
 
     def open_beside(self, owner: str) -> PostgresStore:
-        """One more living gateway on the same store."""
+        """One more running gateway on the same store."""
         from taskgate.store.postgres.store import open_store
 
         return open_store(self.url, owner=owner, clock=self.clock)

@@ -91,7 +91,7 @@ async def test_ended_script_makes_no_calls(store: Store) -> None:
     script = await started(store)
     cancelled = await store.advance(script.id, h.Cancelled("enough"))
     assert isinstance(cancelled, Change)
-    assert (cancelled.task.executed, cancelled.task.cancel_owed) == (Executed.MAYBE, True)
+    assert (cancelled.task.executed, cancelled.task.cancel_unsent) == (Executed.MAYBE, True)
     child = call_of(script, 1)
     assert await store.step_script(script.id, waiting_for(1, child), (child,)) == AlreadyOver(TaskState.CANCELLED)
     assert (await store.script(script.id), await store.get(child.draft.id)) == (None, None)

@@ -259,7 +259,7 @@ async def test_operators_login_is_the_principal_of_a_local_gateway_without_ident
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @virtual_time
 async def test_anonymous_callers_beside_identities_have_no_account_to_connect(generation: str) -> None:
-    """Nobody can log in as them, so no link is created and the call fails at once."""
+    """An anonymous caller has no login, so no link is created and the call fails at once."""
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         notes = Notes(issuer, generation)

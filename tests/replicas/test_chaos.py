@@ -117,7 +117,7 @@ def _mutant(name: str, before: str, after: str) -> Mutant:
 NO_FENCE = (_kept("fence of a task"), _kept("fence of a process"))
 STALE_RUNS_CONTINUE = (_mutant("runs that others have taken over", "self._runs.abandon(task_id)", "pass"),)
 """A gateway that looks whose a task is ends its own run before the fence is asked."""
-CLAIM_FROM_THE_LIVING = (_kept("claim from the living"),)
+CLAIM_FROM_RUNNING = (_kept("claim from a running gateway"),)
 NO_WAKE_UP = (_mutant("announcement", "connection.execute(_NOTIFY, [CHANNEL, payload])", "pass"),)
 NO_POLL = (
     _mutant(
@@ -166,7 +166,7 @@ async def judged(
     async with cluster(folder, source) as three:
         for seed in range(SEED, SEED + rounds):
             load = await scenario(three, seed, deadline_s)
-            # A claim from the living makes them believe that their lease had run out: that is no excuse here.
+            # A claim from a running gateway looks to it like an expired lease, which explains nothing here.
             strikes = [strike for strike in three.strikes if strike.kind != "lost lease"]
             if found := problems(load.made, load.refused, three.ledger, strikes):
                 return found
@@ -176,7 +176,10 @@ async def judged(
 SABOTAGES = [
     pytest.param((*NO_FENCE, *STALE_RUNS_CONTINUE), owner_comes_back, "ran 2 times", id="no fence check"),
     pytest.param(
-        CLAIM_FROM_THE_LIVING, struck_by(chaos.kill), "nothing had happened to its gateway", id="claim from the living"
+        CLAIM_FROM_RUNNING,
+        struck_by(chaos.kill),
+        "nothing had happened to its gateway",
+        id="claim from a running gateway",
     ),
     pytest.param((*NO_WAKE_UP, *NO_POLL), struck_by(chaos.cut), "is lost", id="wake-up lost without the poll"),
 ]
@@ -208,5 +211,5 @@ async def test_the_unsabotaged_build_passes(tmp_path: Path, changes: tuple[Mutan
 
 def test_every_sabotage_finds_its_line() -> None:
     source = Source(ROOT)
-    for mutant in (*NO_FENCE, *STALE_RUNS_CONTINUE, *CLAIM_FROM_THE_LIVING, *NO_WAKE_UP, *NO_POLL):
+    for mutant in (*NO_FENCE, *STALE_RUNS_CONTINUE, *CLAIM_FROM_RUNNING, *NO_WAKE_UP, *NO_POLL):
         source.find(mutant)

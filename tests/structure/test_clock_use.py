@@ -11,7 +11,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
 ASKING = {("time", "monotonic"), ("time", "time"), ("time", "time_ns"), ("time", "perf_counter"), ("asyncio", "sleep")}
 ELSEWHERE = {
     "clock.py",  # the module itself
-    "bridge/meeting.py",  # a process of its own that must not load the event loop
+    "bridge/gateway_files.py",  # a process of its own that must not load the event loop
     "scripts/worker.py",  # a program of its own
     "scripts/worker_process.py",  # waits in a thread for a program, in real time
     "demo/files.py",  # a server of its own, in a process of its own

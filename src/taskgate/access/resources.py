@@ -39,9 +39,9 @@ class ProtectedResources:
             parts.append(f'error="{error}"')
         if self._credentials.issuers:
             scope = scope or self._gateway.default_scope
-            wanted = self._credentials.requirement(scope).oauth_scopes
-            if wanted:
-                parts.append(f'scope="{" ".join(sorted(wanted))}"')
+            required = self._credentials.requirement(scope).oauth_scopes
+            if required:
+                parts.append(f'scope="{" ".join(sorted(required))}"')
             parts.append(f'resource_metadata="{self._base()}{WELL_KNOWN}{self._path(scope)}"')
         return b"www-authenticate", f"Bearer {', '.join(parts)}".encode("latin-1", "replace")
 
@@ -63,9 +63,9 @@ class ProtectedResources:
             "authorization_servers": list(self._credentials.issuers),
             "bearer_methods_supported": ["header"],
         }
-        wanted = self._credentials.requirement(scope).oauth_scopes
-        if wanted:
-            document["scopes_supported"] = sorted(wanted)
+        required = self._credentials.requirement(scope).oauth_scopes
+        if required:
+            document["scopes_supported"] = sorted(required)
         return wire.encode(document)
 
     def _base(self) -> str:

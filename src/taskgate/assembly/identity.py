@@ -119,20 +119,20 @@ class ConfiguredLogin:
         self._retired: list[OidcLogin] = []
 
     def by(self, root: GatewayFile) -> OidcLogin | None:
-        wanted = root.auth.login
-        if wanted is None:
+        settings = root.auth.login
+        if settings is None:
             return None
-        if self._made is None or self._made[0] != wanted:
+        if self._made is None or self._made[0] != settings:
             if self._made is not None:
                 self._retired.append(self._made[1])
             load_now(*SIGNING)
             self._outbound.client()
             documents = Documents(self._outbound.client)
-            keys = SigningKeys(wanted.issuer, wanted.jwks_url, documents)
-            rules = replace(_rules(wanted), audiences=frozenset({wanted.client_id}))
-            issuer = Issuer(rules, frozenset(wanted.algorithms), keys)
-            login = OidcLogin(issuer, wanted.client_id, wanted.client_secret, tuple(wanted.scopes), documents)
-            self._made = (wanted, login)
+            keys = SigningKeys(settings.issuer, settings.jwks_url, documents)
+            rules = replace(_rules(settings), audiences=frozenset({settings.client_id}))
+            issuer = Issuer(rules, frozenset(settings.algorithms), keys)
+            login = OidcLogin(issuer, settings.client_id, settings.client_secret, tuple(settings.scopes), documents)
+            self._made = (settings, login)
         return self._made[1]
 
     async def close(self) -> None:

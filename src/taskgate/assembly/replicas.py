@@ -31,15 +31,15 @@ class Replicas:
         if store.wakeups is not None:
             metrics.show(*self._gauges())
 
-    def living(self) -> tuple[Replica, ...]:
+    def alive(self) -> tuple[Replica, ...]:
         """Return the gateways with a valid lease, as last read, in the same order at every gateway."""
         since = self._store.now_ms() - self._store.lease_ms
         return tuple(sorted((r for r in self._store.replicas if r.seen_ms >= since), key=lambda replica: replica.owner))
 
     def differences(self) -> Differences:
-        living = self.living()
+        alive = self.alive()
         return Differences(
-            len({replica.configuration for replica in living}) > 1, len({replica.version for replica in living}) > 1
+            len({replica.configuration for replica in alive}) > 1, len({replica.version for replica in alive}) > 1
         )
 
     def maintain(self) -> None:
@@ -51,7 +51,7 @@ class Replicas:
             log.warning(
                 "the lease had expired and this gateway was declared dead: others may have taken over its tasks"
             )
-        owners = [replica.owner for replica in self.living()]
+        owners = [replica.owner for replica in self.alive()]
         ours = self._store.ownership.owner
         if ours in owners:
             self._budgets.divide(owners.index(ours), len(owners))
@@ -66,7 +66,7 @@ class Replicas:
         """Return the part of `/ready` about other gateways."""
         if self._store.wakeups is None:
             return {}
-        now, living = self._store.now_ms(), {replica.owner for replica in self.living()}
+        now, alive = self._store.now_ms(), {replica.owner for replica in self.alive()}
         found = self.differences()
         shown = [
             {
@@ -75,7 +75,7 @@ class Replicas:
                 "version": replica.version,
                 "configuration": replica.configuration,
                 "seen_ms_ago": max(0, now - replica.seen_ms),
-                "alive": replica.owner in living,
+                "alive": replica.owner in alive,
                 "self": replica.owner == self._store.ownership.owner,
             }
             for replica in self._store.replicas
@@ -88,8 +88,8 @@ class Replicas:
 
     def _gauges(self) -> Iterable[Gauge]:
         def counted() -> Iterable[tuple[tuple[str, ...], float]]:
-            living = len(self.living())
-            return [(("alive",), float(living)), (("dead",), float(len(self._store.replicas) - living))]
+            alive = len(self.alive())
+            return [(("alive",), float(alive)), (("dead",), float(len(self._store.replicas) - alive))]
 
         def differing() -> Iterable[tuple[tuple[str, ...], float]]:
             found = self.differences()

@@ -8,7 +8,7 @@ import stat
 import sys
 
 from taskgate.bridge.errors import gateway_unreachable
-from taskgate.bridge.meeting import Meeting
+from taskgate.bridge.gateway_files import GatewayFiles
 from taskgate.bridge.pending import unsent
 from taskgate.bridge.relay import ClientGone, Relay
 from taskgate.bridge.starter import NoGateway, reach
@@ -38,15 +38,15 @@ def options(arguments: list[str]) -> dict[str, str] | None:
 def bridge(config: str | None, scope: str | None) -> int:
     """Connect the client's streams to the local gateway until the client disconnects. Return the exit code."""
     try:
-        meeting = Meeting(state_folder(os.environ), find_config(config, os.environ))
-        line = reach(meeting, scope)
+        files = GatewayFiles(state_folder(os.environ), find_config(config, os.environ))
+        line = reach(files, scope)
     except NoGateway as problem:
         return _refuse(str(problem), problem.code)
     except OSError as problem:
         return _refuse(f"The state folder cannot be used: {problem.strerror or problem}. Set TASKGATE_STATE_DIR.", 3)
     blocking = _without_blocking()
     try:
-        Relay(line, lambda wait: reach(meeting, scope, wait), meeting.log_path, STDIN, STDOUT).run()
+        Relay(line, lambda wait: reach(files, scope, wait), files.log_path, STDIN, STDOUT).run()
     except (ClientGone, KeyboardInterrupt):
         return 0
     finally:

@@ -201,13 +201,13 @@ class Pending:
 
         Requests that are sent again anyway are not included.
         """
-        wanted = {sent.id for sent in asked_again}
+        repeated_ids = {sent.id for sent in asked_again}
         found: list[bytes] = []
         for number, line in enumerate([*self._session_setup.values(), *self._subscriptions.values()]):
             message = parse(line)
             if "id" not in message:
                 found.append(line)
-            elif encode(message["id"]) not in wanted:
+            elif encode(message["id"]) not in repeated_ids:
                 own = f"{prefix}-{number}"
                 self._own.add(encode(own))
                 found.append(encode({**message, "id": own}) + b"\n")

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable
 
 from taskgate.bridge.errors import failure, gateway_crashed, gateway_unreachable, overloaded
+from taskgate.bridge.gateway_files import monotonic
 from taskgate.bridge.handshake import CLOSING, STOPPED
 from taskgate.bridge.lines import AT_ONCE_BYTES, Buffer, Splitter
-from taskgate.bridge.meeting import monotonic
 from taskgate.bridge.pending import Pending, Sent, unsent
 from taskgate.bridge.starter import GatewayConnection, NoGateway, Wait
 

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable
 
 from taskgate import __version__
+from taskgate.bridge.gateway_files import GatewayFiles, monotonic
 from taskgate.bridge.handshake import HELLO_BYTES, HELLO_S, SPOKEN, hello, read, replace_request
-from taskgate.bridge.meeting import Meeting, monotonic
 
 START_S = 30.0
 """Timeout of a cold start on a busy machine, also if another bridge starts it."""
@@ -48,31 +48,31 @@ class GatewayConnection:
         self.socket, self.rest = made, rest
 
 
-def reach(meeting: Meeting, scope: str | None, wait: Wait = wait_readable) -> GatewayConnection:
+def reach(files: GatewayFiles, scope: str | None, wait: Wait = wait_readable) -> GatewayConnection:
     """Connect to the gateway, and start it if there is none. Raises NoGateway."""
     deadline = monotonic() + START_S
     while monotonic() < deadline:
-        line = _connect(meeting, scope, wait)
+        line = _connect(files, scope, wait)
         if line is not None:
             return line
-        starting = meeting.try_lock("start")
+        starting = files.try_lock("start")
         if starting is None:
             wait(None, POLL_S)
             continue
         try:
             # The previous holder of the lock may have started it.
-            line = _connect(meeting, scope, wait)
+            line = _connect(files, scope, wait)
             if line is not None:
                 return line
-            _start(meeting, deadline, wait)
+            _start(files, deadline, wait)
         finally:
             os.close(starting)
-    raise NoGateway(f"The local gateway did not respond within {START_S:g} s. Log: {meeting.log_path}")
+    raise NoGateway(f"The local gateway did not respond within {START_S:g} s. Log: {files.log_path}")
 
 
-def _connect(meeting: Meeting, scope: str | None, wait: Wait) -> GatewayConnection | None:
+def _connect(files: GatewayFiles, scope: str | None, wait: Wait) -> GatewayConnection | None:
     """Connect to the running gateway. Return None if there is none or it is stopping."""
-    found = meeting.connect()
+    found = files.connect()
     if found is None:
         return None
     made, key = found
@@ -88,7 +88,7 @@ def _connect(meeting: Meeting, scope: str | None, wait: Wait) -> GatewayConnecti
         return GatewayConnection(made, rest)
     made.close()
     if received.get("serves"):
-        _request_replacement(meeting)
+        _request_replacement(files)
     elif not received.get("replaced"):
         raise NoGateway(str(received.get("why") or "The local gateway rejected the connection."), 2)
     return None
@@ -107,9 +107,9 @@ def _first_line(made: socket.socket, wait: Wait) -> tuple[dict[str, object], byt
     return read(first, "gateway"), rest
 
 
-def _request_replacement(meeting: Meeting) -> None:
+def _request_replacement(files: GatewayFiles) -> None:
     """Ask a gateway with an unsupported protocol version to drain and end, and wait for that."""
-    found = meeting.connect()
+    found = files.connect()
     if found is None:
         return
     made, key = found
@@ -124,13 +124,13 @@ def _request_replacement(meeting: Meeting) -> None:
         made.close()
 
 
-def _start(meeting: Meeting, deadline: float, wait: Wait) -> None:
+def _start(files: GatewayFiles, deadline: float, wait: Wait) -> None:
     """Start a gateway and wait until it reports that it is ready. Raises NoGateway."""
     read_end, write_end = os.pipe()
     try:
         child = os.fork()
         if child == 0:
-            _become_gateway(meeting, read_end, write_end)
+            _become_gateway(files, read_end, write_end)
         os.close(write_end)
         os.waitpid(child, 0)
         received = _read_report(read_end, deadline, wait)
@@ -141,7 +141,7 @@ def _start(meeting: Meeting, deadline: float, wait: Wait) -> None:
     if received.startswith(b"failed "):
         code, _, why = received[len(b"failed ") :].decode("utf-8", "replace").partition(" ")
         raise NoGateway(why.strip() or "The local gateway could not start.", int(code) if code.isdigit() else 1)
-    raise NoGateway(f"The local gateway ended during startup. {_log_tail(meeting)}")
+    raise NoGateway(f"The local gateway ended during startup. {_log_tail(files)}")
 
 
 def _read_report(read_end: int, deadline: float, wait: Wait) -> bytes:
@@ -158,23 +158,23 @@ def _read_report(read_end: int, deadline: float, wait: Wait) -> bytes:
     return received
 
 
-def _become_gateway(meeting: Meeting, read_end: int, write_end: int) -> None:
+def _become_gateway(files: GatewayFiles, read_end: int, write_end: int) -> None:
     """Run in the child: fork a grandchild that becomes the gateway, and exit."""
     try:
         os.close(read_end)
         os.setsid()
         if os.fork():
             os._exit(0)
-        _rotate(meeting.log_path)
-        log = os.open(meeting.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        _rotate(files.log_path)
+        log = os.open(files.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.set_inheritable(write_end, True)
         arguments = [sys.executable, "-m", "taskgate", "serve", "--on-demand"]
-        arguments += ["-c", os.path.abspath(meeting.config)] if meeting.config is not None else []
-        environment = {**os.environ, "TASKGATE_STATE_DIR": meeting.state, READY_VARIABLE: str(write_end)}
+        arguments += ["-c", os.path.abspath(files.config)] if files.config is not None else []
+        environment = {**os.environ, "TASKGATE_STATE_DIR": files.state, READY_VARIABLE: str(write_end)}
         os.execve(sys.executable, arguments, environment)
     except BaseException:  # a forked process must not return into its parent's code
         os._exit(1)
@@ -189,12 +189,12 @@ def _rotate(path: str) -> None:
         return
 
 
-def _log_tail(meeting: Meeting) -> str:
+def _log_tail(files: GatewayFiles) -> str:
     try:
-        with open(meeting.log_path, "rb") as file:
+        with open(files.log_path, "rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - _LOG_TAIL_BYTES))
             lines = file.read().decode("utf-8", "replace").strip().splitlines()
     except OSError:
         lines = []
-    return f"stderr: {lines[-1]}" if lines else f"Log: {meeting.log_path}"
+    return f"stderr: {lines[-1]}" if lines else f"Log: {files.log_path}"

@@ -43,13 +43,13 @@ class NotifyChannel:
 
     async def announce(self, card: Card) -> Delivery:
         """Send one notification."""
-        wanted = f"{_quoted(card.requester)} requests approval to call {_quoted(card.tool)} on {_quoted(card.server)}."
+        text = f"{_quoted(card.requester)} requests approval to call {_quoted(card.tool)} on {_quoted(card.server)}."
         if card.plan is not None:
-            wanted += f"\nThe script {plan_summary(card.plan)}."
+            text += f"\nThe script {plan_summary(card.plan)}."
         if card.from_script is not None:
-            wanted += f"\nThe call comes from {card.from_script.in_words()}."
+            text += f"\nThe call comes from {card.from_script.in_words()}."
         where = f"Decide: {card.url}" if card.url else f"Decide with: taskgate approvals show {card.approval_id}"
-        return await self._send("Approval needed", f"{wanted}\n{where}", card.approval_id)
+        return await self._send("Approval needed", f"{text}\n{where}", card.approval_id)
 
     async def update(self, card: Card, receipt: str) -> Delivery:
         """Send nothing: one notification per approval is enough."""

@@ -194,10 +194,10 @@ class SlackChannel:
         await self._decide_as(watched.approval_id, verdict, user, "by reaction", watched.arguments_digest)
 
     async def _decide_as(self, approval_id: str, verdict: Verdict, user: str, reason: str, digest: str) -> str:
-        who = self._settings.approvers.get(user)
-        if who is None:
+        approver = self._settings.approvers.get(user)
+        if approver is None:
             return _UNKNOWN_USER
         if self._decide is None:
             return "The gateway is not accepting decisions now. Decide in the console."
-        reply = await self._decide(VoteRequest(approval_id, verdict, who, reason, self.name, digest))
+        reply = await self._decide(VoteRequest(approval_id, verdict, approver, reason, self.name, digest))
         return reply.text

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from taskgate.cli import printing
 from taskgate.cli.command_line import Argument, Commands, Exit, Option, confirm, prompt
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows, whole_id
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, print_rows, run_with_gateway, whole_id
 from taskgate.cli.script_calls import call_lines
 from taskgate.cli.target import Gateway, Json, Token
 
@@ -46,7 +46,7 @@ def list_(
         nothing = "No approvals." if everything else "No open approvals."
         print_rows(_rows(api, everything), as_json, nothing, _table)
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def show(approval_id: ApprovalId, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
@@ -56,7 +56,7 @@ def show(approval_id: ApprovalId, gateway: Gateway = None, token: Token = None, 
         detail = api.get(f"/api/approvals/{_full_id(api, approval_id)}").value
         print(json.dumps(detail, ensure_ascii=False) if as_json else _details(detail))
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def approve(
@@ -93,7 +93,7 @@ def approve(
             body["grant"] |= {"same_script": True} if same_script else {}
         _print_message(_approved(api, full, body), as_json)
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def deny(
@@ -105,7 +105,7 @@ def deny(
         full = _full_id(api, approval_id)
         _print_message(api.post(f"/api/approvals/{full}/deny", {"reason": reason}).value, as_json)
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def login(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
@@ -115,7 +115,7 @@ def login(gateway: Gateway = None, token: Token = None, as_json: Json = False) -
         reply = api.post("/api/login-links", {}).value
         print(json.dumps(reply) if as_json else reply["url"])
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def passphrase() -> None:

@@ -15,7 +15,7 @@ from taskgate.cli.audit_verify import verify
 from taskgate.cli.command_line import BadParameter, Commands, Exit, Option
 from taskgate.cli.configuration import ConfigOption
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.gateway_api import GatewayApi, ask_gateway, print_rows
+from taskgate.cli.gateway_api import GatewayApi, print_rows, run_with_gateway
 from taskgate.cli.target import Gateway, Json, Token
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def search(
         rows = _fetch_rows(api, {key: value for key, value in filters.items() if value is not None}, limit)
         print_rows(rows, as_json, "No matching rows.", _print_rows)
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def _fetch_rows(api: GatewayApi, filters: dict[str, str], limit: int) -> list[Any]:

@@ -16,7 +16,7 @@ from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.follow import answerer, follow_task, interrupts, show_approval
 from taskgate.cli.operator_tasks import is_operator, questions_api
 from taskgate.cli.server_questions import Answer, ServerQuestions
-from taskgate.cli.target import TakesCommand, Target, Timeout, aimed
+from taskgate.cli.target import TakesCommand, Target, Timeout, with_target_options
 from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class CallOptions:
 
 def register(app: Commands) -> None:
     """Add the commands to the application."""
-    app.command("call", kind=TakesCommand)(aimed(call))
+    app.command("call", kind=TakesCommand)(with_target_options(call))
 
 
 def call(

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from taskgate.cli import printing
 from taskgate.cli.command_line import Commands, Option, confirm
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, run_with_gateway
 from taskgate.cli.target import Gateway, Json, Token
 
 Principal = Annotated[str, Option("--principal", help="Token id, or ISSUER#SUBJECT.", show_default=False)]
@@ -39,7 +39,7 @@ def export(principal: Principal, gateway: Gateway = None, token: Token = None, a
         if not count:
             printing.note(f"No data is stored for {printing.clean(principal)}.")
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def erase(
@@ -64,7 +64,7 @@ def erase(
         counts += [f"the account at {printing.clean(server)}" for server in done["accounts"]]
         printing.note(f"Erased: {', '.join(counts) or 'nothing was stored'}.")
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def _confirm(principal: str) -> None:

@@ -161,11 +161,11 @@ def _other_gateways(loaded: LoadedConfig) -> Iterator[Finding]:
     if url is None:
         return
     try:
-        now, living = gateways_on(url)
+        now, alive = gateways_on(url)
     except TaskgateError:
         return  # reported by the store check
     ours = configuration_digest(loaded)
-    for replica in living:
+    for replica in alive:
         what = f"{replica.address}, Taskgate {replica.version}, configuration {replica.configuration}"
         other = [
             word

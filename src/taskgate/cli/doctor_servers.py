@@ -117,9 +117,9 @@ async def _how_to_log_in(url: str) -> str:
     except (ClientError, OSError, TimeoutError):
         return f"The server requires a token and publishes no OAuth metadata; {put}."
     scopes = " ".join(authority.resource_scopes or authority.own_scopes)
-    wanted = f" (scopes: {scopes})" if scopes else ""
+    scope_note = f" (scopes: {scopes})" if scopes else ""
     login = "write `auth: {type: authorization_code}` for it and run `taskgate servers login NAME`"
-    return f"The server requires OAuth tokens of {authority.issuer}{wanted}: {login}, or {put}."
+    return f"The server requires OAuth tokens of {authority.issuer}{scope_note}: {login}, or {put}."
 
 
 def _refuses_without_login(problem: BaseException | None) -> bool:

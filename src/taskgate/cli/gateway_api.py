@@ -103,7 +103,7 @@ class GatewayApi:
         return Reply(status, value, after)
 
 
-def ask_gateway(work: Callable[[GatewayApi], None], gateway: str | None, token: str | None, as_json: bool) -> None:
+def run_with_gateway(work: Callable[[GatewayApi], None], gateway: str | None, token: str | None, as_json: bool) -> None:
     """Run one command against a gateway. Print an ApiProblem and exit with its code."""
     try:
         work(GatewayApi(gateway, token))

@@ -11,7 +11,7 @@ from taskgate import clock
 from taskgate.cli import printing
 from taskgate.cli.command_line import Commands, Exit, Option
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.gateway_api import GatewayApi, ask_gateway
+from taskgate.cli.gateway_api import GatewayApi, run_with_gateway
 from taskgate.cli.local_gateways import running_gateways
 
 Json = Annotated[bool, Option("--json", help="JSON for scripts: one object a line.")]
@@ -54,7 +54,7 @@ def reload(
         done = api.post("/api/v1/system/reload", {}).value
         print(json.dumps(done) if as_json else "Configuration reloaded.")
 
-    ask_gateway(work, gateway, None, as_json)
+    run_with_gateway(work, gateway, None, as_json)
 
 
 def _shown(record: dict[str, Any]) -> str:

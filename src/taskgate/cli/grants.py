@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Argument, Commands, Option
-from taskgate.cli.gateway_api import GatewayApi, ask_gateway, print_rows, whole_id
+from taskgate.cli.gateway_api import GatewayApi, print_rows, run_with_gateway, whole_id
 from taskgate.cli.target import Gateway, Json, Token
 
 GrantId = Annotated[str, Argument(metavar="ID", help="Grant id; its beginning or end is enough.")]
@@ -33,7 +33,7 @@ def list_(
         nothing = "No grants." if everything else "No grants in force."
         print_rows(_rows(api, everything), as_json, nothing, _table)
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def revoke(grant_id: GrantId, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
@@ -49,7 +49,7 @@ def revoke(grant_id: GrantId, gateway: Gateway = None, token: Token = None, as_j
                 printing.clean(f"Revoked {full}: calls of {done['tool']} on {done['server']} require approval again.")
             )
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def _rows(api: GatewayApi, everything: bool) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Commands, Option
-from taskgate.cli.gateway_api import GatewayApi, ask_gateway
+from taskgate.cli.gateway_api import GatewayApi, run_with_gateway
 from taskgate.cli.target import Gateway, Json, Token
 
 PAGE = 500
@@ -58,7 +58,7 @@ def history(
         else:
             printing.table(_COLUMNS, [_cells(row) for row in rows])
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def history_rows(api: GatewayApi, filters: dict[str, str], limit: int) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from taskgate.bridge.meeting import read_record
+from taskgate.bridge.gateway_files import read_record
 from taskgate.folders import find_config, gateway_key, state_folder
 
 DEFAULT_GATEWAY = "http://127.0.0.1:7467"

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from taskgate import clock
 from taskgate.cli import printing
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, whole_id
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, run_with_gateway, whole_id
 from taskgate.cli.history import history_rows
 from taskgate.cli.local_gateways import operator_token
 from taskgate.cli.script_calls import call_lines
@@ -81,7 +81,7 @@ def list_all(target: Target, *, as_json: bool, state: str, filters: Mapping[str,
         else:
             _print(rows)
 
-    ask_gateway(work, _base_url(target), target.token, as_json)
+    run_with_gateway(work, _base_url(target), target.token, as_json)
 
 
 def show_one(target: Target, task_id: str, *, as_json: bool, calls_after: int | None = None) -> None:
@@ -94,7 +94,7 @@ def show_one(target: Target, task_id: str, *, as_json: bool, calls_after: int | 
                 raise
             _print_row(_as_task(_history_row(api, task_id, problem)), as_json)
 
-    ask_gateway(work, _base_url(target), target.token, as_json)
+    run_with_gateway(work, _base_url(target), target.token, as_json)
 
 
 def _history_row(api: GatewayApi, task_id: str, unknown: ApiProblem) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def rerun_one(task_id: str, scope: str | None, gateway: str | None, token: str |
         else:
             print(json.dumps(reply["result"], ensure_ascii=False, indent=2))
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def cancel_one(target: Target, task_id: str, reason: str | None, *, as_json: bool) -> None:
@@ -127,7 +127,7 @@ def cancel_one(target: Target, task_id: str, reason: str | None, *, as_json: boo
         body = {"reason": reason} if reason else {}
         _print_row(api.post(f"/api/v1/tasks/{quote(_full_id(api, task_id))}/cancel", body).value, as_json)
 
-    ask_gateway(work, _base_url(target), target.token, as_json)
+    run_with_gateway(work, _base_url(target), target.token, as_json)
 
 
 def result_of_one(target: Target, task_id: str, timeout: float | None, *, as_json: bool) -> ExitCode:
@@ -145,7 +145,7 @@ def result_of_one(target: Target, task_id: str, timeout: float | None, *, as_jso
             if end is not None and clock.monotonic() >= end:
                 raise ApiProblem(ExitCode.TIMED_OUT, f"Timeout: {full_id} has not ended (state: {row['state']}).")
 
-    ask_gateway(work, _base_url(target), target.token, as_json)
+    run_with_gateway(work, _base_url(target), target.token, as_json)
     return ends[0]
 
 
@@ -226,12 +226,12 @@ def _shown_state(row: dict[str, Any]) -> str:
 def _print(rows: list[dict[str, Any]]) -> None:
     table = [_COLUMNS]
     for row in rows:
-        whose = f"{row['principal']} ({row['scope']})"
+        caller = f"{row['principal']} ({row['scope']})"
         cells = (
             row["id"],
             _shown_state(row),
             row["tool"],
-            whose,
+            caller,
             printing.local_time(row["created_at"]),
             row["message"] or "",
         )

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from taskgate.cli import printing
 from taskgate.cli.command_line import Argument, Commands, Option, confirm
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, print_rows, run_with_gateway
 from taskgate.cli.target import Gateway, Json, Token
 
 
@@ -30,7 +30,7 @@ def list_pins(gateway: Gateway = None, token: Token = None, as_json: Json = Fals
         nothing = "No changed definitions."
         print_rows(api.get("/api/pins").value, as_json, nothing, _print_pages)
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def accept(
@@ -58,7 +58,7 @@ def accept(
         done = api.post("/api/pins/accept", body).value
         print(json.dumps(done) if as_json else f"Accepted {tool} as {done['digest']}.")
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def history(
@@ -75,7 +75,7 @@ def history(
         rows = api.get(f"/api/v1/pins/history?{query}").value
         print_rows(rows, as_json, "No accepted definitions.", _print_versions)
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def _print_versions(rows: list[dict[str, Any]]) -> None:

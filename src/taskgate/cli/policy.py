@@ -67,9 +67,9 @@ def test(
     plan = _built(loaded)
     logs.set_up("error")
     roles = frozenset(role) if role is not None else plan.governing.roles.get(caller, frozenset())
-    who = Caller(caller, roles, scope)
+    identity = Caller(caller, roles, scope)
     try:
-        work = try_call(loaded, plan, name, arguments.encode(), who, connect=connect, from_script=from_script)
+        work = try_call(loaded, plan, name, arguments.encode(), identity, connect=connect, from_script=from_script)
         tried = asyncio.run(work)
     except TaskgateError as problem:
         printing.note(printing.clean(loaded.secret_values.text(problem.message)))
@@ -97,7 +97,7 @@ def rehearse(
     as_json: Json = False,
 ) -> None:
     """Show how a changed configuration would have decided recorded calls (governance.record). Nothing is changed."""
-    from taskgate.cli.gateway_api import ask_gateway
+    from taskgate.cli.gateway_api import run_with_gateway
 
     plan = _plan(new)
 
@@ -110,7 +110,7 @@ def rehearse(
         if fail_on_change and found["changed"]:
             raise Exit(ExitCode.FAILED)
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def _rehearsed(api: GatewayApi, plan: Plan, since: str) -> dict[str, Any]:
@@ -137,15 +137,21 @@ def _print_rehearsal(found: dict[str, Any]) -> None:
         hint = "" if found["recording"] else " Recording is off: set governance.record."
         printing.note(f"No recorded calls in this period.{hint}")
         return
-    print(f"{found['calls']} calls: {found['changed']} would change, {found['cannot_tell']} are undecided.")
+    print(f"{found['calls']} calls: {found['changed']} would change, {found['undecided']} are undecided.")
     for row in found["outcomes"]:
-        print(f"  {row['calls']:>8}  {row['before']} -> {row['after']}")
+        print(f"  {row['calls']:>8}  {row['before']} -> {_decision(row['after'])}")
     if found["tools"]:
         print("Changed and undecided calls by tool:")
     for row in found["tools"]:
         name = f"{row['server']}:{row['tool']}" if row["server"] else "(calls that were not recorded)"
         why = f" ({row['why']})" if row["why"] else ""
-        print(printing.clean(f"  {row['calls']:>8}  {name}: {row['before']} -> {row['after']}{why}"))
+        print(printing.clean(f"  {row['calls']:>8}  {name}: {row['before']} -> {_decision(row['after'])}{why}"))
+
+
+def _decision(after: str) -> str:
+    from taskgate.core.governance.rehearse import UNDECIDED
+
+    return "undecided" if after == UNDECIDED else after
 
 
 def _print_decision(tried: Tried, expect: str | None, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from taskgate.cli import printing
 from taskgate.cli.command_line import Argument, Commands, Option
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows, whole_id
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, print_rows, run_with_gateway, whole_id
 from taskgate.cli.target import Gateway, Json, Token
 
 QuestionId = Annotated[str, Argument(metavar="ID", help="Question id; its beginning or end is enough.")]
@@ -30,7 +30,7 @@ def list_(gateway: Gateway = None, token: Token = None, as_json: Json = False) -
     def work(api: GatewayApi) -> None:
         print_rows(api.get("/api/questions").value, as_json, "No open questions.", _print_all)
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def answer(
@@ -56,7 +56,7 @@ def answer(
         done = api.post(f"/api/questions/{whole_id(known, question_id, 'questions')}", body).value
         print(json.dumps(done, ensure_ascii=False) if as_json else printing.clean(done["message"]))
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def _content(text: str) -> Any:

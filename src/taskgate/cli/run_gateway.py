@@ -31,7 +31,7 @@ from taskgate.config.problems import ConfigError
 from taskgate.core.errors import GatewayFault
 from taskgate.inbound.local_address import ON_DEMAND, AddressTaken, claim
 from taskgate.lifecycle.lifecycle import Lifecycle
-from taskgate.local_gateway import LocalGateway, OwnStreams, meeting_of, report_to_starter
+from taskgate.local_gateway import LocalGateway, OwnStreams, files_of, report_to_starter
 from taskgate.store.sqlite.file_lock import StoreInUse
 from taskgate.telemetry import logs
 
@@ -69,7 +69,7 @@ def run_on_demand(config: str | None) -> None:
     allow_many_open_files()
     try:
         with state_folder_errors(loaded):
-            address = claim(meeting_of(loaded), ON_DEMAND)
+            address = claim(files_of(loaded), ON_DEMAND)
     except AddressTaken:
         report_to_starter("ready")
         return

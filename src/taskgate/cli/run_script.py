@@ -13,7 +13,7 @@ from taskgate.cli.command_line import Argument, BadParameter, Commands, Exit, Op
 from taskgate.cli.display import Display
 from taskgate.cli.operator_tasks import is_operator, questions_api
 from taskgate.cli.server_questions import ServerQuestions
-from taskgate.cli.target import TakesCommand, Target, Timeout, aimed
+from taskgate.cli.target import TakesCommand, Target, Timeout, with_target_options
 
 Script = Annotated[str, Argument(metavar="SCRIPT", help="File with the Python source, or `-` for stdin.")]
 Inputs = Annotated[
@@ -31,7 +31,7 @@ Watch = Annotated[
 
 def register(app: Commands) -> None:
     """Add the commands to the application."""
-    app.command("run", kind=TakesCommand)(aimed(run))
+    app.command("run", kind=TakesCommand)(with_target_options(run))
 
 
 def run(

@@ -17,7 +17,7 @@ from taskgate.cli import printing
 from taskgate.cli.command_line import Argument, Commands, Exit, Option
 from taskgate.cli.configuration import ConfigOption
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, print_rows, run_with_gateway
 from taskgate.cli.loading import loaded_or_exit
 from taskgate.cli.target import Gateway, Json, Token
 
@@ -118,7 +118,7 @@ def hand_over(
         for warning in made["problems"]:
             printing.note(f"warning: {printing.clean(warning)}")
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def served(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
@@ -139,7 +139,7 @@ def served(gateway: Gateway = None, token: Token = None, as_json: Json = False) 
     def work(api: GatewayApi) -> None:
         print_rows(api.get("/api/v1/scopes").value["scopes"], as_json, "No scopes.", show)
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def end(
@@ -154,7 +154,7 @@ def end(
         done = api.delete(f"/api/v1/scopes/{quote(name, safe='')}").value
         print(json.dumps(done, ensure_ascii=False) if as_json else f"Deleted scope {name}.")
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def _print(found: Explained, *, connect: bool, as_json: bool) -> None:

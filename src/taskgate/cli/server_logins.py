@@ -36,7 +36,7 @@ def login(
     as_json: Json = False,
 ) -> None:
     """Log in to a server with your browser. The gateway uses and renews the login for all callers, or for one."""
-    loaded, server = _wanted(name, config)
+    loaded, server = _filters(name, config)
     assert server.auth is not None
     if principal and not server.auth.per_user:
         printing.note(f"All callers of {name} share one login (no `per_user: true` in its auth). Remove --principal.")
@@ -50,8 +50,8 @@ def login(
         raise Exit(ExitCode.CANNOT_CONNECT) from None
     _logins(loaded).keep(name, made, principal)
     if as_json:
-        whose = {"principal": principal} if principal else {}
-        print(json.dumps({"server": name, **whose, "issuer": made.issuer, "renews": made.refresh_token is not None}))
+        account = {"principal": principal} if principal else {}
+        print(json.dumps({"server": name, **account, "issuer": made.issuer, "renews": made.refresh_token is not None}))
         return
     renewal = (
         "It is renewed automatically." if made.refresh_token else "It cannot be renewed; log in again when it expires."
@@ -95,7 +95,7 @@ def _described(row: dict[str, Any]) -> list[str]:
 
 def logout(name: Name, config: Config = None, principal: Principal = "", as_json: Json = False) -> None:
     """Delete the stored login to a server."""
-    loaded, _ = _wanted(name, config)
+    loaded, _ = _filters(name, config)
     found = _logins(loaded).forget(name, principal)
     if as_json:
         print(json.dumps({"server": name, "forgotten": found}))
@@ -109,7 +109,7 @@ def _loaded(config: str | None) -> LoadedConfig:
     return loaded_or_exit(config)
 
 
-def _wanted(name: str, config: str | None) -> tuple[LoadedConfig, Server]:
+def _filters(name: str, config: str | None) -> tuple[LoadedConfig, Server]:
     loaded = _loaded(config)
     server = loaded.root.servers.get(name)
     if server is None or server.auth is None or server.auth.type != "authorization_code":
@@ -139,8 +139,8 @@ async def _log_in(url: str, server: Server, scope: str | None) -> Login:
         client_id=server.auth.client_id,
         client_secret=server.auth.client_secret,
     )
-    wanted = f', scope="{scope}"' if scope else ""
-    await oauth.answer(url, f'Bearer realm="login"{wanted}', None)
+    scope_part = f', scope="{scope}"' if scope else ""
+    await oauth.answer(url, f'Bearer realm="login"{scope_part}', None)
     kept = storage[url]
     return Login(
         kept["issuer"],

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Commands
-from taskgate.cli.gateway_api import GatewayApi, ask_gateway, print_rows
+from taskgate.cli.gateway_api import GatewayApi, print_rows, run_with_gateway
 from taskgate.cli.server_logins import Name, list_servers, login, logout
 from taskgate.cli.target import Gateway, Json, Token
 
@@ -33,7 +33,7 @@ def status(gateway: Gateway = None, token: Token = None, as_json: Json = False) 
     def work(api: GatewayApi) -> None:
         print_rows(api.get("/api/v1/servers").value, as_json, "No server is configured.", _print_all)
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def show(name: Name, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
@@ -53,7 +53,7 @@ def show(name: Name, gateway: Gateway = None, token: Token = None, as_json: Json
         for line in row["stderr"]:
             print(printing.clean(f"  stderr: {line}"))
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def reconnect(name: Name, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
@@ -76,7 +76,7 @@ def _do(name: str, action: str, gateway: str | None, token: str | None, as_json:
         done = api.post(f"/api/v1/servers/{quote(name, safe='')}/{action}", {}).value
         print(json.dumps(done) if as_json else f"{printing.clean(done['name'])} is {done['done']}.")
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def _print_all(rows: list[Any]) -> None:

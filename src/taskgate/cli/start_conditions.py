@@ -21,7 +21,7 @@ from taskgate.config.problems import ConfigError
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.inbound.local_address import SERVE, AddressTaken, claim
 from taskgate.lifecycle.lost_files import StateLost
-from taskgate.local_gateway import LocalGateway, NoExtraEndpoint, OpenExtraEndpoint, meeting_of
+from taskgate.local_gateway import LocalGateway, NoExtraEndpoint, OpenExtraEndpoint, files_of
 from taskgate.telemetry import logs
 
 MANY_FILES = 65_536
@@ -47,7 +47,7 @@ def allow_many_open_files() -> None:
 
 def claim_local_address(loaded: LoadedConfig) -> OpenExtraEndpoint:
     try:
-        return partial(LocalGateway, claim(meeting_of(loaded), SERVE))
+        return partial(LocalGateway, claim(files_of(loaded), SERVE))
     except AddressTaken as taken:
         logs.log.warning("another gateway serves local stdio clients", why=str(taken))
         return NoExtraEndpoint

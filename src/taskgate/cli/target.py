@@ -70,7 +70,7 @@ class Target:
         return self.address if isinstance(self.address, str) else " ".join(self.address)
 
 
-def aimed(command: Callable[..., None], *, generation: str | None = None) -> Callable[..., None]:
+def with_target_options(command: Callable[..., None], *, generation: str | None = None) -> Callable[..., None]:
     """Add the options that select a server. The command receives `target` and `as_json`.
 
     If `generation` is given, the command works only with that one, and the option is omitted.

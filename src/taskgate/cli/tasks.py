@@ -21,7 +21,7 @@ from taskgate.cli.operator_tasks import (
     show_one,
 )
 from taskgate.cli.script_calls import call_lines
-from taskgate.cli.target import Gateway, JsonLines, Target, Timeout, Token, aimed
+from taskgate.cli.target import Gateway, JsonLines, Target, Timeout, Token, with_target_options
 
 if TYPE_CHECKING:
     from taskgate.client import Session, Task
@@ -35,9 +35,9 @@ def register(app: Commands) -> None:
     """Add the commands to the application."""
     group = Commands("List, follow and cancel tasks.")
     # Only the stateful generation has tasks/list.
-    group.command("list")(aimed(list_, generation="stateful"))
+    group.command("list")(with_target_options(list_, generation="stateful"))
     for command in (show, watch, result, cancel):
-        group.command(command.__name__)(aimed(command))
+        group.command(command.__name__)(with_target_options(command))
     group.command("rerun")(rerun)
     app.add(group, "tasks")
 

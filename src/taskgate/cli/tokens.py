@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from taskgate.cli import printing
 from taskgate.cli.command_line import Argument, Commands, Exit, Option
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.gateway_api import GatewayApi, ask_gateway, print_rows
+from taskgate.cli.gateway_api import GatewayApi, print_rows, run_with_gateway
 from taskgate.cli.target import Gateway, Json, Token
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
@@ -38,7 +38,7 @@ def list_all(gateway: Gateway = None, token: Token = None, as_json: Json = False
         rows = api.get("/api/v1/tokens").value["tokens"]
         print_rows(rows, as_json, "No tokens are configured.", _show)
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def revoke(
@@ -57,7 +57,7 @@ def revoke(
         else:
             printing.note(f"Revoked: {', '.join(done['revoked'])}. Also remove it from the configuration.")
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def _show(rows: list[Any]) -> None:

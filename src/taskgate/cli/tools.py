@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from taskgate.cli import printing
 from taskgate.cli.command_line import BadParameter, Commands, Exit, Option
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.target import TakesCommand, Target, aimed
+from taskgate.cli.target import TakesCommand, Target, with_target_options
 
 if TYPE_CHECKING:
     from taskgate.client import Tool
@@ -21,7 +21,7 @@ OnlyServers = Annotated[bool, Option("--only-servers", help="Omit the gateway's 
 
 def register(app: Commands) -> None:
     """Add the commands to the application."""
-    app.command("tools", kind=TakesCommand)(aimed(tools))
+    app.command("tools", kind=TakesCommand)(with_target_options(tools))
 
 
 def tools(target: Target, as_json: bool, output: Format = "table", only_servers: OnlyServers = False) -> None:

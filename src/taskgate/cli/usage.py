@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Commands, Option
-from taskgate.cli.gateway_api import GatewayApi, ask_gateway
+from taskgate.cli.gateway_api import GatewayApi, run_with_gateway
 from taskgate.cli.target import Gateway, Json, Token
 
 _AMOUNTS = ("calls", "errors", "seconds", "bytes_in", "bytes_out", "cost")
@@ -44,7 +44,7 @@ def usage(
         else:
             _print_table(rows, tuple(part.strip() for part in by.split(",")))
 
-    ask_gateway(work, gateway, token, as_json)
+    run_with_gateway(work, gateway, token, as_json)
 
 
 def _print_csv(rows: list[dict[str, Any]]) -> None:

@@ -192,8 +192,10 @@ class StreamableHttp:
         """Resume a stream that ended before the response, if the server supports it. Raises ConnectionLost."""
         pause = FIRST_PAUSE
         while stream.last_id is not None and self._stateful:
-            wanted = stream.retry_ms
-            await clock.sleep(min(pause if wanted is None else wanted / 1000, max(0.0, deadline - clock.monotonic())))
+            retry_ms = stream.retry_ms
+            await clock.sleep(
+                min(pause if retry_ms is None else retry_ms / 1000, max(0.0, deadline - clock.monotonic()))
+            )
             if clock.monotonic() >= deadline:
                 raise DeadlineExceeded("timeout while waiting for the server")
             reply = await self._get(stream, deadline - clock.monotonic())
@@ -225,8 +227,8 @@ class StreamableHttp:
                 # After invalid data, start a new stream without the last event id.
                 stream = MessageStream(None, self._deliver)
             pause = FIRST_PAUSE if clock.monotonic() - begun > 5 else min(pause * 2, LONGEST_PAUSE)
-            wanted = stream.retry_ms
-            await clock.sleep((pause if wanted is None else max(wanted / 1000, 0.05)) * random.uniform(1.0, 1.2))
+            retry_ms = stream.retry_ms
+            await clock.sleep((pause if retry_ms is None else max(retry_ms / 1000, 0.05)) * random.uniform(1.0, 1.2))
 
     def _stop_listener(self) -> None:
         if self._listener is not None:

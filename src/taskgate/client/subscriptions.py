@@ -73,19 +73,19 @@ class Subscriptions:
         self._stream = asyncio.create_task(self._run(), name="taskgate-client-subscriptions")
 
     def _filter(self) -> dict[str, Any]:
-        wanted: dict[str, Any] = dict.fromkeys(sorted(self._kinds), True)
+        filters: dict[str, Any] = dict.fromkeys(sorted(self._kinds), True)
         if self._uris:
-            wanted["resourceSubscriptions"] = sorted(self._uris)
+            filters["resourceSubscriptions"] = sorted(self._uris)
         if self._tasks:
-            wanted["taskIds"] = sorted(self._tasks)
-        return wanted
+            filters["taskIds"] = sorted(self._tasks)
+        return filters
 
     async def _run(self) -> None:
         await clock.sleep(GATHER_SECONDS)  # combine changes that follow each other
         pause = 0.5
-        while wanted := self._filter():
+        while filters := self._filter():
             try:
-                await self._listen({"notifications": wanted}, STREAM_SECONDS)
+                await self._listen({"notifications": filters}, STREAM_SECONDS)
             except (ServerError, HttpRefusal) as error:
                 if isinstance(error, ServerError) or error.status < 500:
                     self._refused = isinstance(error, ServerError) and error.code == -32601

@@ -110,8 +110,8 @@ class EventLog:
 
     def since(self, count: int) -> tuple[Event, ...]:
         """Events added after a position that are still kept."""
-        wanted = min(self._count - count, len(self._entries))
-        return tuple(entry.event for entry in islice(reversed(self._entries), wanted))[::-1]
+        count_missed = min(self._count - count, len(self._entries))
+        return tuple(entry.event for entry in islice(reversed(self._entries), count_missed))[::-1]
 
     def take(self) -> EventBatch:
         """Assign new events to one reply, in order, as many as fit."""

@@ -327,8 +327,8 @@ class StrictScan:
         assert found is not None
         return found.end()
 
-    def _require(self, byte: bytes, wanted: bytes) -> None:
-        if byte != wanted:
+    def _require(self, byte: bytes, expected: bytes) -> None:
+        if byte != expected:
             raise MalformedJson(f"something unexpected at byte {self._at}")
         self._at += 1
 

@@ -56,15 +56,15 @@ def with_tenant(row: UsageRow) -> UsageRow:
 
 def summed(rows: Iterable[UsageRow], by: tuple[str, ...]) -> list[UsageRow]:
     """Add up rows by some of `GROUPS`; the others are empty. Most calls first; days in order."""
-    wanted = _checked(by)
+    groups = _checked(by)
     found: dict[tuple[str, ...], UsageRow] = {}
     for row in rows:
-        key = tuple(getattr(row, name) for name in wanted)
-        blank = {name: "" for name in GROUPS if name not in wanted}
+        key = tuple(getattr(row, name) for name in groups)
+        blank = {name: "" for name in GROUPS if name not in groups}
         kept = msgspec.structs.replace(row, **blank) if blank else row
         found[key] = found[key].plus(kept) if key in found else kept
     made = sorted(found.values(), key=lambda row: (-row.calls, row.principal, row.server, row.tool))
-    return sorted(made, key=lambda row: row.day) if "day" in wanted else made
+    return sorted(made, key=lambda row: row.day) if "day" in groups else made
 
 
 def _checked(by: tuple[str, ...]) -> tuple[str, ...]:

@@ -112,7 +112,7 @@ class AccountPages:
         if isinstance(request, Answer):
             return request
         token = self._login.form_token(visit.request.cookie(self._login.cookie_name))
-        return _consent_page(request, visit.who.id, token, self._connect_cookies(visit.request))
+        return _consent_page(request, visit.user.id, token, self._connect_cookies(visit.request))
 
     async def _begin(self, visit: Visit) -> Answer:
         request = await self._own_page(visit)
@@ -124,7 +124,7 @@ class AccountPages:
 
     async def _begin_shared(self, visit: Visit) -> Answer:
         server = visit.values["name"]
-        if not self._records.may_connect(visit.who, ""):
+        if not self._records.may_connect(visit.user, ""):
             return _message(404, "Not allowed", "Only the gateway's operator can connect the shared account.")
         if await self._accounts.accounts(server) is None:
             return _message(404, "Server not found", "It is not configured, or has no accounts.")
@@ -133,13 +133,13 @@ class AccountPages:
     async def _own_page(self, visit: Visit) -> ConnectRequest | Answer:
         """The request of the page, if it is for the logged-in person; otherwise a refusal."""
         request = await self._accounts.request_of(visit.values["ticket"])
-        if request is None or not request.principal or not visit.who.reaches(request.principal):
+        if request is None or not request.principal or not visit.user.reaches(request.principal):
             return _message(
                 404,
                 "Link not valid",
                 "This link has expired or was never issued. Call the tool again to get a new one.",
             )
-        if not self._records.may_connect(visit.who, request.principal):
+        if not self._records.may_connect(visit.user, request.principal):
             return _message(403, "Not your account", _NOT_YOURS)
         return request
 
@@ -161,16 +161,16 @@ class AccountPages:
         return text.encode("ascii")
 
     async def _callback(self, visit: Visit) -> Answer:
-        request, who = visit.request, visit.who
+        request, user = visit.request, visit.user
         try:
             done = await self._accounts.finish(
                 request.query,
                 request.cookie(COOKIE) or "",
-                lambda principal: self._records.may_connect(who, principal),
+                lambda principal: self._records.may_connect(user, principal),
             )
         except AccountLoginRefused as refusal:
             return _message(400, "Not connected", str(refusal))
-        await self._records.note_account("account_connected", who, done.server, done.principal)
+        await self._records.note_account("account_connected", user, done.server, done.principal)
         account = "Your account" if done.principal else "The shared account"
         text = f"{account} at {done.server} is connected. Waiting calls continue now; you can close this page."
         return _message(200, "Connected", text, (b"set-cookie", self._cookie("", 0)))
@@ -208,7 +208,7 @@ class AccountPages:
 
     async def _list(self, visit: Visit) -> Answer:
         server = visit.values["name"]
-        listed = await self._records.accounts(visit.who, server)
+        listed = await self._records.accounts(visit.user, server)
         return _NO_ACCOUNTS if listed is None else json_answer({"server": server, "accounts": listed})
 
     async def _create_link(self, visit: Visit) -> Answer:
@@ -217,7 +217,7 @@ class AccountPages:
             return _NO_ACCOUNTS
         if not isinstance(principal, str) or len(principal) > _LONGEST_NAME:
             return problem(400, '"principal" must be a name.')
-        if not visit.who.reaches(principal):
+        if not visit.user.reaches(principal):
             return _NOT_OURS
         if not principal:
             return problem(400, _SHARED)
@@ -227,12 +227,12 @@ class AccountPages:
 
     async def _disconnect(self, visit: Visit) -> Answer:
         principal = visit.request.query.get("principal", "")
-        if not visit.who.reaches(principal):
+        if not visit.user.reaches(principal):
             return _NOT_OURS
         server = visit.values["name"]
         done = await self._accounts.disconnect(server, principal)
         if done:
-            await self._records.note_account("account_disconnected", visit.who, server, principal)
+            await self._records.note_account("account_disconnected", visit.user, server, principal)
         return json_answer({"disconnected": done})
 
 
@@ -243,13 +243,13 @@ def login_needed() -> Answer:
 
 
 def _consent_page(
-    request: ConnectRequest, who: str, form_token: str, headers: tuple[tuple[bytes, bytes], ...]
+    request: ConnectRequest, user: str, form_token: str, headers: tuple[tuple[bytes, bytes], ...]
 ) -> Answer:
     more = f"<p>Requested scopes: <code>{html.escape(request.scope)}</code></p>" if request.scope else ""
     body = (
         f"<p>Taskgate will use your account at <strong>{html.escape(request.server)}</strong> "
         f"(<code>{html.escape(request.resource)}</code>) for calls of <strong>{html.escape(request.principal)}</strong>.</p>{more}"
-        f"<p>You are logged in as <strong>{html.escape(who)}</strong>. Continue only if you made the call yourself.</p>"
+        f"<p>You are logged in as <strong>{html.escape(user)}</strong>. Continue only if you made the call yourself.</p>"
         f'<form method="post"><input type="hidden" name="form_token" value="{html.escape(form_token)}">'
         "<button>Connect my account</button></form>"
     )

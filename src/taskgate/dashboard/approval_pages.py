@@ -57,7 +57,7 @@ class ApprovalPages:
     async def _list(self, visit: Visit) -> Answer:
         everything = visit.parameter("all") == "1"
         rows, more = await self._inbox.rows(
-            visit.who, everything=everything, after=_cursor(visit.parameter("after")), limit=PAGE
+            visit.user, everything=everything, after=_cursor(visit.parameter("after")), limit=PAGE
         )
         return await self._frame.page(
             visit,
@@ -122,7 +122,7 @@ class ApprovalPages:
         form, approval_id = visit.request.form(), visit.values["id"]
         try:
             ruling = await self._inbox.decide(
-                visit.who,
+                visit.user,
                 approval_id,
                 verdict,
                 reason=form.get("reason", "").strip(),
@@ -142,7 +142,7 @@ class ApprovalPages:
         return redirect(f"/approvals/{approval_id}?done={verdict.value}")
 
     async def _recall(self, visit: Visit) -> Answer:
-        ruling = await self._inbox.recall(visit.who, visit.values["id"])
+        ruling = await self._inbox.recall(visit.user, visit.values["id"])
         if ruling.refusal:
             return await self._show(visit, ruling.text, STATUS_OF.get(ruling.refusal, 409))
         return redirect("/inbox?done=recalled")

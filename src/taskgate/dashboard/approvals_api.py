@@ -122,31 +122,31 @@ class ApprovalsApi:
         """The inbox of a person, and where its next page of approvals starts."""
         approvals: list[dict[str, Any]] = []
         after: str | None = None
-        if visit.who.may(Permission.SEE):
-            approvals, after = await self._inbox.rows(visit.who, everything=False, after=None, limit=limit)
-        return {"approvals": approvals, "questions": self._questions.rows(visit.who)}, after
+        if visit.user.may(Permission.SEE):
+            approvals, after = await self._inbox.rows(visit.user, everything=False, after=None, limit=limit)
+        return {"approvals": approvals, "questions": self._questions.rows(visit.user)}, after
 
     async def detail(self, visit: Visit, approval_id: str) -> dict[str, Any]:
         """One approval in full. Raises RequestProblem where this person may not see one with this id."""
-        shown = await self._inbox.shown(approval_id, visit.who)
+        shown = await self._inbox.shown(approval_id, visit.user)
         if shown is None:
             raise RequestProblem(404, NOT_FOUND)
         unaccepted = self._pins.changes_of(shown["server"], shown["name"])
         return {**shown, "unaccepted": unaccepted}
 
     async def grants(self, visit: Visit, *, everything: bool) -> list[dict[str, Any]]:
-        return [grant_row(grant) for grant in await self._records.grants(visit.who, all_of_them=everything)]
+        return [grant_row(grant) for grant in await self._records.grants(visit.user, all_of_them=everything)]
 
     async def revoke(self, visit: Visit, grant_id: str) -> dict[str, Any]:
         """Raises RequestProblem where this person may not see a grant with this id."""
-        grant = await self._records.revoke_grant(visit.who, grant_id)
+        grant = await self._records.revoke_grant(visit.user, grant_id)
         if grant is None:
             raise RequestProblem(404, "Grant not found.")
         return grant_row(grant)
 
     async def _list(self, visit: Visit) -> Answer:
         rows, after = await self._inbox.rows(
-            visit.who,
+            visit.user,
             everything=_includes_closed(visit),
             after=visit.request.query.get("after"),
             limit=limit_of(visit.request),
@@ -167,7 +167,7 @@ class ApprovalsApi:
         return await self._decide(visit, Verdict.DENY)
 
     async def _decide(self, visit: Visit, verdict: Verdict) -> Answer:
-        request, who, approval_id = visit.request, visit.who, visit.values["id"]
+        request, user, approval_id = visit.request, visit.user, visit.values["id"]
         body = request.json()
         given = _text(body, "passphrase") or ""
         if request.locked and verdict is Verdict.APPROVE and not await self._passphrase.fits(given):
@@ -177,11 +177,11 @@ class ApprovalsApi:
         if unknown:
             return problem(400, f"Unknown keys: {', '.join(sorted(unknown))}.")
         ruling = await self._inbox.decide(
-            who,
+            user,
             approval_id,
             verdict,
             reason=_text(body, "reason") or "",
-            channel=PAGE_CHANNEL if who.logged_in else "api",
+            channel=PAGE_CHANNEL if user.logged_in else "api",
             digest=_text(body, "arguments_digest"),
             grant=_requested_grant(body.get("grant")),
         )
@@ -200,7 +200,7 @@ class ApprovalsApi:
         if visit.request.json():
             raise ValueError("the body must be an empty object")
         approval_id = visit.values["id"]
-        ruling = await self._inbox.recall(visit.who, approval_id)
+        ruling = await self._inbox.recall(visit.user, approval_id)
         answer: dict[str, Any] = {"id": approval_id, "message": ruling.text}
         if ruling.held is not None:
             answer["state"] = ruling.held.approval.state.value

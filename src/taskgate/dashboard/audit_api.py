@@ -58,19 +58,19 @@ class Audit:
         """Matching rows, newest first; `next` is the number before which the next page starts. Raises ValueError."""
         since = visit.parameter("since")
         first = since_ms(since, self._store.now_ms()) if since is not None else 0
-        wanted = _wanted(visit, first)
+        filters = _filters(visit, first)
         end = _number(visit.parameter("before"), self._store.audit_head()[0] + 1)
-        rows, before = await self._scan(visit.who, wanted, end, limit_of(visit.request))
+        rows, before = await self._scan(visit.user, filters, end, limit_of(visit.request))
         return {"rows": [audit_row(row) for row in rows], "next": before}
 
-    async def _scan(self, who: Approver, wanted: AuditFilter, end: int, limit: int) -> tuple[list[Row], int | None]:
+    async def _scan(self, user: Approver, filters: AuditFilter, end: int, limit: int) -> tuple[list[Row], int | None]:
         rows: list[Row] = []
         stop = max(1, end - SCANNED)
         while end > stop:
             begin = max(stop, end - _SLICE)
-            page, _ = await self._records.audit_rows(who, begin - 1, end - begin)
+            page, _ = await self._records.audit_rows(user, begin - 1, end - begin)
             for row in reversed([row for row in page if row.number < end]):
-                if wanted.matches(row.entry):
+                if filters.matches(row.entry):
                     rows.append(row)
                     if len(rows) >= limit:
                         return rows, row.number if row.number > 1 else None
@@ -131,9 +131,9 @@ class Audit:
         limit = _number(visit.parameter("limit"), EXPORTED)
         after = _number(visit.parameter("after"), 0)
         since = visit.parameter("since")
-        wanted = _wanted(visit, since_ms(since, self._store.now_ms()) if since is not None else 0)
-        read, last = await self._records.audit_rows(visit.who, after, min(max(1, limit), EXPORTED))
-        rows = [row for row in read if wanted.matches(row.entry)]
+        filters = _filters(visit, since_ms(since, self._store.now_ms()) if since is not None else 0)
+        read, last = await self._records.audit_rows(visit.user, after, min(max(1, limit), EXPORTED))
+        rows = [row for row in read if filters.matches(row.entry)]
         body = b"".join(cef_line(row, __version__) if form == "cef" else export_line(row) for row in rows)
         name = f'attachment; filename="taskgate-audit.{form}"'.encode()
         more = ((b"x-next-after", b"%d" % last),) if last > after else ()
@@ -141,7 +141,7 @@ class Audit:
         return Answer(200, body, kind, ((b"content-disposition", name), *more))
 
 
-def _wanted(visit: Visit, first_ms: int) -> AuditFilter:
+def _filters(visit: Visit, first_ms: int) -> AuditFilter:
     event, caller, server, tool, decision, text = (visit.parameter(name) or "" for name in FILTER_NAMES)
     return AuditFilter(event, caller, server, tool, decision, text, first_ms)
 

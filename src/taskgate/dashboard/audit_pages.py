@@ -45,7 +45,7 @@ class AuditPages:
         try:
             found = await self._audit.found(visit)
         except ValueError as error:
-            return self._frame.message(visit.request, visit.who, 400, "Invalid filter", str(error))
+            return self._frame.message(visit.request, visit.user, 400, "Invalid filter", str(error))
         rows = _fitting([_short(row) for row in found["rows"]])
         before = found["next"] if len(rows) == len(found["rows"]) else rows[-1]["number"]
         filters = {name: value for name in (*FILTER_NAMES, "since") if (value := visit.parameter(name)) is not None}
@@ -72,7 +72,7 @@ class AuditPages:
         named = visit.parameter("text") or ""
         if not is_task_id(named):
             return None
-        known = await self._records.task(visit.who, named) is not None or await self._history.has_row(visit, named)
+        known = await self._records.task(visit.user, named) is not None or await self._history.has_row(visit, named)
         return named if known else None
 
     async def _suggestions(self, visit: Visit, rows: list[dict[str, Any]]) -> dict[str, list[str]]:

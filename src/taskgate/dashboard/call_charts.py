@@ -35,14 +35,14 @@ BAD_SHARE: Final = 0.2
 Filter = Mapping[str, str | None]
 
 
-def outcome_chart(series: Series, title: str, wanted: Filter) -> Markup:
-    """Calls by outcome. A column leads to the list of its calls: `wanted` are the filters of the chart's subject."""
+def outcome_chart(series: Series, title: str, filters: Filter) -> Markup:
+    """Calls by outcome. A column leads to the list of its calls: `filters` are those of the chart's subject."""
     columns = []
     for bucket in series.buckets:
         until = bucket.start_ms + series.bucket_ms
         counts = bucket.summary.counts
         values = tuple(float(sum(counts.get(one, 0) for one in outcomes)) for _, outcomes in _GROUPS)
-        href = with_query("/tasks", wanted, since=stamp(bucket.start_ms), until=stamp(until))
+        href = with_query("/tasks", filters, since=stamp(bucket.start_ms), until=stamp(until))
         columns.append(_column(series, bucket.start_ms, values, href if bucket.summary.calls else None))
     total = f"{units.count(series.total.calls)} calls"
     return stacked_bars(title, [drawn for drawn, _ in _GROUPS], columns, summary=total)

@@ -53,7 +53,7 @@ class DefinitionsApi:
 
     async def accept(self, visit: Visit, server: str, tool: str, digest: str) -> bool:
         """Accept the definition with this digest; False if it is no longer the current one."""
-        return await self._pins.accept(server, tool, digest, visit.who.id)
+        return await self._pins.accept(server, tool, digest, visit.user.id)
 
     async def _list(self, _visit: Visit) -> Answer:
         return json_answer(self.changed())
@@ -72,4 +72,4 @@ class DefinitionsApi:
         if not await self.accept(visit, server, tool, digest):
             text = "No changed definition with this digest. It may have changed again: review the current one."
             return problem(409, text)
-        return json_answer({"server": server, "tool": tool, "digest": digest, "accepted_by": visit.who.id})
+        return json_answer({"server": server, "tool": tool, "digest": digest, "accepted_by": visit.user.id})

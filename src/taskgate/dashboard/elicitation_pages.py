@@ -52,35 +52,35 @@ class ElicitationPages:
         )
 
     async def _serve(self, visit: Visit) -> Answer:
-        request, who, page_id, action = visit.request, visit.who, visit.values["id"], visit.values.get("action")
-        page = self._pages.find(page_id, who.id, who.may(Permission.ACT))
-        if page is not None and who.reaches(page.principal):
-            return await self._own(request, who, page, action)
-        waiting = self._waiting(page_id, who)
+        request, user, page_id, action = visit.request, visit.user, visit.values["id"], visit.values.get("action")
+        page = self._pages.find(page_id, user.id, user.may(Permission.ACT))
+        if page is not None and user.reaches(page.principal):
+            return await self._own(request, user, page, action)
+        waiting = self._waiting(page_id, user)
         if waiting is not None:
-            return await self._address(request, who, waiting, action)
-        return self._message(request, who, 404, *_GONE)
+            return await self._address(request, user, waiting, action)
+        return self._message(request, user, 404, *_GONE)
 
-    def _waiting(self, question_id: str, who: Approver) -> Waiting | None:
+    def _waiting(self, question_id: str, user: Approver) -> Waiting | None:
         try:
             waiting = self._inbox.find_any(question_id)
         except CallerError:
             return None
         is_url = waiting.method == ELICIT and waiting.params.get("mode") == "url"
-        return waiting if is_url and may_answer(who, waiting) else None
+        return waiting if is_url and may_answer(user, waiting) else None
 
-    async def _own(self, request: WebRequest, who: Approver, page: ElicitationPage, action: str | None) -> Answer:
+    async def _own(self, request: WebRequest, user: Approver, page: ElicitationPage, action: str | None) -> Answer:
         if request.method == "POST" and action in ("answer", "decline"):
             try:
                 self._pages.answer(page, request.form().get("value", "") if action == "answer" else None)
                 await page.receiver.delivered()
             except CallerError:
-                return self._message(request, who, 409, *_GONE)
-            return self._message(request, who, 200, "Answer sent", "You can close this page.")
+                return self._message(request, user, 409, *_GONE)
+            return self._message(request, user, 200, "Answer sent", "You can close this page.")
         return self._render(
             "elicitation.html",
             request,
-            who,
+            user,
             here="",
             id=page.id,
             asks=clear(page.requester),
@@ -92,24 +92,24 @@ class ElicitationPages:
             warnings=(),
         )
 
-    async def _address(self, request: WebRequest, who: Approver, waiting: Waiting, action: str | None) -> Answer:
+    async def _address(self, request: WebRequest, user: Approver, waiting: Waiting, action: str | None) -> Answer:
         if request.method == "POST" and action in ("answer", "decline"):
             try:
                 verdict = "accept" if action == "answer" else "decline"
                 self._inbox.answer_elicitation(waiting, verdict, None)
                 await waiting.kept()
             except CallerError:
-                return self._message(request, who, 409, *_GONE)
-            return self._message(request, who, 200, "Answer sent", "You can close this page.")
+                return self._message(request, user, 409, *_GONE)
+            return self._message(request, user, 200, "Answer sent", "You can close this page.")
         try:
             loopback = self._plan.value.features.loopback_urls
             shown = check_peer_url(str(waiting.params.get("url")), allow_loopback=loopback)
         except UnsafeUrl as problem:
-            return self._message(request, who, 403, "Unsafe link", problem.message)
+            return self._message(request, user, 403, "Unsafe link", problem.message)
         return self._render(
             "elicitation.html",
             request,
-            who,
+            user,
             here="",
             id=waiting.id,
             asks=f"Server {clear(waiting.server)}",

@@ -56,12 +56,12 @@ class FindApi:
     async def found(self, visit: Visit) -> list[dict[str, Any]]:
         """What matches, the kinds in a fixed order, names that begin with the text first. Without a text: the pages."""
         text = (visit.parameter("text") or "")[:LONGEST_TEXT]
-        who = visit.who
-        pages = ((page.title, "", route.path) for route, page in self._menu(who))
+        user = visit.user
+        pages = ((page.title, "", route.path) for route, page in self._menu(user))
         if not text:
             return _rows("page", "", pages)
         rows = await self._task(visit, text)
-        may_see_names = who.may(Permission.SEE)
+        may_see_names = user.may(Permission.SEE)
         if may_see_names:
             rows += _rows("server", text, self._servers())
             rows += _rows("caller", text, await self._callers(visit, text))
@@ -69,7 +69,7 @@ class FindApi:
         return rows + _rows("page", text, pages)
 
     async def _task(self, visit: Visit, text: str) -> list[dict[str, Any]]:
-        task = await self._records.task(visit.who, text)
+        task = await self._records.task(visit.user, text)
         if task is None:
             row = await self._history.row(reach_of(visit), text)
             return [_row("task", row.id, f"{row.tool}, {row.outcome.value}", f"/tasks/{row.id}")] if row else []
@@ -81,7 +81,7 @@ class FindApi:
 
     async def _callers(self, visit: Visit, text: str) -> list[tuple[str, str, str]]:
         """Callers of recent requests whose name contains the text, and of history whose name begins with it."""
-        recent = {span.caller for span in self._records.spans(visit.who) if span.caller}
+        recent = {span.caller for span in self._records.spans(visit.user) if span.caller}
         known = await self._history.names(reach_of(visit), Dimension.CALLER, text, OF_EACH_KIND)
         return [(name, "", caller_address(name)) for name in sorted(recent | set(known))]
 
@@ -96,10 +96,10 @@ class FindApi:
 
 def _rows(kind: str, text: str, named: Iterable[tuple[str, str, str]]) -> list[dict[str, Any]]:
     """Rows of the names that contain the text: at most a few of each kind, those that begin with it first."""
-    wanted = text.casefold()
-    matching = [(name, detail, where) for name, detail, where in named if wanted in name.casefold()]
-    matching.sort(key=lambda found: bool(wanted) and not found[0].casefold().startswith(wanted))
-    maximum = OF_EACH_KIND if wanted else None
+    sought = text.casefold()
+    matching = [(name, detail, where) for name, detail, where in named if sought in name.casefold()]
+    matching.sort(key=lambda found: bool(sought) and not found[0].casefold().startswith(sought))
+    maximum = OF_EACH_KIND if sought else None
     return [_row(kind, *found) for found in islice(matching, maximum)]
 
 

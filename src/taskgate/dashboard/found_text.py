@@ -26,26 +26,26 @@ class FoundText:
     matches: int
 
 
-def found_text(text: str, limit: int, wanted: str) -> FoundText:
-    """At most `limit` characters, with each match of `wanted` marked; the first has the id `found`, which the address leads to."""
+def found_text(text: str, limit: int, search: str) -> FoundText:
+    """At most `limit` characters, with each match of `search` marked; the first has the id `found`, which the address leads to."""
     shown = excerpt(text, limit)
-    places = _places(shown.text, wanted) if wanted else []
+    places = _places(shown.text, search) if search else []
     if not places:
         return FoundText(shown.text, shown.left_out, 0)
     pieces: list[Markup] = []
     done = 0
     for place in places[:MAX_MARKS]:
         mark = Markup("<mark>{}</mark>") if pieces else Markup('<mark id="found">{}</mark>')
-        pieces += [escape(shown.text[done:place]), mark.format(shown.text[place : place + len(wanted)])]
-        done = place + len(wanted)
+        pieces += [escape(shown.text[done:place]), mark.format(shown.text[place : place + len(search)])]
+        done = place + len(search)
     return FoundText(Markup("").join([*pieces, escape(shown.text[done:])]), shown.left_out, len(places))
 
 
-def _places(text: str, wanted: str) -> list[int]:
+def _places(text: str, search: str) -> list[int]:
     """Where matches begin, without regard to case. `str.find` takes linear time; a regular expression would not."""
-    lower, sought = text.lower(), wanted.lower()
-    if len(lower) != len(text) or len(sought) != len(wanted):
-        lower, sought = text, wanted  # a few letters have more characters in lower case, which would move every place
+    lower, sought = text.lower(), search.lower()
+    if len(lower) != len(text) or len(sought) != len(search):
+        lower, sought = text, search  # a few letters have more characters in lower case, which would move every place
     places, place = [], lower.find(sought)
     while place >= 0:
         places.append(place)

@@ -58,20 +58,20 @@ class Frame:
         **values: Any,
     ) -> Answer:
         """A page of the console. `command` and `api` replace those of the page where it shows one item."""
-        waiting = await self._waiting(visit.who)
+        waiting = await self._waiting(visit.user)
         about = self._pages().pages[name].page
         assert about is not None
         shown_command = command if command is not None else self._api.command("GET", about.json)
         values |= {"command": shown_command, "api": api or about.json, "topics": about.topics}
         values["version"] = visit.version
         values.setdefault("title", about.title)
-        return self.plain(template, visit.request, visit.who, here=name, waiting=waiting, **values)
+        return self.plain(template, visit.request, visit.user, here=name, waiting=waiting, **values)
 
     def plain(
         self,
         template: str,
         request: WebRequest,
-        who: Approver | None,
+        user: Approver | None,
         *,
         status: int = 200,
         note: str | None = None,
@@ -84,12 +84,12 @@ class Frame:
         shown |= {"find_text": "", **values}
         page = _templates().get_template(template)
         text = page.render(
-            who=who,
-            roles=", ".join(role for role in Role if who is not None and role in who.roles),
+            user=user,
+            roles=", ".join(role for role in Role if user is not None and role in user.roles),
             form_token=token,
             note=note,
             note_kind=note_kind,
-            menu=self.menu(who),
+            menu=self.menu(user),
             asset=asset_address,
             command_for=self._api.command,
             menu_topic=MENU_TOPIC,
@@ -102,19 +102,19 @@ class Frame:
         return self._api.command(method, path, **values)
 
     def message(
-        self, request: WebRequest, who: Approver | None, status: int, title: str, text: str, *, reason: str = ""
+        self, request: WebRequest, user: Approver | None, status: int, title: str, text: str, *, reason: str = ""
     ) -> Answer:
         """A page with one sentence. `reason` is the machine-readable reason of a refusal."""
-        return self.plain("message.html", request, who, status=status, title=title, text=text, reason=reason)
+        return self.plain("message.html", request, user, status=status, title=title, text=text, reason=reason)
 
-    def menu(self, who: Approver | None) -> list[tuple[Route, Page]]:
+    def menu(self, user: Approver | None) -> list[tuple[Route, Page]]:
         """The pages that this person may open, in the order of the menu."""
-        if who is None:
+        if user is None:
             return []
         found = [
             (route, route.page)
             for route in self._pages().pages.values()
             if route.page is not None and route.page.menu is not None
-            if route.access.permission is None or who.may(route.access.permission)
+            if route.access.permission is None or user.may(route.access.permission)
         ]
         return sorted(found, key=lambda entry: entry[1].menu or 0)

@@ -127,12 +127,12 @@ class HistoryApi:
 
     async def found(self, visit: Visit, limit: int) -> HistoryRows:
         """Rows that match the query parameters, of those that this person may see. Raises ValueError."""
-        return await self.page(visit, self.wanted(visit), limit)
+        return await self.page(visit, self.filters(visit), limit)
 
-    async def page(self, visit: Visit, wanted: HistoryFilter, limit: int) -> HistoryRows:
+    async def page(self, visit: Visit, filters: HistoryFilter, limit: int) -> HistoryRows:
         """Rows that match a filter, of those that this person may see, from the cursor in the address. Raises ValueError."""
         try:
-            return await self._reading.page(reach_of(visit), wanted, cursor=visit.parameter("after"), limit=limit)
+            return await self._reading.page(reach_of(visit), filters, cursor=visit.parameter("after"), limit=limit)
         except CallerError as problem:
             raise ValueError(problem.message) from None
 
@@ -148,7 +148,7 @@ class HistoryApi:
             "caller": list(found[Dimension.CALLER]),
         }
 
-    def wanted(self, visit: Visit) -> HistoryFilter:
+    def filters(self, visit: Visit) -> HistoryFilter:
         """The filter of the query parameters. Raises ValueError."""
         now = self._now_ms()
         caller = visit.parameter("caller")
@@ -189,8 +189,8 @@ class HistoryApi:
         self, visit: Visit, server: str, tool: str, digest: str, row_id: str
     ) -> tuple[HistoryRow, ...]:
         """Other calls of this tool with the same arguments, or that repeat this one, among the newest of the tool."""
-        wanted = HistoryFilter(server=server, tool=tool)
-        rows = (await self._reading.page(reach_of(visit), wanted, limit=COMPARED)).rows
+        filters = HistoryFilter(server=server, tool=tool)
+        rows = (await self._reading.page(reach_of(visit), filters, limit=COMPARED)).rows
         return tuple(
             row for row in rows if row.id != row_id and ((digest and row.digest == digest) or row.parent == row_id)
         )[:SAME_SHOWN]
@@ -249,11 +249,11 @@ class HistoryApi:
         form = visit.parameter("format") or "jsonl"
         if form not in ("csv", "jsonl"):
             raise ValueError("format must be csv or jsonl")
-        reach, wanted, after = reach_of(visit), self.wanted(visit), visit.parameter("after")
+        reach, filters, after = reach_of(visit), self.filters(visit), visit.parameter("after")
         parts = [csv_header().encode()] if form == "csv" else []
         for _ in range(EXPORTED // _SLICE):
             try:
-                page = await self._reading.page(reach, wanted, cursor=after, limit=_SLICE)
+                page = await self._reading.page(reach, filters, cursor=after, limit=_SLICE)
             except CallerError as problem:
                 raise ValueError(problem.message) from None
             parts.append(
@@ -284,7 +284,7 @@ class HistoryApi:
 def reach_of(visit: Visit) -> Reach:
     """Whose history the person may read."""
     only = visit.only
-    return Reach(visit.who.id, tenant_of(visit.who.id) or None, as_key(only) if only is not None else None)
+    return Reach(visit.user.id, tenant_of(visit.user.id) or None, as_key(only) if only is not None else None)
 
 
 def summary_json(summary: Summary) -> dict[str, Any]:

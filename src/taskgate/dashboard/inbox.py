@@ -55,10 +55,10 @@ class Inbox:
     _polled_ago_s: Callable[[str], float | None]
 
     async def rows(
-        self, who: Approver, *, everything: bool, after: str | None, limit: int = PAGE
+        self, user: Approver, *, everything: bool, after: str | None, limit: int = PAGE
     ) -> tuple[list[dict[str, Any]], str | None]:
         """Open approvals, oldest first, and where the next page starts; `everything` includes closed ones."""
-        page = await self.records.held_page(who, open_only=not everything, after=after, limit=limit)
+        page = await self.records.held_page(user, open_only=not everything, after=after, limit=limit)
         return [self._row(held) for held in page.held], page.after
 
     def _row(self, held: HeldCall) -> dict[str, Any]:
@@ -73,14 +73,14 @@ class Inbox:
         risks = risks_of(tool_entry(self._catalogs, bound.server, bound.tool))
         return bool({"reads_only", "writes"} & set(risks))
 
-    async def shown(self, approval_id: str, who: Approver) -> dict[str, Any] | None:
+    async def shown(self, approval_id: str, user: Approver) -> dict[str, Any] | None:
         """One approval in full: its row, everything on its card, and what approving it leads to."""
-        held = await self.records.held(who, approval_id)
+        held = await self.records.held(user, approval_id)
         if held is None:
             return None
         governing = self._plan.value.governing
         row = self._row(held)
-        task = await self.records.task(who, held.task_id) if held.task_id is not None else None
+        task = await self.records.task(user, held.task_id) if held.task_id is not None else None
         starts = task is None or await self.approvals.starts_on_approval(task)
         entry = tool_entry(self._catalogs, row["server"], row["name"]) if row["kind"] == "tool" else None
         grantable = governing.grants and row["kind"] == "tool"
@@ -89,7 +89,7 @@ class Inbox:
             "script_calls": await script_tree(self.records, task),
             "description": description_of(entry),
             "risks": risks_of(entry),
-            "may_decide": self.approvals.may_decide(held, who),
+            "may_decide": self.approvals.may_decide(held, user),
             "starts_on_approval": starts,
             "starts_on_yes": starts,  # deprecated name
             "polled_ago_s": self._polled_ago_s(held.task_id) if held.task_id is not None else None,
@@ -98,7 +98,7 @@ class Inbox:
 
     async def decide(
         self,
-        who: Approver,
+        user: Approver,
         approval_id: str,
         verdict: Verdict,
         *,
@@ -108,15 +108,15 @@ class Inbox:
         grant: GrantRequest | None = None,
     ) -> Ruling:
         return await self.approvals.decide(
-            who, approval_id, verdict, reason=reason, channel=channel, digest=digest, grant=grant
+            user, approval_id, verdict, reason=reason, channel=channel, digest=digest, grant=grant
         )
 
-    async def recall(self, who: Approver, approval_id: str) -> Ruling:
-        return await self.approvals.recall(who, approval_id)
+    async def recall(self, user: Approver, approval_id: str) -> Ruling:
+        return await self.approvals.recall(user, approval_id)
 
-    async def can_be_recalled(self, who: Approver, approval_id: str) -> bool:
-        held = await self.records.held(who, approval_id)
-        return held is not None and await self.approvals.can_be_recalled(who, held)
+    async def can_be_recalled(self, user: Approver, approval_id: str) -> bool:
+        held = await self.records.held(user, approval_id)
+        return held is not None and await self.approvals.can_be_recalled(user, held)
 
     def grant_for(self, extent: str) -> GrantRequest | None:
         """The standing grant that the form of an approval requests: `exact`, `tool` or `scope`; None for anything else."""
@@ -126,24 +126,24 @@ class Inbox:
         return GrantRequest(duration_ms, exact_arguments=extent == "exact", whole_scope=extent == "scope")
 
     async def decide_together(
-        self, who: Approver, ids: Sequence[str], verdict: Verdict, *, reason: str, digest: str
+        self, user: Approver, ids: Sequence[str], verdict: Verdict, *, reason: str, digest: str
     ) -> int | None:
         """Decide identical approvals alike; the number that was not decided. None if they must be decided one by one."""
-        first = await self._row_for(who, ids[0])
+        first = await self._row_for(user, ids[0])
         if first is None or not first["batchable"]:
             return None
         refused = 0
         for approval_id in ids:
-            row = await self._row_for(who, approval_id)
+            row = await self._row_for(user, approval_id)
             if row is None or same_call(row) != same_call(first):
                 refused += 1
                 continue
-            ruling = await self.decide(who, approval_id, verdict, reason=reason, channel=PAGE_CHANNEL, digest=digest)
+            ruling = await self.decide(user, approval_id, verdict, reason=reason, channel=PAGE_CHANNEL, digest=digest)
             refused += bool(ruling.refusal)
         return refused
 
-    async def _row_for(self, who: Approver, approval_id: str) -> dict[str, Any] | None:
-        held = await self.records.held(who, approval_id)
+    async def _row_for(self, user: Approver, approval_id: str) -> dict[str, Any] | None:
+        held = await self.records.held(user, approval_id)
         return self._row(held) if held is not None else None
 
 

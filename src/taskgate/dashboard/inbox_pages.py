@@ -99,9 +99,9 @@ class InboxPages:
     async def _undoable(self, visit: Visit) -> str | None:
         """The approval that the address names, as long as it can be taken back."""
         approval_id = visit.parameter("undo")
-        if approval_id is None or not visit.who.may(Permission.DECIDE):
+        if approval_id is None or not visit.user.may(Permission.DECIDE):
             return None
-        return approval_id if await self._inbox.can_be_recalled(visit.who, approval_id) else None
+        return approval_id if await self._inbox.can_be_recalled(visit.user, approval_id) else None
 
     async def _card(self, visit: Visit, ids: list[str]) -> dict[str, Any]:
         row = await self._approvals.detail(visit, ids[0])
@@ -121,15 +121,15 @@ class InboxPages:
             "same_as_before": row["changes"] is not None and not changes,
             "soon": self._expires_soon(row),
             "decided_before": await self._decided_before(visit, row),
-            "may_decide": row["may_decide"] and visit.who.may(Permission.DECIDE),
+            "may_decide": row["may_decide"] and visit.user.may(Permission.DECIDE),
             "next": _next_step(row),
             "ids": ids,
         }
 
     async def _decided_before(self, visit: Visit, row: dict[str, Any]) -> str:
         """Earlier decisions about the same tool, among its last calls; empty if there were none."""
-        wanted = HistoryFilter(server=row["server"], tool=row["name"], kind=RowKind.TASK)
-        held = [found for found in (await self._history.page(visit, wanted, DECISIONS_FROM)).rows if found.approval_id]
+        filters = HistoryFilter(server=row["server"], tool=row["name"], kind=RowKind.TASK)
+        held = [found for found in (await self._history.page(visit, filters, DECISIONS_FROM)).rows if found.approval_id]
         approved = [found for found in held if found.approved_by]
         denied = sum(1 for found in held if found.outcome is CallOutcome.REJECTED)
         if not approved and not denied:
@@ -142,7 +142,7 @@ class InboxPages:
         return left_s < SOON_S
 
     async def _answer(self, visit: Visit) -> Answer:
-        question = self._questions.find(visit.who, visit.values["id"])
+        question = self._questions.find(visit.user, visit.values["id"])
         if question is None:
             text = "This question was already answered, has expired, or belongs to another user."
             return await self._list(visit, text, 409)
@@ -166,7 +166,7 @@ class InboxPages:
         ids = form.get("ids", "").split(",")[:MAX_TOGETHER]
         verdict = Verdict.APPROVE if form.get("verdict") == "approve" else Verdict.DENY
         reason, digest = form.get("reason", "").strip(), form.get("digest", "")
-        refused = await self._inbox.decide_together(visit.who, ids, verdict, reason=reason, digest=digest)
+        refused = await self._inbox.decide_together(visit.user, ids, verdict, reason=reason, digest=digest)
         if refused is None:
             return await self._list(visit, "These calls cannot be decided together. Review each one.", 409)
         if refused:

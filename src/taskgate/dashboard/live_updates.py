@@ -119,16 +119,16 @@ class LiveUpdates:
         self._closing = True
         self._wake()
 
-    def stream(self, last_id: str | None, who: Approver, view: str = "") -> EventAnswer:
+    def stream(self, last_id: str | None, user: Approver, view: str = "") -> EventAnswer:
         """The frames of one open page: topics of changes that this person may see. The stream counts as open from now on.
 
         `view` is the address of a page whose rendering consoles of a person share; empty for others.
         """
         self._open += 1
-        key = (who.id, view)
+        key = (user.id, view)
         if view:
             self._views[key] += 1
-        return EventAnswer(self._frames(last_id, who), lambda: self._over(key))
+        return EventAnswer(self._frames(last_id, user), lambda: self._over(key))
 
     def _over(self, key: tuple[str, str]) -> None:
         self._open -= 1
@@ -136,7 +136,7 @@ class LiveUpdates:
             self._views[key] -= 1
             self._views += Counter()  # removes keys without streams
 
-    async def _frames(self, last_id: str | None, who: Approver) -> AsyncGenerator[bytes]:
+    async def _frames(self, last_id: str | None, user: Approver) -> AsyncGenerator[bytes]:
         seen = self._number
         yield b"retry: 1000\n\n"
         if last_id is not None and last_id != f"{self._run}-{seen}":
@@ -144,17 +144,17 @@ class LiveUpdates:
         while not self._closing:
             # Compared before each wait, because a change may be announced while a frame is being sent.
             if self._number != seen:
-                topics = set(Topic) if self._number != seen + 1 else self._visible(who)
+                topics = set(Topic) if self._number != seen + 1 else self._visible(user)
                 seen = self._number
                 if topics:
                     yield self._frame(seen, sorted(topics))
             elif not await self._next():
                 yield b":ping\n\n"
 
-    def _visible(self, who: Approver) -> set[Topic]:
+    def _visible(self, user: Approver) -> set[Topic]:
         """The topics of the last changes that this person may see."""
         return {
-            topic for topic, principal in self._last if principal == ALL_PRINCIPALS or who.may_see_data_of(principal)
+            topic for topic, principal in self._last if principal == ALL_PRINCIPALS or user.may_see_data_of(principal)
         }
 
     def _frame(self, number: int, topics: list[Topic]) -> bytes:

@@ -43,7 +43,7 @@ ByName = Callable[[str], Approver | None]
 
 
 class _Session(msgspec.Struct, array_like=True):
-    who: str
+    user: str
     expires: int
     nonce: str
 
@@ -106,21 +106,21 @@ class Login:
             None if identity.audiences is None else sorted(identity.audiences),
         )
 
-    async def new_code(self, who: str, facts: LoginFacts) -> str:
+    async def new_code(self, user: str, facts: LoginFacts) -> str:
         """A code for one login within 15 minutes, at any gateway on the store."""
-        code, kept = self._code_for(who, facts)
+        code, kept = self._code_for(user, facts)
         await self._store.keep_identity_record(kept)
         return code
 
-    def printed_code(self, who: str) -> str:
+    def printed_code(self, user: str) -> str:
         """A code for the terminal; it is stored in the background."""
-        code, kept = self._code_for(who, NO_FACTS)
+        code, kept = self._code_for(user, NO_FACTS)
         self._store.note_identity_record(kept)
         return code
 
-    def _code_for(self, who: str, facts: LoginFacts) -> tuple[str, IdentityRecord]:
+    def _code_for(self, user: str, facts: LoginFacts) -> tuple[str, IdentityRecord]:
         code, until_ms = secrets.token_urlsafe(24), self._store.now_ms() + CODE_S * 1000
-        return code, IdentityRecord(LOGIN_CODE, _fingerprint(code), who, until_ms, msgspec.json.encode(facts))
+        return code, IdentityRecord(LOGIN_CODE, _fingerprint(code), user, until_ms, msgspec.json.encode(facts))
 
     async def redeem(self, code: str, credentials: Credentials) -> Credential | None:
         """The credential of a code. Of two requests with one code, only the one that deletes the record succeeds."""
@@ -128,21 +128,21 @@ class Login:
         known = await self._store.find_identity_record(LOGIN_CODE, name)
         if known is None or not await self._store.forget_identity_record(LOGIN_CODE, name):
             return None
-        who = self._approver_named(known.principal)
-        if who is None or self._store.now_ms() > known.expires_ms:
+        user = self._approver_named(known.principal)
+        if user is None or self._store.now_ms() > known.expires_ms:
             return None
         facts = msgspec.json.decode(known.body, type=LoginFacts) if known.body else NO_FACTS
         until = None if facts.until_ms is None else self._expiry(facts.until_ms)
-        return _credential(who, facts, credentials, until)
+        return _credential(user, facts, credentials, until)
 
-    async def begin(self, who: Approver, authenticated_at: int | None, facts: LoginFacts) -> bytes:
+    async def begin(self, user: Approver, authenticated_at: int | None, facts: LoginFacts) -> bytes:
         """The cookie header of a new session of a person who authenticated at that time."""
         now_ms = self._store.now_ms()
         until_ms = min(now_ms + SESSION_S * 1000, facts.until_ms or now_ms + SESSION_S * 1000)
-        session = _Session(who.id, until_ms // 1000, secrets.token_urlsafe(16))
-        body = msgspec.json.encode(_Kept(sorted(who.roles), authenticated_at, facts))
-        kept = IdentityRecord(CONSOLE_SESSION, session.row, who.id, session.expires * 1000, body)
-        await self._store.keep_identity_record(kept, AuditEntry(0, "logged_in", who.id, kind="session"))
+        session = _Session(user.id, until_ms // 1000, secrets.token_urlsafe(16))
+        body = msgspec.json.encode(_Kept(sorted(user.roles), authenticated_at, facts))
+        kept = IdentityRecord(CONSOLE_SESSION, session.row, user.id, session.expires * 1000, body)
+        await self._store.keep_identity_record(kept, AuditEntry(0, "logged_in", user.id, kind="session"))
         payload = msgspec.json.encode(session)
         value = _b64(payload) + "." + _b64(self._sign(b"session", payload))
         return self._header(value, SESSION_S)
@@ -151,9 +151,9 @@ class Login:
         """End the session, also for copies of its cookie; the returned header deletes the cookie."""
         session = self._session(cookie)
         if session is not None:
-            entry = AuditEntry(0, "logged_out", session.who, kind="session", reason="everywhere" if everywhere else "")
+            entry = AuditEntry(0, "logged_out", session.user, kind="session", reason="everywhere" if everywhere else "")
             if everywhere:
-                await self._store.forget_identity_records_of(CONSOLE_SESSION, session.who, entry)
+                await self._store.forget_identity_records_of(CONSOLE_SESSION, session.user, entry)
             else:
                 await self._store.forget_identity_record(CONSOLE_SESSION, session.row, entry)
             self._events.publish(CredentialsChanged())
@@ -219,13 +219,13 @@ class Login:
         if session is None or session.expires * 1000 <= now_ms:
             return None
         row = await self._store.find_identity_record(CONSOLE_SESSION, session.row)
-        if row is None or row.principal != session.who:
+        if row is None or row.principal != session.user:
             return None
-        who, kept = self._approver_named(session.who), msgspec.json.decode(row.body, type=_Kept)
-        if who is None or sorted(who.roles) != kept.roles:
+        user, kept = self._approver_named(session.user), msgspec.json.decode(row.body, type=_Kept)
+        if user is None or sorted(user.roles) != kept.roles:
             await self._store.forget_identity_record(CONSOLE_SESSION, session.row)
             return None
-        person = replace(who, logged_in=True, authenticated_at=kept.at)
+        person = replace(user, logged_in=True, authenticated_at=kept.at)
         try:
             return _credential(person, kept.facts, credentials, self._expiry(session.expires * 1000))
         except CredentialRefused:

@@ -33,13 +33,13 @@ class LoginLinks:
             ),
         )
 
-    def printed(self, who: Approver) -> str:
+    def printed(self, user: Approver) -> str:
         """A link to print on the terminal of the gateway."""
-        return self._link(self._login.printed_code(who.id))
+        return self._link(self._login.printed_code(user.id))
 
     async def _create(self, visit: Visit) -> Answer:
         facts = self._login.facts_of(visit.authorized.credential, self._authorizer.credentials)
-        return json_answer({"url": self._link(await self._login.new_code(visit.who.id, facts))})
+        return json_answer({"url": self._link(await self._login.new_code(visit.user.id, facts))})
 
     def _link(self, code: str) -> str:
         return f"{self._base_url()}/login?code={code}"

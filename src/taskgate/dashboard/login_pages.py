@@ -55,7 +55,7 @@ class LoginPages:
 
     def page(self, request: WebRequest, code: str = "", note: str | None = None, status: int = 200) -> Answer:
         """The login page, which returns to the address in `next`."""
-        wanted = request.form().get("next") if request.method == "POST" else request.query.get("next")
+        return_to = request.form().get("next") if request.method == "POST" else request.query.get("next")
         return self._frame().plain(
             "login.html",
             request,
@@ -65,7 +65,7 @@ class LoginPages:
             note_kind="bad",
             title="Log in",
             code=code,
-            back=safe_return(wanted) or "",
+            back=safe_return(return_to) or "",
             passphrase=self._passphrase.is_set,
             provider=self._provider() is not None,
             fresh=request.query.get("fresh") == "1",
@@ -113,10 +113,10 @@ class LoginPages:
         credential = (await self._authorizer.authorize(proof, Access.LOGIN)).credential
         identity = credential.identity
         self._note_person(identity)
-        who = Approver(identity.principal, identity.roles, identity.may_call)
-        log.info("logged in", who=who.id, by="provider")
+        user = Approver(identity.principal, identity.roles, identity.may_call)
+        log.info("logged in", user=user.id, by="provider")
         facts = self._login.facts_of(credential, self._authorizer.credentials)
-        cookies = (await self._login.begin(who, identity.authenticated_at, facts), self._login.no_pending_cookie())
+        cookies = (await self._login.begin(user, identity.authenticated_at, facts), self._login.no_pending_cookie())
         page = self._frame().message(request, None, 200, "Logged in", "Redirecting to the console.")
         refresh = (b"refresh", f"0; url={pending.back}".encode("ascii", "ignore"))
         return replace(page, headers=(*page.headers, refresh, *((b"set-cookie", cookie) for cookie in cookies)))
@@ -131,18 +131,18 @@ class LoginPages:
             return self.page(request, request.query.get("code", ""))
         form = request.form()
         try:
-            who, facts = await self._authenticated(request, form)
+            user, facts = await self._authenticated(request, form)
         except AccessRefused as refused:
             log.warning("login refused", why=refused.reason.value)
             status = refused.status if refused.status in (429, 503) else 403
             by_code = form.get("code") and refused.reason is AccessRefusal.UNKNOWN_CREDENTIAL
             return self.page(request, note=_USED_CODE if by_code else refused.text, status=status)
-        if self._passphrase.needed_by(who) and not await self._passphrase.fits(form.get("passphrase", "")):
-            log.warning("login refused", who=who.id)
+        if self._passphrase.needed_by(user) and not await self._passphrase.fits(form.get("passphrase", "")):
+            log.warning("login refused", user=user.id)
             return self.page(request, note="Wrong passphrase.", status=403)
-        log.info("logged in", who=who.id)
+        log.info("logged in", user=user.id)
         back = safe_return(form.get("next")) or START
-        return redirect(back, (b"set-cookie", await self._login.begin(who, int(clock.wall()), facts)))
+        return redirect(back, (b"set-cookie", await self._login.begin(user, int(clock.wall()), facts)))
 
     async def _authenticated(self, request: WebRequest, form: Mapping[str, str]) -> tuple[Approver, LoginFacts]:
         """The person who logs in with a one-time code or a token. Raises AccessRefused."""

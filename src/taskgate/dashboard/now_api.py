@@ -47,21 +47,21 @@ class NowApi:
         )
 
     async def now(self, visit: Visit) -> dict[str, Any]:
-        running = await self._records.tasks(visit.who, TaskFilter(states=OPEN), only=visit.only)
+        running = await self._records.tasks(visit.user, TaskFilter(states=OPEN), only=visit.only)
         since = self._records.now_ms() - RECENT_MS
-        failed = await self._records.ended_badly(visit.who, since, only=visit.only, limit=10)
-        known = running.tasks or (await self._records.tasks(visit.who, TaskFilter(), only=visit.only, limit=1)).tasks
+        failed = await self._records.ended_badly(visit.user, since, only=visit.only, limit=10)
+        known = running.tasks or (await self._records.tasks(visit.user, TaskFilter(), only=visit.only, limit=1)).tasks
         return {
             "open": [operator_row(task) for task in running.tasks],
             "failed": [operator_row(task) for task in failed],
-            "servers": self._traffic(visit.who),
+            "servers": self._traffic(visit.user),
             "has_tasks": bool(known),
         }
 
-    def _traffic(self, who: Approver) -> list[dict[str, Any]]:
-        if not who.may(Permission.SEE):
+    def _traffic(self, user: Approver) -> list[dict[str, Any]]:
+        if not user.may(Permission.SEE):
             return []
-        return traffic(self._records.spans(who), sorted(self._upstreams.value), clock.wall())
+        return traffic(self._records.spans(user), sorted(self._upstreams.value), clock.wall())
 
     async def _now(self, visit: Visit) -> Answer:
         return json_answer(await self.now(visit))

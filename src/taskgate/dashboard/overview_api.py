@@ -100,14 +100,14 @@ class OverviewApi:
         )
 
     async def data(self, visit: Visit) -> OverviewData:
-        who, reach = visit.who, reach_of(visit)
+        user, reach = visit.user, reach_of(visit)
         period, now = chosen_range(visit.parameter("range")), self._records.now_ms()
         counts = await self._counts(reach, period, now)
         series = counts.series
-        running = await self._records.tasks(who, TaskFilter(states=OPEN), only=visit.only, limit=OPEN_COUNTED)
-        known = running.tasks or (await self._records.tasks(who, TaskFilter(), only=visit.only, limit=1)).tasks
-        waiting = await self._waiting(who)
-        down = self._down() if who.may(Permission.SEE) else []
+        running = await self._records.tasks(user, TaskFilter(states=OPEN), only=visit.only, limit=OPEN_COUNTED)
+        known = running.tasks or (await self._records.tasks(user, TaskFilter(), only=visit.only, limit=1)).tasks
+        waiting = await self._waiting(user)
+        down = self._down() if user.may(Permission.SEE) else []
         fields = {
             "range": period.name,
             "seconds": period.length_ms // 1000,
@@ -152,18 +152,18 @@ class OverviewApi:
         servers = tuple((total, courses.get(total.name, ())) for total in drawn)
         return OverviewCounts(series, earlier.total, waited, answered, (*drawn, *totals[SERVERS_DRAWN:]), servers)
 
-    async def _waiting(self, who: Approver) -> int:
-        approvals = await self._records.pending_count(who) if who.may(Permission.SEE) else 0
-        return approvals + self._questions.count(who)
+    async def _waiting(self, user: Approver) -> int:
+        approvals = await self._records.pending_count(user) if user.may(Permission.SEE) else 0
+        return approvals + self._questions.count(user)
 
     def _down(self) -> list[str]:
         return sorted(name for name, upstream in self._upstreams.value.items() if upstream.status().state in _DOWN)
 
     async def _attention(self, visit: Visit, down: list[str], totals: tuple[Total, ...]) -> list[dict[str, Any]]:
         """What a person should look at, the most urgent first."""
-        who, found = visit.who, []
-        if who.may(Permission.SEE):
-            oldest = (await self._records.held_page(who, limit=1)).held
+        user, found = visit.user, []
+        if user.may(Permission.SEE):
+            oldest = (await self._records.held_page(user, limit=1)).held
             found += [
                 _item(
                     "approval",
@@ -173,13 +173,13 @@ class OverviewApi:
                 )
                 for held in oldest
             ]
-        questions = self._questions.rows(who)
+        questions = self._questions.rows(user)
         found += [
             _item("question", f"{row['server']} waits for an answer", "/inbox", None, at=row["timestamp"])
             for row in questions[:1]
         ]
         found += [_item("server", f"{name} is not connected", f"/servers/{quote(name, safe='')}") for name in down]
-        if who.may(Permission.SEE):
+        if user.may(Permission.SEE):
             found += [
                 _item("definition", f"{row['tool']} on {row['server']} has changed its definition", "/definitions")
                 for row in self._pins.changed_rows()

@@ -64,7 +64,7 @@ class OverviewPages:
             "overview",
             "overview.html",
             ranges=range_links("/overview", data.period),
-            headline=_headline(data, all_servers=visit.who.may(Permission.SEE)),
+            headline=_headline(data, all_servers=visit.user.may(Permission.SEE)),
             attention=fields["attention"],
             charts=drawn.charts,
             servers=drawn.servers,
@@ -73,7 +73,7 @@ class OverviewPages:
             more_running=fields["open_count"] > len(fields["open"]),
             failures=[history_line(row) for row in failures],
             period=data.period,
-            first_visit=not fields["has_calls"] and visit.who.may(Permission.ACT),
+            first_visit=not fields["has_calls"] and visit.user.may(Permission.ACT),
             api=with_query("/api/v1/overview", {"range": data.period.name}),
         )
 

@@ -61,7 +61,7 @@ class Pages:
             ]
         )
 
-    async def _waiting(self, who: Approver) -> int:
+    async def _waiting(self, user: Approver) -> int:
         """The number of open approvals and questions in a person's inbox."""
-        questions = self._questions.count(who)
-        return questions + (await self._records.pending_count(who) if who.may(Permission.SEE) else 0)
+        questions = self._questions.count(user)
+        return questions + (await self._records.pending_count(user) if user.may(Permission.SEE) else 0)

@@ -22,9 +22,9 @@ class PagedRows:
 
 def paged(rows: Sequence[Any], given: str | None, path: str, query: Mapping[str, str | None]) -> PagedRows:
     """The page that the address names, or the nearest one that exists."""
-    wanted = int(given) if given and given.isascii() and given.isdigit() and len(given) < 7 else 1
+    requested = int(given) if given and given.isascii() and given.isdigit() and len(given) < 7 else 1
     pages = max(1, -(-len(rows) // PAGE))
-    number = min(max(1, wanted), pages)
+    number = min(max(1, requested), pages)
     first = (number - 1) * PAGE
     shown = rows[first : first + PAGE]
     return PagedRows(

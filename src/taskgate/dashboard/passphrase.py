@@ -26,8 +26,8 @@ class Passphrase:
     def is_set(self) -> bool:
         return self._fits is not None
 
-    def needed_by(self, who: Approver) -> bool:
-        return self.is_set and who.id == OPERATOR
+    def needed_by(self, user: Approver) -> bool:
+        return self.is_set and user.id == OPERATOR
 
     async def fits(self, given: str) -> bool:
         if self._fits is None:

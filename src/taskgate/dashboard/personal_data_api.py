@@ -178,8 +178,8 @@ class DataApi:
         return rows, str(page.after) if page.after is not None else None
 
     async def _history(self, principal: str, rest: str) -> tuple[Rows, str | None]:
-        wanted = HistoryFilter(caller=as_key(principal))
-        page = await self._store.history_page(wanted, before=int(rest) if rest.isdigit() else None, limit=ROWS_A_PAGE)
+        filters = HistoryFilter(caller=as_key(principal))
+        page = await self._store.history_page(filters, before=int(rest) if rest.isdigit() else None, limit=ROWS_A_PAGE)
         rows: Rows = []
         for row in page.rows:
             content = await self._store.history_content(row.task_id) if row.task_id else None
@@ -205,7 +205,7 @@ class DataApi:
         if set(body) - {"principal", "cancel"} or type(cancel) is not bool:
             raise ValueError('send "principal" and optionally "cancel": true')
         principal = _principal(visit, body.get("principal"))
-        by = visit.who.id
+        by = visit.user.id
         self._call_log.forget_person(principal)
         entry = AuditEntry(0, "data_erased", principal, kind="data", decision="erased", reason=f"by {by}")
         done = await self._store.erase(principal, REVOKED, entry)
@@ -235,7 +235,7 @@ class DataApi:
 
 
 def _principal(visit: Visit, name: object) -> str:
-    if type(name) is not str or not name or name == ANONYMOUS or not visit.who.reaches(name):
+    if type(name) is not str or not name or name == ANONYMOUS or not visit.user.reaches(name):
         raise ValueError(_INVALID_PRINCIPAL)
     return name
 

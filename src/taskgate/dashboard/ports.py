@@ -37,7 +37,7 @@ StubsOfScope = Callable[[View], Awaitable[Stubs]]
 
 
 class GrantRevocation(Protocol):
-    async def revoke(self, who: Approver, grant_id: str) -> Grant | None: ...
+    async def revoke(self, user: Approver, grant_id: str) -> Grant | None: ...
 
 
 class TemporaryScope(Protocol):
@@ -176,7 +176,7 @@ class QuestionInbox(Protocol):
 
 
 class OpenElicitationPages(Protocol):
-    def find(self, page_id: str, who: str, is_operator: bool) -> ElicitationPage | None:
+    def find(self, page_id: str, user: str, is_operator: bool) -> ElicitationPage | None:
         """The page if it is for this user or the user is an operator."""
         ...
 

@@ -26,12 +26,12 @@ SAMPLING: Final = "sampling"
 KINDS: Final = {ELICIT: "elicitation", ROOTS: "roots", SAMPLE: SAMPLING}
 
 
-def question_row(waiting: Waiting, who: Approver) -> dict[str, Any]:
+def question_row(waiting: Waiting, user: Approver) -> dict[str, Any]:
     return {
         "kind": KINDS[waiting.method],
         "caller": waiting.caller,
         "message": waiting.message,
-        "may_answer": may_answer(who, waiting),
+        "may_answer": may_answer(user, waiting),
         **waiting.shown(),
     }
 
@@ -61,30 +61,30 @@ class QuestionsApi:
             ),
         )
 
-    def rows(self, who: Approver) -> list[dict[str, Any]]:
+    def rows(self, user: Approver) -> list[dict[str, Any]]:
         """The open questions that this person may see, oldest first."""
-        return [question_row(waiting, who) for waiting in self._visible(who)]
+        return [question_row(waiting, user) for waiting in self._visible(user)]
 
-    def count(self, who: Approver) -> int:
-        return len(self._visible(who))
+    def count(self, user: Approver) -> int:
+        return len(self._visible(user))
 
-    def of_task(self, who: Approver, task_id: str) -> list[dict[str, Any]]:
+    def of_task(self, user: Approver, task_id: str) -> list[dict[str, Any]]:
         """The open questions of one task."""
-        return [question_row(waiting, who) for waiting in self._visible(who) if waiting.task_id == task_id]
+        return [question_row(waiting, user) for waiting in self._visible(user) if waiting.task_id == task_id]
 
-    def _visible(self, who: Approver) -> list[Waiting]:
-        return [waiting for waiting in self._inbox.all() if may_see(who, waiting)]
+    def _visible(self, user: Approver) -> list[Waiting]:
+        return [waiting for waiting in self._inbox.all() if may_see(user, waiting)]
 
-    def find(self, who: Approver, question_id: str) -> Waiting | None:
+    def find(self, user: Approver, question_id: str) -> Waiting | None:
         """A question that this person may answer; any other looks like one that does not exist."""
         try:
             waiting = self._inbox.find_any(question_id)
         except CallerError:
             return None
-        return waiting if may_answer(who, waiting) else None
+        return waiting if may_answer(user, waiting) else None
 
     async def _list(self, visit: Visit) -> Answer:
-        return json_answer(self.rows(visit.who))
+        return json_answer(self.rows(visit.user))
 
     async def _answer(self, visit: Visit) -> Answer:
         """Checked like the caller's own answer; the first answer wins."""
@@ -92,7 +92,7 @@ class QuestionsApi:
         unknown = set(body) - {"action", "content", "role", "model", "stop_reason", "reason"}
         if unknown:
             return problem(400, f"Unknown keys: {', '.join(sorted(unknown))}.")
-        waiting = self.find(visit.who, visit.values["id"])
+        waiting = self.find(visit.user, visit.values["id"])
         if waiting is None:
             return problem(404, f"No open question {visit.values['id'][:60]!r}.")
         if body.get("action", "accept") not in ("accept", "decline", "cancel"):
@@ -118,15 +118,15 @@ class QuestionsApi:
         await waiting.kept()
 
 
-def may_see(who: Approver, waiting: Waiting) -> bool:
+def may_see(user: Approver, waiting: Waiting) -> bool:
     """Operators see the questions of servers. The question of a script is for its caller only."""
-    return who.may_see_data_of(waiting.caller) and (waiting.server != OWN_SERVER or _is_caller(who, waiting))
+    return user.may_see_data_of(waiting.caller) and (waiting.server != OWN_SERVER or _is_caller(user, waiting))
 
 
-def may_answer(who: Approver, waiting: Waiting) -> bool:
-    acts = waiting.server != OWN_SERVER and who.may(Permission.ACT)
-    return who.reaches(waiting.caller) and (acts or _is_caller(who, waiting))
+def may_answer(user: Approver, waiting: Waiting) -> bool:
+    acts = waiting.server != OWN_SERVER and user.may(Permission.ACT)
+    return user.reaches(waiting.caller) and (acts or _is_caller(user, waiting))
 
 
-def _is_caller(who: Approver, waiting: Waiting) -> bool:
-    return waiting.caller == who.id and who.id != ANONYMOUS
+def _is_caller(user: Approver, waiting: Waiting) -> bool:
+    return waiting.caller == user.id and user.id != ANONYMOUS

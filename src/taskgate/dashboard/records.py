@@ -43,22 +43,24 @@ class Records:
     def now_ms(self) -> int:
         return self.store.now_ms()
 
-    async def task(self, who: Approver, task_id: str) -> Task | None:
+    async def task(self, user: Approver, task_id: str) -> Task | None:
         task = await self.store.get(task_id) if is_task_id(task_id) else None
-        return task if task is not None and who.may_see_data_of(task.principal) else None
+        return task if task is not None and user.may_see_data_of(task.principal) else None
 
     async def tasks(
-        self, who: Approver, wanted: TaskFilter, *, only: str | None, after: str | None = None, limit: int = 50
+        self, user: Approver, filters: TaskFilter, *, only: str | None, after: str | None = None, limit: int = 50
     ) -> TaskPage:
         """`only` is the one principal whose tasks this person may see, or None for all principals of the person's tenant."""
-        if only is not None and wanted.principal not in (None, only):
+        if only is not None and filters.principal not in (None, only):
             return TaskPage((), None)
-        within = msgspec.structs.replace(wanted, principal=only or wanted.principal, tenant=tenant_of(who.id) or None)
+        within = msgspec.structs.replace(
+            filters, principal=only or filters.principal, tenant=tenant_of(user.id) or None
+        )
         return await self.store.find_tasks(within, after=after, limit=limit)
 
-    async def ended_badly(self, who: Approver, since_ms: int, *, only: str | None, limit: int) -> tuple[Task, ...]:
+    async def ended_badly(self, user: Approver, since_ms: int, *, only: str | None, limit: int) -> tuple[Task, ...]:
         """Tasks that ended without a result since then, newest first."""
-        visible = TaskFilter(principal=only, tenant=tenant_of(who.id) or None)
+        visible = TaskFilter(principal=only, tenant=tenant_of(user.id) or None)
         return await self.store.ended_badly(visible, since_ms, limit)
 
     async def script_calls(self, script: Task, after: int, limit: int) -> tuple[ScriptRecord, tuple[ScriptCall, ...]]:
@@ -67,75 +69,75 @@ class Records:
         calls = await self.store.script_calls(script.id, after, limit)
         return stored.record if stored is not None else ScriptRecord(), calls
 
-    async def held(self, who: Approver, approval_id: str) -> HeldCall | None:
+    async def held(self, user: Approver, approval_id: str) -> HeldCall | None:
         held = await self.store.held(approval_id)
-        return held if held is not None and who.reaches(held.approval.binding.principal) else None
+        return held if held is not None and user.reaches(held.approval.binding.principal) else None
 
     async def held_page(
-        self, who: Approver, *, open_only: bool = True, after: str | None = None, limit: int = 50
+        self, user: Approver, *, open_only: bool = True, after: str | None = None, limit: int = 50
     ) -> HeldPage:
         found: list[HeldCall] = []
         for _ in range(MAX_PAGES):
             page = await self.store.held_page(open_only=open_only, after=after, limit=limit - len(found))
-            found += [held for held in page.held if who.reaches(held.approval.binding.principal)]
+            found += [held for held in page.held if user.reaches(held.approval.binding.principal)]
             after = page.after
             if after is None or len(found) >= limit:
                 break
         return HeldPage(tuple(found), after)
 
-    async def pending_count(self, who: Approver) -> int:
+    async def pending_count(self, user: Approver) -> int:
         """The number of open approvals; for people of a tenant, of its callers."""
-        return await self.store.pending_count(tenant=tenant_of(who.id) or None)
+        return await self.store.pending_count(tenant=tenant_of(user.id) or None)
 
-    async def grants(self, who: Approver, *, all_of_them: bool = False) -> list[Grant]:
+    async def grants(self, user: Approver, *, all_of_them: bool = False) -> list[Grant]:
         every = await self.store.grants(all_of_them=all_of_them)
-        return [grant for grant in every if who.reaches(grant.principal or principal_name(grant.tenant, ""))]
+        return [grant for grant in every if user.reaches(grant.principal or principal_name(grant.tenant, ""))]
 
-    async def revoke_grant(self, who: Approver, grant_id: str) -> Grant | None:
-        if not any(grant.id == grant_id for grant in await self.grants(who, all_of_them=True)):
+    async def revoke_grant(self, user: Approver, grant_id: str) -> Grant | None:
+        if not any(grant.id == grant_id for grant in await self.grants(user, all_of_them=True)):
             return None
-        return await self.revocation.revoke(who, grant_id)
+        return await self.revocation.revoke(user, grant_id)
 
-    async def usage(self, who: Approver, first: str, last: str) -> tuple[UsageRow, ...]:
-        return tuple(row for row in await self.store.usage(first, last) if who.may_see_data_of(row.principal))
+    async def usage(self, user: Approver, first: str, last: str) -> tuple[UsageRow, ...]:
+        return tuple(row for row in await self.store.usage(first, last) if user.may_see_data_of(row.principal))
 
-    async def audit_rows(self, who: Approver, after: int, limit: int) -> tuple[list[Row], int]:
+    async def audit_rows(self, user: Approver, after: int, limit: int) -> tuple[list[Row], int]:
         """The visible ones of the next rows, and the number of the last row that was read."""
         rows = await self.store.audit_rows(after, limit)
-        return [row for row in rows if who.reaches(row.entry.principal)], rows[-1].number if rows else after
+        return [row for row in rows if user.reaches(row.entry.principal)], rows[-1].number if rows else after
 
-    async def recorded_calls(self, who: Approver, since_ms: int, after: int, limit: int) -> RecordedPage:
+    async def recorded_calls(self, user: Approver, since_ms: int, after: int, limit: int) -> RecordedPage:
         page = await self.store.recorded_calls(since_ms, after, limit)
-        return RecordedPage(tuple(call for call in page.calls if who.reaches(call.principal)), page.after)
+        return RecordedPage(tuple(call for call in page.calls if user.reaches(call.principal)), page.after)
 
-    def spans(self, who: Approver) -> Sequence[Span]:
-        return [span for span in self.waterfall.latest() if who.reaches(span.caller)]
+    def spans(self, user: Approver) -> Sequence[Span]:
+        return [span for span in self.waterfall.latest() if user.reaches(span.caller)]
 
-    async def accounts(self, who: Approver, server: str) -> list[dict[str, Any]] | None:
+    async def accounts(self, user: Approver, server: str) -> list[dict[str, Any]] | None:
         """Accounts at a server; the shared account belongs to no tenant."""
         listed = await self.account_connector.accounts(server)
-        return None if listed is None else [row for row in listed if who.reaches(row["principal"] or "")]
+        return None if listed is None else [row for row in listed if user.reaches(row["principal"] or "")]
 
-    def may_connect(self, who: Approver, principal: str) -> bool:
+    def may_connect(self, user: Approver, principal: str) -> bool:
         """Whether this person may connect an account for a principal: their own, or as an operator the shared one (empty)."""
-        if not who.reaches(principal):
+        if not user.reaches(principal):
             return False
         if not principal:
-            return who.may(Permission.ACT)
-        return self.plan.value.governing.owns_account_of(who, principal)
+            return user.may(Permission.ACT)
+        return self.plan.value.governing.owns_account_of(user, principal)
 
     def can_log_in(self, principal: str) -> bool:
         return self.plan.value.governing.login_of(principal) is not None
 
-    async def note_account(self, event: str, who: Approver, server: str, principal: str) -> None:
+    async def note_account(self, event: str, user: Approver, server: str, principal: str) -> None:
         """Record in the audit log that an account was connected or disconnected."""
-        entry = AuditEntry(0, event, who.id, server=server, kind="account", reason=principal or "shared")
+        entry = AuditEntry(0, event, user.id, server=server, kind="account", reason=principal or "shared")
         await self.store.record_now(entry)
 
-    def has_scope(self, who: Approver, name: str) -> bool:
+    def has_scope(self, user: Approver, name: str) -> bool:
         """Configured scopes are visible to all; a temporary scope to the tenant of its creator."""
         handed = self.temporary_scopes.find(name)
-        return name in self.plan.value.scopes and (handed is None or who.reaches(handed.created_by))
+        return name in self.plan.value.scopes and (handed is None or user.reaches(handed.created_by))
 
-    def scopes(self, who: Approver) -> list[str]:
-        return [name for name in self.plan.value.scopes if self.has_scope(who, name)]
+    def scopes(self, user: Approver) -> list[str]:
+        return [name for name in self.plan.value.scopes if self.has_scope(user, name)]

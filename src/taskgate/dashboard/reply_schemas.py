@@ -644,8 +644,15 @@ RECORDED_CALLS: Final = record(
 REHEARSAL: Final = record(
     calls=integer("number of calls"),
     changed=integer("number that would be decided differently"),
-    cannot_tell=integer("number that cannot be decided from the recorded data"),
-    outcomes=rows(record(before=text("decision"), after=text("new decision"), calls=integer("number of calls"))),
+    undecided=integer("number that cannot be decided from the recorded data"),
+    cannot_tell=integer("deprecated name of `undecided`"),
+    outcomes=rows(
+        record(
+            before=text("decision"),
+            after=text("new decision, `cannot tell` if undecided"),
+            calls=integer("number of calls"),
+        )
+    ),
     tools=rows(
         record(
             server=text("name of the server"),

@@ -69,7 +69,7 @@ class RerunApi:
     async def _found(self, visit: Visit) -> Task:
         """The task that the path names, as far as this person may see it."""
         task_id = visit.values["id"]
-        task = await self._records.task(visit.who, task_id)
+        task = await self._records.task(visit.user, task_id)
         if task is not None:
             return task
         row = await self._history.row(reach_of(visit), task_id) if is_row_id(task_id) else None

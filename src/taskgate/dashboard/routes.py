@@ -49,7 +49,7 @@ class Visit:
     """Version of the data that pages show, taken before the handler reads any of it."""
 
     @property
-    def who(self) -> Approver:
+    def user(self) -> Approver:
         """The person, on routes that require a login."""
         assert self.person is not None
         return self.person
@@ -57,7 +57,7 @@ class Visit:
     @property
     def only(self) -> str | None:
         """The only principal whose data this person may see, or None for all principals."""
-        return None if self.who.may(Permission.SEE) else self.who.id
+        return None if self.user.may(Permission.SEE) else self.user.id
 
     def parameter(self, name: str) -> str | None:
         """A query parameter; None if it is missing or empty, as forms send it."""

@@ -52,13 +52,13 @@ class Rules:
     def is_recording(self) -> bool:
         return self.plan.governing.record is not None
 
-    async def in_force(self, who: Approver) -> list[dict[str, Any]]:
+    async def in_force(self, user: Approver) -> list[dict[str, Any]]:
         """The rules in order, with the number of recent recorded calls that each decided."""
         last = await self.store.last_recorded_call()
         hits: Counter[str] = Counter()
         page = RecordedPage((), max(0, last - HITS_FROM))
         while page.after is not None:
-            page = await self.records.recorded_calls(who, 0, page.after, _PAGE)
+            page = await self.records.recorded_calls(user, 0, page.after, _PAGE)
             hits.update(call.rule for call in page.calls)
             await clock.sleep(0)
         return [{**row, "calls": hits[row["rule"]]} for row in self.described()]
@@ -69,14 +69,14 @@ class Rules:
         every = self.plan.gates.for_calls(from_script=True).rules
         return [{**row, "reason": row["reason"] and hide(row["reason"])} for row in every.described()]
 
-    async def rehearsed(self, who: Approver, governance: str, since: str | None) -> Rehearsal:
-        return await self._rehearsed(who, self.configuration.plan_with(governance), since)
+    async def rehearsed(self, user: Approver, governance: str, since: str | None) -> Rehearsal:
+        return await self._rehearsed(user, self.configuration.plan_with(governance), since)
 
-    async def _rehearsed(self, who: Approver, plan: Plan, since: str | None) -> Rehearsal:
+    async def _rehearsed(self, user: Approver, plan: Plan, since: str | None) -> Rehearsal:
         book, found = self.rule_book(plan), Rehearsal()
         first, after = since_ms(since, self.records.now_ms()), 0
         while True:
-            page = await self.records.recorded_calls(who, first, after, _PAGE)
+            page = await self.records.recorded_calls(user, first, after, _PAGE)
             rehearse(book, page.calls, found)
             if page.after is None:
                 return found
@@ -84,16 +84,16 @@ class Rules:
             # Let other requests run.
             await clock.sleep(0)
 
-    async def suggestions(self, who: Approver) -> tuple[Suggestion, ...]:
-        histories = await self._decided(who)
+    async def suggestions(self, user: Approver) -> tuple[Suggestion, ...]:
+        histories = await self._decided(user)
         now = self.records.now_ms()
-        used = summed(await self.records.usage(who, days_before(now, DAYS), day_of(now)), ("server", "tool"))
+        used = summed(await self.records.usage(user, days_before(now, DAYS), day_of(now)), ("server", "tool"))
         ran = {(row.server, row.tool): row.calls for row in used}
         found = [self._history(*tool, histories.get(tool, Counter()), ran.get(tool, 0)) for tool in {*histories, *ran}]
         return suggest(sorted(found, key=lambda history: (history.server, history.tool)))
 
-    async def _decided(self, who: Approver) -> dict[tuple[str, str], Counter[State]]:
-        page = await self.records.held_page(who, open_only=False, limit=_APPROVALS)
+    async def _decided(self, user: Approver) -> dict[tuple[str, str], Counter[State]]:
+        page = await self.records.held_page(user, open_only=False, limit=_APPROVALS)
         found: dict[tuple[str, str], Counter[State]] = {}
         for held in page.held:
             binding = held.approval.binding

@@ -72,14 +72,14 @@ class RulesApi:
         return self._rules.configuration
 
     async def in_force(self, visit: Visit) -> dict[str, Any]:
-        return {"recording": self._rules.is_recording, "rules": await self._rules.in_force(visit.who)}
+        return {"recording": self._rules.is_recording, "rules": await self._rules.in_force(visit.user)}
 
     async def suggestions(self, visit: Visit) -> list[dict[str, str]]:
-        return [suggestion_row(one) for one in await self._rules.suggestions(visit.who)]
+        return [suggestion_row(one) for one in await self._rules.suggestions(visit.user)]
 
     async def rehearsed(self, visit: Visit, governance: str, since: str | None) -> dict[str, Any]:
         """Raises ValueError where the section or the period is invalid."""
-        return (await self._rules.rehearsed(visit.who, governance, since)).rows()
+        return (await self._rules.rehearsed(visit.user, governance, since)).rows()
 
     async def _list(self, visit: Visit) -> Answer:
         return json_answer(await self.in_force(visit))
@@ -92,7 +92,7 @@ class RulesApi:
         after = visit.parameter("after") or "0"
         if not (after.isascii() and after.isdigit()) or len(after) > 15:
             raise ValueError("after must be the `next` of the previous page")
-        page = await self._records.recorded_calls(visit.who, first, int(after), limit_of(visit.request))
+        page = await self._records.recorded_calls(visit.user, first, int(after), limit_of(visit.request))
         return json_answer({"calls": page.calls, "next": page.after, "recording": self._rules.is_recording})
 
     async def _rehearse(self, visit: Visit) -> Answer:

@@ -59,7 +59,7 @@ class RulesPages:
             rules=in_force["rules"],
             recording=in_force["recording"],
             suggestions=await self._rules.suggestions(visit),
-            may_rehearse=visit.who.may(Permission.ACT),
+            may_rehearse=visit.user.may(Permission.ACT),
             governance=text,
             since=since,
             found=found,

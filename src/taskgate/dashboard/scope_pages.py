@@ -38,14 +38,14 @@ class ScopePages:
 
     async def _list(self, visit: Visit) -> Answer:
         rows = [
-            {**row, "page": f"/scopes/{quote(row['scope'], safe='')}"} for row in await self._scopes.listed(visit.who)
+            {**row, "page": f"/scopes/{quote(row['scope'], safe='')}"} for row in await self._scopes.listed(visit.user)
         ]
         return await self._frame.page(visit, "scopes", "scopes.html", rows=rows)
 
     async def _show(self, visit: Visit) -> Answer:
         name = visit.values["name"]
         try:
-            row = await self._scopes.tools(visit.who, name)
+            row = await self._scopes.tools(visit.user, name)
         except RequestProblem:
             # Ended calls link here, also those in scopes that were removed or have ended.
             return redirect(with_query("/tasks", {"scope": name}))

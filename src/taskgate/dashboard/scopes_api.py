@@ -100,41 +100,41 @@ class ScopesApi:
         )
 
     async def _list(self, visit: Visit) -> Answer:
-        return json_answer({"scopes": await self.listed(visit.who)})
+        return json_answer({"scopes": await self.listed(visit.user)})
 
     async def _tools(self, visit: Visit) -> Answer:
-        return json_answer(await self.tools(visit.who, visit.values["name"]))
+        return json_answer(await self.tools(visit.user, visit.values["name"]))
 
-    async def listed(self, who: Approver) -> list[dict[str, Any]]:
+    async def listed(self, user: Approver) -> list[dict[str, Any]]:
         """Every scope that this person may see, with the size of its tools/list."""
         rows = []
-        for name in self.records.scopes(who):
-            tools = await self._listed_tools(who, name)
+        for name in self.records.scopes(user):
+            tools = await self._listed_tools(user, name)
             size = {"tool_count": len(tools["tools"]), "left_out_count": len(tools["left_out"])}
             size |= {"list_bytes": tools["bytes"], "list_tokens": tools["tokens"]}
             rows.append({**self._row(name), **size})
         return rows
 
-    async def tools(self, who: Approver, name: str) -> dict[str, Any]:
+    async def tools(self, user: Approver, name: str) -> dict[str, Any]:
         """The tools of a scope, their size in tools/list and as stubs for scripts, and what is excluded for which reason.
 
         Raises RequestProblem.
         """
-        listed, view = await self._listed_tools(who, name), await self._view(who, name)
+        listed, view = await self._listed_tools(user, name), await self._view(user, name)
         stubs = await self.stubs(view) if view.scope.scripts else None
         size = None
         if stubs is not None:
             size = {"tools": stubs.tools, "bytes": stubs.size, "tokens": stubs.size // BYTES_A_TOKEN}
         return {**listed, "script_stubs": size}
 
-    async def _view(self, who: Approver, name: str) -> View:
+    async def _view(self, user: Approver, name: str) -> View:
         plan = self.plan.value
-        if name not in plan.scopes or not self.records.has_scope(who, name):
+        if name not in plan.scopes or not self.records.has_scope(user, name):
             raise RequestProblem(404, _NO_SUCH_SCOPE)
         return await self.views.view(plan, Caller(scope=name), NO_REQUEST)
 
-    async def _listed_tools(self, who: Approver, name: str) -> dict[str, Any]:
-        view, plan = await self._view(who, name), self.plan.value
+    async def _listed_tools(self, user: Approver, name: str) -> dict[str, Any]:
+        view, plan = await self._view(user, name), self.plan.value
         size = sum(len(entry) for entry in view.listing(EntryKind.TOOL, STATELESS_AUDIENCE).items)
         left_out = [
             {"what": f"{server}:{tool}", "why": why.reason.value if why is not None else "hidden"}
@@ -163,13 +163,15 @@ class ScopesApi:
 
     async def _show(self, visit: Visit) -> Answer:
         name = visit.values["name"]
-        return json_answer(self._row(name)) if self.records.has_scope(visit.who, name) else problem(404, _NO_SUCH_SCOPE)
+        return (
+            json_answer(self._row(name)) if self.records.has_scope(visit.user, name) else problem(404, _NO_SUCH_SCOPE)
+        )
 
     async def _delete(self, visit: Visit) -> Answer:
-        return await self._end(visit.values["name"], visit.who)
+        return await self._end(visit.values["name"], visit.user)
 
     async def _hand_over(self, visit: Visit) -> Answer:
-        who, body = visit.who, visit.request.json()
+        user, body = visit.user, visit.request.json()
         config, label = body.get("config"), body.get("label", "")
         lifetime_ms = body.get("lifetime_ms", DEFAULT_LIFETIME_MS)
         if set(body) - _KEYS or type(config) is not dict or not all(type(text) is str for text in config.values()):
@@ -177,17 +179,17 @@ class ScopesApi:
         if type(lifetime_ms) is not int or type(label) is not str:
             raise ValueError("lifetime_ms must be a whole number and label a string")
         try:
-            created = await self.temporary.hand_over(self.plan.value, config, lifetime_ms, label=label, by=who.id)
+            created = await self.temporary.hand_over(self.plan.value, config, lifetime_ms, label=label, by=user.id)
         except TaskConfigError as error:
             return json_answer({"error": error.message, **error.data}, 400)
         row = self._row(created.scope.name)
         return json_answer({**row, "url": self._url(created.scope.name), "token": created.token}, 201)
 
-    async def _end(self, name: str, who: Approver) -> Answer:
-        if not self.records.has_scope(who, name):
+    async def _end(self, name: str, user: Approver) -> Answer:
+        if not self.records.has_scope(user, name):
             return problem(404, _NO_SUCH_SCOPE)
-        if await self.temporary.end(name, who.id):
-            return json_answer({"scope": name, "ended_by": who.id})
+        if await self.temporary.end(name, user.id):
+            return json_answer({"scope": name, "ended_by": user.id})
         if name in self.plan.value.scopes:
             return problem(409, "This scope is defined in the configuration file; remove it there.")
         return problem(404, _NO_SUCH_SCOPE)

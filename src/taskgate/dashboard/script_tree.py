@@ -13,7 +13,7 @@ from taskgate.core.scripts.record import OpenCall, RefusedCall
 from taskgate.core.tasks.task import Task
 from taskgate.core.timestamps import iso
 from taskgate.dashboard.records import Records
-from taskgate.gateway.scripts.call_outcomes import executed_word
+from taskgate.gateway.scripts.call_outcomes import executed_value
 from taskgate.gateway.scripts.script_result import REFUSED
 from taskgate.ports.script_store import ScriptCall
 
@@ -62,7 +62,7 @@ def _call_row(call: ScriptCall) -> dict[str, Any]:
         "tool": task.wire_name,
         "task_id": task.id,
         "state": "tool_error" if outcome is not None and outcome.value == "tool_error" else task.state.value,
-        "executed": executed_word(task) if task.state.is_terminal else None,
+        "executed": executed_value(task) if task.state.is_terminal else None,
         "received": call.delivered_step is not None,
         "message": task.status_message or "",
         "created_at": iso(task.created_ms),

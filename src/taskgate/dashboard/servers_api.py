@@ -44,9 +44,9 @@ class Servers:
     records: Records
     configuration: Configuration
 
-    def rows(self, who: Approver) -> list[dict[str, Any]]:
+    def rows(self, user: Approver) -> list[dict[str, Any]]:
         """Every server with recent latencies, and whether it is drained."""
-        recent = self._recent_calls(who)
+        recent = self._recent_calls(user)
         drained = self.draining.drained
         return [
             {
@@ -68,15 +68,15 @@ class Servers:
         hide, error = self.configuration.hidden, row["last_error"]
         return {**row, "last_error": error and hide(error), "stderr": [hide(line) for line in row["stderr"]]}
 
-    def _recent_calls(self, who: Approver) -> dict[str, list[Span]]:
+    def _recent_calls(self, user: Approver) -> dict[str, list[Span]]:
         found: dict[str, list[Span]] = {}
-        for span in self.records.spans(who):
+        for span in self.records.spans(user):
             if span.server and span.end:
                 found.setdefault(span.server, []).append(span)
         return found
 
-    async def one(self, who: Approver, name: str) -> dict[str, Any] | None:
-        row = next((row for row in self.rows(who) if row["name"] == name), None)
+    async def one(self, user: Approver, name: str) -> dict[str, Any] | None:
+        row = next((row for row in self.rows(user) if row["name"] == name), None)
         if row is None:
             return None
         plan, line = self.plan.value, self.budgets.queues.get(name)
@@ -93,7 +93,7 @@ class Servers:
                 "waiting": line.waiting if line is not None else None,
             },
             "tools": self._tools(name),
-            "accounts": await self.records.accounts(who, name),
+            "accounts": await self.records.accounts(user, name),
         }
 
     def _list_report(self, name: str) -> dict[str, Any]:
@@ -116,9 +116,9 @@ class Servers:
             for entry in entries
         ]
 
-    def may_connect(self, who: Approver) -> bool:
+    def may_connect(self, user: Approver) -> bool:
         """Whether this person may connect the account that all callers share."""
-        return self.records.may_connect(who, "")
+        return self.records.may_connect(user, "")
 
     async def do(self, name: str, action: str, by: str) -> str | None:
         """Run an action; the error text, or None. Raises KeyError for an unknown server."""
@@ -186,10 +186,10 @@ class Servers:
         )
 
     async def _list(self, visit: Visit) -> Answer:
-        return json_answer(self.rows(visit.who))
+        return json_answer(self.rows(visit.user))
 
     async def _show(self, visit: Visit) -> Answer:
-        row = await self.one(visit.who, visit.values["name"])
+        row = await self.one(visit.user, visit.values["name"])
         return json_answer(row) if row is not None else problem(404, _NO_SUCH_SERVER)
 
     async def _reconnect(self, visit: Visit) -> Answer:
@@ -206,7 +206,7 @@ class Servers:
             raise ValueError("the body must be an empty object")
         name = visit.values["name"]
         try:
-            error = await self.do(name, action, visit.who.id)
+            error = await self.do(name, action, visit.user.id)
         except KeyError:
             return problem(404, _NO_SUCH_SERVER)
         return json_answer({"name": name, "done": ACTIONS[action]}) if error is None else problem(502, error)

@@ -70,7 +70,7 @@ class ServersPages:
 
     async def _list(self, visit: Visit) -> Answer:
         """Broken servers first, unless the address names another order."""
-        every = sorted(self._servers.rows(visit.who), key=lambda row: (_rank(row), row["name"]))
+        every = sorted(self._servers.rows(visit.user), key=lambda row: (_rank(row), row["name"]))
         text, sort = visit.parameter("text"), visit.parameter("sort")
         query = {"text": text, "sort": sort}
         matching = [row for row in every if text is None or text.casefold() in row["name"].casefold()]
@@ -93,7 +93,7 @@ class ServersPages:
 
     async def _page(self, visit: Visit, done: str | None, wrong: str | None) -> Answer:
         name = visit.values["name"]
-        row = await self._servers.one(visit.who, name)
+        row = await self._servers.one(visit.user, name)
         if row is None:
             # Ended calls link here, also those of the gateway's own tools and of servers that were removed.
             return redirect(with_query("/tasks", {"server": name}))
@@ -112,8 +112,8 @@ class ServersPages:
             row=row,
             tools=row["tools"][:TOOLS_SHOWN],
             left_out=max(0, len(row["tools"]) - TOOLS_SHOWN),
-            may_act=visit.who.may(Permission.ACT),
-            may_connect=self._servers.may_connect(visit.who),
+            may_act=visit.user.may(Permission.ACT),
+            may_connect=self._servers.may_connect(visit.user),
             address=address,
             **values,
         )
@@ -122,10 +122,10 @@ class ServersPages:
         name, action = visit.values["name"], visit.values["action"]
         if action not in ACTIONS:
             return self._frame.message(
-                visit.request, visit.who, 404, "Page not found", "Check the address, or go to the start page."
+                visit.request, visit.user, 404, "Page not found", "Check the address, or go to the start page."
             )
         try:
-            wrong = await self._servers.do(name, action, visit.who.id)
+            wrong = await self._servers.do(name, action, visit.user.id)
         except KeyError:
             wrong = None
         if wrong is not None:

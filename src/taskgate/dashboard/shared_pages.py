@@ -64,7 +64,7 @@ class View(NamedTuple):
 def view_of(visit: Visit, cookies: tuple[str, ...]) -> View:
     request = visit.request
     kept = tuple((name, value) for name in cookies if (value := request.cookie(name)) is not None)
-    person = replace(visit.who, authenticated_at=None)
+    person = replace(visit.user, authenticated_at=None)
     return View(request.path, request.raw_query, kept, request.locked, person, visit.version)
 
 

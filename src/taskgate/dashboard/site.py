@@ -116,7 +116,9 @@ class Dashboard:
             answer=CHANGE_EVENTS,
         )
         more = (events, *self.login_links.routes(), *self._steering.routes(), *self.accounts.routes())
-        self.api = Api(services, self._inbox, self._passphrase, menu=lambda who: self._pages.frame.menu(who), more=more)
+        self.api = Api(
+            services, self._inbox, self._passphrase, menu=lambda user: self._pages.frame.menu(user), more=more
+        )
         self._login_pages = LoginPages(
             self.login,
             authorizer,
@@ -286,7 +288,7 @@ class Dashboard:
         last_id = visit.request.headers.get(b"last-event-id", b"").decode("latin-1") or visit.parameter("after")
         if self.live.is_full:
             return problem(503, "Too many open console pages. Close some, then try again.")
-        return self.live.stream(last_id, visit.who, self._shared_view(visit.parameter("view") or ""))
+        return self.live.stream(last_id, visit.user, self._shared_view(visit.parameter("view") or ""))
 
     def _shared_view(self, address: str) -> str:
         """The address, if consoles of one person share the rendering of its page; else empty."""
@@ -335,14 +337,14 @@ def _to_login(request: WebRequest) -> Answer:
     if request.path == CALLBACK:
         return login_needed()
     query = "&".join(part for part in request.raw_query.split("&") if part and part != _SAME_SITE)
-    wanted = safe_return(f"{request.path}?{query}" if query else request.path)
+    return_to = safe_return(f"{request.path}?{query}" if query else request.path)
     fetch_site = request.headers.get(b"sec-fetch-site")
-    if fetch_site == b"cross-site" and wanted is not None and _SAME_SITE not in request.raw_query:
+    if fetch_site == b"cross-site" and return_to is not None and _SAME_SITE not in request.raw_query:
         # The browser does not send a Strict cookie when it follows a link on another site. It does when our own page redirects.
-        return _continue_at(f"{wanted}{'&' if query else '?'}{_SAME_SITE}")
-    if wanted is None or wanted in ("/", START):
+        return _continue_at(f"{return_to}{'&' if query else '?'}{_SAME_SITE}")
+    if return_to is None or return_to in ("/", START):
         return redirect("/login")
-    return redirect(f"/login?next={quote(wanted, safe='/')}")
+    return redirect(f"/login?next={quote(return_to, safe='/')}")
 
 
 def _continue_at(where: str) -> Answer:

@@ -34,15 +34,15 @@ class SubjectNumbers:
     _questions: QuestionsApi
 
     async def values(
-        self, visit: Visit, dimension: Dimension, name: str, address: str, wanted: dict[str, str | None]
+        self, visit: Visit, dimension: Dimension, name: str, address: str, filters: dict[str, str | None]
     ) -> dict[str, Any]:
-        """Values for `subject_numbers.html`. `wanted` are the filters that find the calls of the subject."""
+        """Values for `subject_numbers.html`. `filters` are those that find the calls of the subject."""
         reach, now = reach_of(visit), self._records.now_ms()
         period = chosen_range(visit.parameter("range"))
         since = now - period.length_ms
         series = await self._history.series(reach, dimension, name, since, now, now_ms=now, buckets=period.buckets)
         matching = HistoryFilter(
-            caller=wanted.get("caller"), server=wanted.get("server"), tool=wanted.get("tool"), since_ms=since
+            caller=filters.get("caller"), server=filters.get("server"), tool=filters.get("tool"), since_ms=since
         )
         last = (await self._history.page(reach, matching, limit=CALLS_COUNTED)).rows
         bad = [row for row in last if row.outcome in BAD_OUTCOMES]
@@ -58,7 +58,7 @@ class SubjectNumbers:
                 ("p99", units.duration(total.p99_ms), False),
             ],
             "charts": [
-                outcome_chart(series, "Calls by outcome", wanted),
+                outcome_chart(series, "Calls by outcome", filters),
                 latency_chart(series, "Latency"),
                 latency_histogram(series, "Latency, distribution"),
             ],
@@ -67,13 +67,13 @@ class SubjectNumbers:
             "questions": self._open_questions(visit, dimension, name),
             "failures": [history_line(row) for row in bad[:FAILURES_SHOWN]],
             "last": [history_line(row) for row in last[:LAST_SHOWN]],
-            "all_calls": with_query("/tasks", wanted),
+            "all_calls": with_query("/tasks", filters),
             "numbers_api": with_query("/api/v1/history/series", {"by": dimension.value, "name": name}),
         }
 
     def _open_questions(self, visit: Visit, dimension: Dimension, name: str) -> list[str]:
         key = {Dimension.CALLER: "caller", Dimension.SERVER: "server"}.get(dimension)
-        rows = self._questions.rows(visit.who) if key is not None else []
+        rows = self._questions.rows(visit.user) if key is not None else []
         return [f"{row['server']}: {row['message']}"[:200] for row in rows if row[key or ""] == name]
 
 

@@ -117,9 +117,9 @@ class SubjectPages:
 
     async def _tool(self, visit: Visit) -> Answer:
         server, tool = _named(visit, "server"), _named(visit, "tool")
-        wanted: dict[str, str | None] = {"server": server, "tool": tool}
+        filters: dict[str, str | None] = {"server": server, "tool": tool}
         values = await self._numbers.values(
-            visit, Dimension.TOOL, f"{server}/{tool}", tool_address(server, tool), wanted
+            visit, Dimension.TOOL, f"{server}/{tool}", tool_address(server, tool), filters
         )
         entry = tool_entry(self._catalogs, server, tool)
         return await self._frame.page(

@@ -90,5 +90,5 @@ class System:
         return json_answer(self.row())
 
     async def _reload(self, visit: Visit) -> Answer:
-        error = await self.reload(visit.who.id)
+        error = await self.reload(visit.user.id)
         return json_answer({"reloaded": True}) if error is None else problem(409, error)

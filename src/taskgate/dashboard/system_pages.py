@@ -42,11 +42,11 @@ class SystemPages:
             note=note,
             note_kind=note_kind,
             row=self._system.row(),
-            text=shown.text[:TEXT_SHOWN] if visit.who.may(Permission.ACT) and not tenant_of(visit.who.id) else None,
+            text=shown.text[:TEXT_SHOWN] if visit.user.may(Permission.ACT) and not tenant_of(visit.user.id) else None,
             left_out=max(0, len(shown.text) - TEXT_SHOWN),
-            may_reload=visit.who.may(Permission.CONFIGURE),
+            may_reload=visit.user.may(Permission.CONFIGURE),
         )
 
     async def _reload(self, visit: Visit) -> Answer:
-        error = await self._system.reload(visit.who.id)
+        error = await self._system.reload(visit.user.id)
         return redirect("/system?done=reload") if error is None else await self._show(visit, error, "bad")

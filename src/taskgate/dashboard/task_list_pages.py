@@ -172,7 +172,7 @@ class TaskListPages:
         self, visit: Visit, filters: Mapping[str, str | None], limit: int
     ) -> tuple[tuple[HistoryRow, ...], str | None]:
         now, caller = self._records.now_ms(), filters["caller"]
-        wanted = HistoryFilter(
+        history_filter = HistoryFilter(
             caller=as_key(caller) if caller is not None else None,
             scope=filters["scope"],
             server=filters["server"],
@@ -182,12 +182,12 @@ class TaskListPages:
             since_ms=point_in_time("since", filters["since"], now),
             until_ms=point_in_time("until", filters["until"], now),
         )
-        found = await self._history.page(visit, wanted, limit)
+        found = await self._history.page(visit, history_filter, limit)
         return found.rows, found.cursor
 
     async def _suggestions(self, visit: Visit) -> dict[str, list[str]]:
         """Names for the filters."""
-        scopes = self._records.scopes(visit.who) if visit.only is None else []
+        scopes = self._records.scopes(visit.user) if visit.only is None else []
         return {**await self._history.suggestions(visit), "scope": scopes}
 
     async def _cancel(self, visit: Visit) -> Answer:

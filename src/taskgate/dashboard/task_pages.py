@@ -70,11 +70,11 @@ class TaskPages:
         except RequestProblem:
             return await self._ended(visit)
         except ValueError as error:
-            return self._frame.message(visit.request, visit.who, 400, "Invalid address", str(error))
+            return self._frame.message(visit.request, visit.user, 400, "Invalid address", str(error))
         result = await self._tasks.stored_result(visit)
-        limit, wanted = _display(visit)
-        arguments = found_text(show_json(row["arguments"]), limit, wanted)
-        received = found_text(_readable(result), limit, wanted) if result is not None else None
+        limit, search_text = _display(visit)
+        arguments = found_text(show_json(row["arguments"]), limit, search_text)
+        received = found_text(_readable(result), limit, search_text) if result is not None else None
         code = excerpt(show_code(row["arguments"]) if row["script_calls"] is not None else "", limit)
         return await self._frame.page(
             visit,
@@ -95,13 +95,13 @@ class TaskPages:
             report=shown_report(result) if row["script_calls"] is not None else None,
             hidden=row["hidden"],
             result=received,
-            search=_search(wanted, arguments, received),
-            questions=self._questions.of_task(visit.who, row["id"]),
+            search=_search(search_text, arguments, received),
+            questions=self._questions.of_task(visit.user, row["id"]),
             may_cancel=row["may_cancel"],
             copies=self._copies(row),
             tool_name=row["name"],
             may_rerun=TaskState(row["state"]).is_terminal and not row["hidden"],
-            may_decide=visit.who.may(Permission.SEE),
+            may_decide=visit.user.may(Permission.SEE),
             api=f"/api/v1/tasks/{row['id']}",
             command=self._frame.command_for("GET", "/api/v1/tasks/{id}", id=row["id"]),
         )
@@ -110,8 +110,8 @@ class TaskPages:
         """A call whose task is no longer stored, or that never was one. Raises RequestProblem if there is no such row."""
         found = await self._history.detail(visit)
         row = await self._history.row(visit)
-        limit, wanted = _display(visit)
-        content = found_text(show_json(found["content"]), limit, wanted) if found["content"] is not None else None
+        limit, search_text = _display(visit)
+        content = found_text(show_json(found["content"]), limit, search_text) if found["content"] is not None else None
         return await self._frame.page(
             visit,
             "tasks",
@@ -124,8 +124,8 @@ class TaskPages:
             same=await self._same(visit, row.server, row.tool, row.digest, row.id),
             parent_known=bool(row.parent) and await self._history.has_row(visit, row.parent),
             content=content,
-            search=_search(wanted, content),
-            audit=with_query("/audit", found["audit"]) if visit.who.may(Permission.SEE) and found["audit"] else None,
+            search=_search(search_text, content),
+            audit=with_query("/audit", found["audit"]) if visit.user.may(Permission.SEE) and found["audit"] else None,
             api=f"/api/v1/history/{row.id}",
             command=self._frame.command_for("GET", "/api/v1/tasks/{id}", id=row.id),
         )
@@ -164,18 +164,18 @@ class TaskPages:
 
 def _display(visit: Visit) -> tuple[int, str]:
     """How many characters of arguments and result are shown, and what is searched for in them: a search covers all of them."""
-    wanted = clear(visit.parameter("find") or "")[:LONGEST_SEARCH]
-    return MAX_SHOWN if wanted or visit.parameter("full") == "1" else EXCERPT, wanted
+    search_text = clear(visit.parameter("find") or "")[:LONGEST_SEARCH]
+    return MAX_SHOWN if search_text or visit.parameter("full") == "1" else EXCERPT, search_text
 
 
-def _search(wanted: str, *texts: FoundText | None) -> dict[str, Any] | None:
+def _search(search_text: str, *texts: FoundText | None) -> dict[str, Any] | None:
     """The search form of the page; None if there is little to search in."""
     known = [text for text in texts if text is not None]
-    if not wanted and sum(len(text.text) for text in known) < MIN_SEARCHED:
+    if not search_text and sum(len(text.text) for text in known) < MIN_SEARCHED:
         return None
     matches = sum(text.matches for text in known)
-    partial = not wanted and any(text.left_out for text in known)
-    return {"wanted": wanted, "matches": matches, "partial": partial}
+    partial = not search_text and any(text.left_out for text in known)
+    return {"text": search_text, "matches": matches, "partial": partial}
 
 
 def _readable(result: bytes) -> str:

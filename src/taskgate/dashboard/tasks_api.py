@@ -124,7 +124,7 @@ class TasksApi:
         """The tasks that match the query parameters, of those that this person may see; `states` replaces the parameter of
         that name. Raises ValueError."""
         now = self._store.now_ms()
-        wanted = TaskFilter(
+        filters = TaskFilter(
             principal=visit.parameter("caller"),
             server=visit.parameter("server"),
             scope=visit.parameter("scope"),
@@ -135,7 +135,7 @@ class TasksApi:
             until_ms=point_in_time("until", visit.parameter("until"), now),
         )
         after = visit.parameter("after")
-        page = await self._records.tasks(visit.who, wanted, only=visit.only, after=after, limit=limit)
+        page = await self._records.tasks(visit.user, filters, only=visit.only, after=after, limit=limit)
         return {"tasks": [operator_row(task) for task in page.tasks], "next": page.after}
 
     async def detail(self, visit: Visit) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class TasksApi:
             "script_line": task.script_line if task.parent else None,
             "script_calls": await script_tree(self._records, task, calls_after(visit.parameter("calls_after"))),
             "phases": [phase.as_json() for phase in phases(task, held, answered, attempts, self._records.now_ms())],
-            "may_cancel": not task.state.is_terminal and _may_cancel(visit.who, task),
+            "may_cancel": not task.state.is_terminal and _may_cancel(visit.user, task),
         }
 
     async def stored_result(self, visit: Visit) -> bytes | None:
@@ -176,11 +176,11 @@ class TasksApi:
     async def cancel(self, visit: Visit, reason: str | None) -> dict[str, Any]:
         """Raises RequestProblem where the task cannot be cancelled by this person."""
         task = await self._found(visit)
-        if not _may_cancel(visit.who, task):
+        if not _may_cancel(visit.user, task):
             raise RequestProblem(403, refusal(Permission.ACT))
         if task.state.is_terminal:
             raise RequestProblem(409, f"This task has already finished with state {task.state.value}.")
-        by = f"by {visit.who.id}: {reason}" if reason else f"by {visit.who.id}"
+        by = f"by {visit.user.id}: {reason}" if reason else f"by {visit.user.id}"
         return operator_row(await self._tasks.methods.cancel_task(task, by))
 
     def mcp_address(self, scope: str) -> str:
@@ -190,7 +190,7 @@ class TasksApi:
 
     async def _found(self, visit: Visit) -> Task:
         """The task that the path names. A task of another caller looks like one that does not exist."""
-        task = await self._records.task(visit.who, visit.values["id"])
+        task = await self._records.task(visit.user, visit.values["id"])
         if task is None:
             raise RequestProblem(404, _NO_SUCH_TASK)
         return task
@@ -200,7 +200,7 @@ class TasksApi:
 
     async def _list_without_version(self, visit: Visit) -> Answer:
         after, limit = visit.request.query.get("after"), limit_of(visit.request)
-        page = await self._records.tasks(visit.who, TaskFilter(), only=None, after=after, limit=limit)
+        page = await self._records.tasks(visit.user, TaskFilter(), only=None, after=after, limit=limit)
         headers = ((b"x-next-after", page.after.encode("ascii")),) if page.after is not None else ()
         return json_answer([task_row(task) for task in page.tasks], headers=headers)
 
@@ -237,12 +237,12 @@ class TasksApi:
             if left <= 0:
                 break
             await changes.next_change(current, left)
-            current = await self._records.task(visit.who, task.id)
+            current = await self._records.task(visit.user, task.id)
             self._start_if_own(visit, current)
         return current
 
     def _start_if_own(self, visit: Visit, task: Task | None) -> None:
-        if task is not None and task.principal == visit.who.id:
+        if task is not None and task.principal == visit.user.id:
             self._tasks.methods.start_for_result(task)
 
     def _redacted_arguments(self, task: Task) -> tuple[Any, list[str]]:
@@ -264,7 +264,9 @@ class TasksApi:
 
     async def _events(self, visit: Visit) -> Answer | EventAnswer:
         task_id = visit.values["id"]
-        task = await (self._find_anonymous(task_id) if visit.person is None else self._records.task(visit.who, task_id))
+        task = await (
+            self._find_anonymous(task_id) if visit.person is None else self._records.task(visit.user, task_id)
+        )
         return EventAnswer(self._follow(task)) if task is not None else problem(404, _NO_SUCH_TASK)
 
     async def _find_anonymous(self, task_id: str) -> Task | None:
@@ -291,8 +293,8 @@ class TasksApi:
             task = current
 
 
-def _may_cancel(who: Approver, task: Task) -> bool:
-    return who.may(Permission.ACT) or (task.principal == who.id and who.id != ANONYMOUS)
+def _may_cancel(user: Approver, task: Task) -> bool:
+    return user.may(Permission.ACT) or (task.principal == user.id and user.id != ANONYMOUS)
 
 
 def operator_row(task: Task) -> dict[str, Any]:

@@ -47,31 +47,31 @@ class PeopleApi:
 
     async def _tokens(self, visit: Visit) -> Answer:
         """Tokens of the configuration, and revoked subjects of issuers."""
-        who = visit.who
-        tokens = [token for token in self._plan.value.governing.tokens if who.reaches(token.principal)]
+        user = visit.user
+        tokens = [token for token in self._plan.value.governing.tokens if user.reaches(token.principal)]
         rows = [_row(token, self._revocations.revoked.get(token.sha256)) for token in tokens]
         known = {token.sha256 for token in tokens}
         revoked_subjects = [
             {"id": name, "principal": name, "roles": [], "expires_at": None, **_revocation(revoked)}
             for name, revoked in self._revocations.revoked.items()
-            if name not in known and "#" in name and who.reaches(name)
+            if name not in known and "#" in name and user.reaches(name)
         ]
         return json_answer({"tokens": rows + revoked_subjects})
 
     async def _revoke(self, visit: Visit) -> Answer:
-        who, body = visit.who, visit.request.json()
+        user, body = visit.user, visit.request.json()
         name, reason = body.get("name"), body.get("reason", "")
         if set(body) - {"name", "reason"} or type(name) is not str or type(reason) is not str or not name:
             raise ValueError('send "name" (the id of a token or the name of a principal) and optionally "reason"')
         tokens = self._plan.value.governing.tokens
-        found = [token for token in tokens if name in (token.id, token.principal) and who.reaches(token.principal)]
+        found = [token for token in tokens if name in (token.id, token.principal) and user.reaches(token.principal)]
         for token in found:
-            await self._revocations.revoke(token.sha256, token.principal, who.id, reason[:LONGEST_REASON])
+            await self._revocations.revoke(token.sha256, token.principal, user.id, reason[:LONGEST_REASON])
         if not found:
-            if "#" not in name or not who.reaches(name):
+            if "#" not in name or not user.reaches(name):
                 return problem(404, "Token not found. Run `taskgate tokens list` to see the names.")
-            await self._revocations.revoke(name, name, who.id, reason[:LONGEST_REASON])
-        return json_answer({"revoked": [token.principal for token in found] or [name], "by": who.id})
+            await self._revocations.revoke(name, name, user.id, reason[:LONGEST_REASON])
+        return json_answer({"revoked": [token.principal for token in found] or [name], "by": user.id})
 
 
 def _row(token: KnownToken, revoked: Revocation | None) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class TryPages:
             note=note,
             note_kind="bad",
             scope=scope,
-            scopes=sorted(self._records.scopes(visit.who)),
+            scopes=sorted(self._records.scopes(visit.user)),
             page=paged(
                 [(tool["name"], _text(tool)) for tool in tools if _matches(tool, text)],
                 visit.parameter("page"),
@@ -96,8 +96,8 @@ class TryPages:
     async def _call(self, visit: Visit) -> Answer:
         sent, scope = form_values(visit), visit.authorized.scope
         tools = await self._calls.tools(visit.authorized)
-        wanted = sent.get("tool", [""])[0]
-        tool = next((tool for tool in tools if tool["name"] == wanted), None)
+        requested = sent.get("tool", [""])[0]
+        tool = next((tool for tool in tools if tool["name"] == requested), None)
         if tool is None:
             return await self._page(
                 visit, scope, tools, None, note="This tool is no longer in the scope. Choose another one."
@@ -107,7 +107,7 @@ class TryPages:
             arguments = filled_in(tool.get("inputSchema"), sent)
         except BadForm as problem:
             return await self._page(visit, scope, tools, tool, note=clear(problem), sent=whole)
-        reply = await self._calls.call(visit.authorized, wanted, arguments)
+        reply = await self._calls.call(visit.authorized, requested, arguments)
         task_id = task_of(reply)
         if task_id is not None:
             return redirect(f"/tasks/{task_id}")
@@ -128,5 +128,5 @@ def _matches(tool: dict[str, Any], text: str | None) -> bool:
 
 
 def _proposed(tools: list[dict[str, Any]], like: str | None) -> str | None:
-    wanted = _LIKE.get(like or "", ())
-    return next((tool["name"] for tool in tools for name in wanted if tool["name"].endswith(name)), None)
+    requested = _LIKE.get(like or "", ())
+    return next((tool["name"] for tool in tools for name in requested if tool["name"].endswith(name)), None)

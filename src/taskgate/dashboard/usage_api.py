@@ -36,7 +36,7 @@ class Usage:
         days = _days(visit.parameter("days"))
         by = visit.parameter("by") or GROUPINGS[0]
         now = self._records.now_ms()
-        rows = await self._records.usage(visit.who, days_before(now, days), day_of(now))
+        rows = await self._records.usage(visit.user, days_before(now, days), day_of(now))
         return summed(rows, tuple(part.strip() for part in by.split(","))), days, by
 
     def routes(self) -> tuple[Route, ...]:
@@ -64,7 +64,7 @@ class Usage:
     async def _metrics(self, visit: Visit) -> Answer:
         """Metrics of today: they restart at midnight UTC, which collectors treat as a counter reset."""
         today = day_of(self._records.now_ms())
-        rows = await self._records.usage(visit.who, today, today)
+        rows = await self._records.usage(visit.user, today, today)
         by = tuple(part.strip() for part in (visit.parameter("by") or _LABELS).split(","))
         return Answer(200, as_metrics(rows, by).encode(), "text/plain; version=0.0.4; charset=utf-8")
 

@@ -33,7 +33,7 @@ class UsagePages:
         try:
             rows, days, by = await self._usage.rows(visit)
         except ValueError as error:
-            return self._frame.message(visit.request, visit.who, 400, "Invalid filter", str(error))
+            return self._frame.message(visit.request, visit.user, 400, "Invalid filter", str(error))
         parameters = {"days": str(days), "by": by}
         parts = [part for part in GROUPS if part in by.split(",")]
         return await self._frame.page(
@@ -50,7 +50,7 @@ class UsagePages:
             choices=[(choice, _address("/usage", {**parameters, "by": choice})) for choice in GROUPINGS],
             spans=[(count, _address("/usage", {**parameters, "days": str(count)})) for count in (1, 7, 30, 365)],
             csv=_address("/api/v1/usage", {**parameters, "format": "csv"}),
-            all_callers=visit.who.may(Permission.SEE),
+            all_callers=visit.user.may(Permission.SEE),
         )
 
 

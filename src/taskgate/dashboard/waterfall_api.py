@@ -54,22 +54,22 @@ class RecentRequests:
 
     def spans(self, visit: Visit, *, only_calls: bool) -> list[Span]:
         """Recent requests that match the query parameters, with the server calls that they made. Raises ValueError."""
-        wanted = {name: value for name in FILTERS if (value := visit.parameter(name)) is not None}
+        filters = {name: value for name in FILTERS if (value := visit.parameter(name)) is not None}
         now = clock.wall()
         window = chosen_window(visit) or Window(now - 60 * _minutes(visit.parameter("minutes")), float("inf"))
-        recent = in_window(self._records.spans(visit.who), window, now)
+        recent = in_window(self._records.spans(visit.user), window, now)
         trace, parents = visit.parameter("trace"), parents_of(recent)
         if trace is not None:
             recent = [span for span in recent if trace in (str(span.number), str(parents[span.number]))]
         elif only_calls:
             calls = {span.number for span in recent if span.is_call}
             recent = [span for span in recent if span.number in calls or span.parent in calls]
-        if not wanted:
+        if not filters:
             return recent
         hits = {
             parents[span.number] or span.number
             for span in recent
-            if all(value.casefold() in getattr(span, name).casefold() for name, value in wanted.items())
+            if all(value.casefold() in getattr(span, name).casefold() for name, value in filters.items())
         }
         return [span for span in recent if span.number in hits or parents[span.number] in hits]
 

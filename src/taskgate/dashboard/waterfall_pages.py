@@ -34,7 +34,7 @@ class WaterfallPages:
         try:
             spans = self._requests.spans(visit, only_calls=visit.parameter("show") != "all")
         except ValueError as error:
-            return self._frame.message(visit.request, visit.who, 400, "Invalid filter", str(error))
+            return self._frame.message(visit.request, visit.user, 400, "Invalid filter", str(error))
         filters = {name: visit.parameter(name) or "" for name in (*FILTERS, "minutes")}
         show = "all" if visit.parameter("show") == "all" else "calls"
         given = {**filters, "show": show, **{name: visit.parameter(name) or "" for name in ZOOM}}

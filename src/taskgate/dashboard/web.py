@@ -206,5 +206,5 @@ def _first(text: str) -> dict[str, str]:
 
 def with_query(path: str, parameters: Mapping[str, str | None], **changed: str | None) -> str:
     """An address with these query parameters, some of them changed; empty ones are omitted."""
-    wanted = {key: value for key, value in {**parameters, **changed}.items() if value}
-    return f"{path}?{urlencode(wanted)}" if wanted else path
+    query = {key: value for key, value in {**parameters, **changed}.items() if value}
+    return f"{path}?{urlencode(query)}" if query else path

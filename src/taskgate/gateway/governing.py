@@ -63,9 +63,9 @@ class Governing:
     operators_own: frozenset[str] = frozenset()
     """Principals that are the operator: those of a local gateway without identities."""
 
-    def owns_account_of(self, who: Approver, principal: str) -> bool:
+    def owns_account_of(self, approver: Approver, principal: str) -> bool:
         """Return whether an account connected for this principal belongs to this person."""
-        return self.person(who).owns_account_of(principal, self.operators_own)
+        return self.person(approver).owns_account_of(principal, self.operators_own)
 
     def login_of(self, principal: str) -> str | None:
         """Return the login name for this principal. Anonymous callers of a gateway with identities have none."""
@@ -73,10 +73,10 @@ class Governing:
             return OPERATOR
         return principal if principal != ANONYMOUS else None
 
-    def person(self, who: Approver) -> Approver:
+    def person(self, approver: Approver) -> Approver:
         """Return the approver with all their principals, so that they count once and cannot approve their own calls."""
-        identities = self.people.get(who.id)
-        return who if identities is None else replace(who, identities=identities)
+        identities = self.people.get(approver.id)
+        return approver if identities is None else replace(approver, identities=identities)
 
     def redaction(self, workflow: str) -> Redaction:
         return self.redactions.get(workflow, NOTHING_HIDDEN)

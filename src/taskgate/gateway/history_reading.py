@@ -45,10 +45,10 @@ class HistoryReading:
     _signer: RequestStateSigner
 
     async def page(
-        self, reach: Reach, wanted: HistoryFilter, *, cursor: str | None = None, limit: int = 50
+        self, reach: Reach, filters: HistoryFilter, *, cursor: str | None = None, limit: int = 50
     ) -> HistoryRows:
         """Rows that match, newest end first. Raises CallerError of type `invalid_cursor`."""
-        within = self._within(reach, wanted)
+        within = self._within(reach, filters)
         bound = f"{reach.tenant or ''}\n{reach.only or ''}\n{within.digest() if within is not None else ''}"
         before = self._position(reach, bound, cursor)
         if within is None:
@@ -151,13 +151,13 @@ class HistoryReading:
             return (reach.only,) if dimension is Dimension.CALLER and reach.only.startswith(begins) else ()
         return await self._store.history_names(dimension, reach.tenant, begins, limit)
 
-    def _within(self, reach: Reach, wanted: HistoryFilter) -> HistoryFilter | None:
+    def _within(self, reach: Reach, filters: HistoryFilter) -> HistoryFilter | None:
         """The filter with the limits of the person; None if nothing can match both."""
-        if reach.only is not None and wanted.caller not in (None, reach.only):
+        if reach.only is not None and filters.caller not in (None, reach.only):
             return None
-        if reach.tenant is not None and wanted.tenant not in (None, reach.tenant):
+        if reach.tenant is not None and filters.tenant not in (None, reach.tenant):
             return None
-        return replace(wanted, tenant=reach.tenant or wanted.tenant, caller=reach.only or wanted.caller)
+        return replace(filters, tenant=reach.tenant or filters.tenant, caller=reach.only or filters.caller)
 
     def _cursor(self, reach: Reach, bound: str, number: int) -> str:
         return self._signer.sign("list", reach.person, _METHOD, bound, "", body=str(number))
@@ -176,14 +176,14 @@ def _reaches(reach: Reach, row: HistoryRow) -> bool:
     return (reach.only is None or row.caller == reach.only) and (reach.tenant is None or row.tenant == reach.tenant)
 
 
-def _matches(row: HistoryRow, wanted: HistoryFilter) -> bool:
+def _matches(row: HistoryRow, filters: HistoryFilter) -> bool:
     """Whether a row that was found by its id matches the rest of the filter."""
     exact = ("tenant", "caller", "scope", "server", "tool", "client", "error_type", "kind")
     return (
-        all(getattr(wanted, name) in (None, getattr(row, name)) for name in exact)
-        and (wanted.outcomes is None or row.outcome in wanted.outcomes)
-        and (wanted.since_ms is None or row.ended_ms >= wanted.since_ms)
-        and (wanted.until_ms is None or row.ended_ms < wanted.until_ms)
+        all(getattr(filters, name) in (None, getattr(row, name)) for name in exact)
+        and (filters.outcomes is None or row.outcome in filters.outcomes)
+        and (filters.since_ms is None or row.ended_ms >= filters.since_ms)
+        and (filters.until_ms is None or row.ended_ms < filters.until_ms)
     )
 
 

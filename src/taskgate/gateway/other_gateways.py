@@ -80,8 +80,8 @@ class OtherGateways:
 
     async def _tasks(self, names: frozenset[str] | None) -> None:
         """Check these tasks; None: all tasks that are awaited or run here."""
-        wanted = names if names is not None else self._records.changes.awaited | self._runs.running_ids
-        for task_id in wanted:
+        task_ids = names if names is not None else self._records.changes.awaited | self._runs.running_ids
+        for task_id in task_ids:
             await self._check_task(task_id, announced=names is not None)
 
     async def _check_task(self, task_id: str, *, announced: bool) -> None:
@@ -94,7 +94,7 @@ class OtherGateways:
         if task.owner != self._records.store.ownership.owner:
             self._runs.abandon(task_id)
             return
-        if task.state is TaskState.CANCELLED and (self._runs.is_running(task_id) or task.cancel_owed):
+        if task.state is TaskState.CANCELLED and (self._runs.is_running(task_id) or task.cancel_unsent):
             await self._runs.cancel(task, CancelNote())
         elif task.script and task.state in _CONTINUED:
             # Another gateway could not load its snapshot and left it to this one. A script that runs here is not disturbed.

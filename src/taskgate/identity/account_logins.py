@@ -158,8 +158,8 @@ class AccountLogins:
             client = await self._client(settings, authority, documents)
         except IssuerUnavailable as fault:
             raise AccountLoginRefused(f"The login cannot be started: {fault}.") from None
-        wanted = request.scope or settings.scope or challenge.scope or " ".join(protected.scopes)
-        return await self._sent_off(replace(request, scope=wanted), authority, client, protected, browser)
+        oauth_scope = request.scope or settings.scope or challenge.scope or " ".join(protected.scopes)
+        return await self._sent_off(replace(request, scope=oauth_scope), authority, client, protected, browser)
 
     async def _sent_off(
         self,

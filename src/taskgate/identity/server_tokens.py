@@ -155,15 +155,15 @@ class ServerTokens:
 
     def _require_scope(self, settings: ClientCredentials | StoredLogin | TokenExchange, scope: str) -> None:
         """The server requires more scopes, which a login can only get by logging in again. Raises LoginNeeded."""
-        wanted = joined_scopes(self._scope, scope)
+        oauth_scope = joined_scopes(self._scope, scope)
         if not isinstance(settings, StoredLogin):
-            self._scope = wanted
+            self._scope = oauth_scope
             return
         if settings.per_principal and self._principal:
             raise AccountNeeded(
-                settings.server, self._principal, "the server requires more permissions than were granted", wanted
+                settings.server, self._principal, "the server requires more permissions than were granted", oauth_scope
             )
-        what_to_do = f"Run `taskgate servers login {settings.server} --scope '{wanted}'`, then try again."
+        what_to_do = f"Run `taskgate servers login {settings.server} --scope '{oauth_scope}'`, then try again."
         raise LoginNeeded(settings.server, "the server requires more permissions than the login has", what_to_do)
 
     def _may_try(self) -> bool:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from taskgate import __version__, clock, operating_system
+from taskgate.bridge.gateway_files import GatewayFiles, connect, monotonic, sleep
 from taskgate.bridge.handshake import replace_request
-from taskgate.bridge.meeting import Meeting, connect, monotonic, sleep
 from taskgate.folders import socket_folder
 from taskgate.held_folder import lost
 
@@ -29,8 +29,8 @@ class AddressTaken(Exception):
 
 
 class LocalAddress:
-    def __init__(self, meeting: Meeting, claim: int, kind: str) -> None:
-        self.meeting = meeting
+    def __init__(self, files: GatewayFiles, claim: int, kind: str) -> None:
+        self.files = files
         self.kind = kind
         self.key = ""
         self._claim = claim
@@ -43,7 +43,7 @@ class LocalAddress:
         """Bind a socket that only this user can open, or a loopback port with a key if Unix sockets are not available."""
         if operating_system.has_unix_sockets():
             with contextlib.suppress(OSError):
-                return self._bind_unix(os.path.join(socket_folder(environment, self.meeting.state), self.meeting.key))
+                return self._bind_unix(os.path.join(socket_folder(environment, self.files.state), self.files.key))
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listening.bind(("127.0.0.1", 0))
         self.key = secrets.token_urlsafe(32)
@@ -73,21 +73,21 @@ class LocalAddress:
             "pid": os.getpid(),
             "version": __version__,
             "url": url,
-            "config": os.path.abspath(self.meeting.config) if self.meeting.config is not None else None,
+            "config": os.path.abspath(self.files.config) if self.files.config is not None else None,
             "kind": self.kind,
             "since": int(clock.wall()),
         }
-        self.meeting.publish(record)
+        self.files.publish(record)
 
     def lost(self) -> str | None:
         """Return why another gateway could claim this address despite the lock (the locked file was removed), or None."""
-        return lost(self.meeting.path_of("lock"), self._identity)
+        return lost(self.files.path_of("lock"), self._identity)
 
     def withdraw(self) -> None:
         """Remove record and socket. The lock is kept until `release`, so that no bridge starts another gateway meanwhile."""
         if self.lost() is not None:
             return  # the record and the socket may belong to the next gateway
-        self.meeting.withdraw()
+        self.files.withdraw()
         if self._path is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
@@ -96,42 +96,42 @@ class LocalAddress:
         os.close(self._claim)
 
 
-def claim(meeting: Meeting, kind: str) -> LocalAddress:
+def claim(files: GatewayFiles, kind: str) -> LocalAddress:
     """Take the lock of this state folder and configuration. Raises AddressTaken.
 
     A gateway started by `serve` replaces one that was started by bridges, which drains and ends first.
     """
-    held = meeting.try_lock("lock")
-    record = meeting.record()
+    held = files.try_lock("lock")
+    record = files.record()
     if held is None and kind == SERVE and record is not None and record.get("kind") == ON_DEMAND:
-        held = _lock_after_replacement(meeting, monotonic() + REPLACEMENT_S)
+        held = _lock_after_replacement(files, monotonic() + REPLACEMENT_S)
     if held is None:
         pid = record.get("pid", "unknown") if record is not None else "unknown"
         raise AddressTaken(f"Another gateway (process {pid}) already serves this configuration.")
-    return LocalAddress(meeting, held, kind)
+    return LocalAddress(files, held, kind)
 
 
-def _lock_after_replacement(meeting: Meeting, deadline: float) -> int | None:
+def _lock_after_replacement(files: GatewayFiles, deadline: float) -> int | None:
     """Ask the gateway that bridges started to end, and take its lock. Meanwhile no bridge may start another one: its callers lose
     their connection and would be first.
     """
-    starting = _lock_until(meeting, "start", deadline)
+    starting = _lock_until(files, "start", deadline)
     try:
-        _request_replacement(meeting)
-        return _lock_until(meeting, "lock", deadline)
+        _request_replacement(files)
+        return _lock_until(files, "lock", deadline)
     finally:
         if starting is not None:
             os.close(starting)
 
 
-def _lock_until(meeting: Meeting, name: str, deadline: float) -> int | None:
-    while (held := meeting.try_lock(name)) is None and monotonic() < deadline:
+def _lock_until(files: GatewayFiles, name: str, deadline: float) -> int | None:
+    while (held := files.try_lock(name)) is None and monotonic() < deadline:
         sleep(_POLL_S)
     return held
 
 
-def _request_replacement(meeting: Meeting) -> None:
-    record = meeting.record()
+def _request_replacement(files: GatewayFiles) -> None:
+    record = files.record()
     found = connect(record) if record is not None else None
     if found is not None:
         made, key = found

@@ -61,9 +61,9 @@ def check_resource(url: str, resource: Any) -> None:
     """Raises DiscoveryFailed for metadata of another resource: it must not decide where users log in (RFC 9728, section 3.3)."""
     if resource is None:
         return
-    wanted, given = urlsplit(url), urlsplit(str(resource))
-    same_origin = (wanted.scheme, wanted.netloc) == (given.scheme, given.netloc)
-    inside = (wanted.path.rstrip("/") + "/").startswith(given.path.rstrip("/") + "/")
+    expected, given = urlsplit(url), urlsplit(str(resource))
+    same_origin = (expected.scheme, expected.netloc) == (given.scheme, given.netloc)
+    inside = (expected.path.rstrip("/") + "/").startswith(given.path.rstrip("/") + "/")
     if not same_origin or not inside:
         raise DiscoveryFailed(f"the metadata of {url} describes another resource: {str(resource)[:200]!r}")
 
@@ -76,10 +76,10 @@ async def issuer_metadata(
         found = await fetch(address)
         if found is None:
             continue
-        named, wanted = found.get("issuer"), issuer
+        named, expected = found.get("issuer"), issuer
         if ignore_trailing_slash:
-            named, wanted = str(named).rstrip("/"), issuer.rstrip("/")
-        if named != wanted:
+            named, expected = str(named).rstrip("/"), issuer.rstrip("/")
+        if named != expected:
             raise DiscoveryFailed(f"{address} describes another issuer: {str(found.get('issuer'))[:200]!r}")
         return found
     return None

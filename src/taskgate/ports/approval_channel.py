@@ -25,7 +25,7 @@ class VoteRequest:
 
     approval_id: str
     verdict: Verdict
-    who: str
+    approver: str
     reason: str
     channel: str
     arguments_digest: str | None = None

@@ -46,7 +46,7 @@ class ApprovalDecisions(Protocol):
         """Everything an approver sees, including the differences from the last approved call of the same tool."""
         ...
 
-    def may_decide(self, held: HeldCall, who: Approver) -> bool: ...
+    def may_decide(self, held: HeldCall, approver: Approver) -> bool: ...
 
     async def starts_on_approval(self, task: Task) -> bool:
         """Whether an approval starts the task at once, rather than at the caller's next poll."""
@@ -54,7 +54,7 @@ class ApprovalDecisions(Protocol):
 
     async def decide(
         self,
-        who: Approver,
+        approver: Approver,
         approval_id: str,
         verdict: Verdict,
         *,
@@ -64,6 +64,6 @@ class ApprovalDecisions(Protocol):
         grant: GrantRequest | None = None,
     ) -> Ruling: ...
 
-    async def can_be_recalled(self, who: Approver, held: HeldCall) -> bool: ...
+    async def can_be_recalled(self, approver: Approver, held: HeldCall) -> bool: ...
 
-    async def recall(self, who: Approver, approval_id: str) -> Ruling: ...
+    async def recall(self, approver: Approver, approval_id: str) -> Ruling: ...

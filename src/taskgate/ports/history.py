@@ -55,7 +55,7 @@ class HistoryStore(Protocol):
         """Return the rows that could not be written since the last call of this method; None if there are none."""
         ...
 
-    async def history_page(self, wanted: HistoryFilter, *, before: int | None = None, limit: int = 50) -> HistoryPage:
+    async def history_page(self, filters: HistoryFilter, *, before: int | None = None, limit: int = 50) -> HistoryPage:
         """Return matching rows with a number below `before`, newest end first."""
         ...
 

@@ -28,7 +28,7 @@ class HistoryRows(NamedTuple):
 
 class HistoryReader(Protocol):
     async def page(
-        self, reach: Reach, wanted: HistoryFilter, *, cursor: str | None = None, limit: int = 50
+        self, reach: Reach, filters: HistoryFilter, *, cursor: str | None = None, limit: int = 50
     ) -> HistoryRows:
         """Rows that match, newest end first. Raises CallerError of type `invalid_cursor`."""
         ...

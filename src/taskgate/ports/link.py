@@ -71,7 +71,7 @@ class Link(Protocol):
 
     async def set_log_level(self, level: str) -> None: ...
 
-    async def ask_again(self, timeout_s: float) -> None:
+    async def refresh_capabilities(self, timeout_s: float) -> None:
         """Request the capabilities again from a server without a session or a connection: its replacement by another server could
         not be noticed otherwise.
         """

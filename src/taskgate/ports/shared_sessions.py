@@ -1,7 +1,7 @@
 """Sessions of stateful callers that gateways of one store share.
 
 The *home* of a session is the gateway that has its live state: upstream links, streams, requests in flight. Other gateways
-forward to a living home; the session of a dead one is adopted by one gateway only. The body is opaque to the store.
+forward to a home that is alive; the session of a dead one is adopted by one gateway only. The body is opaque to the store.
 """
 
 from __future__ import annotations

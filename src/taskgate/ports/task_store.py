@@ -160,12 +160,12 @@ class TaskStore(Protocol):
         """
         ...
 
-    async def find_tasks(self, wanted: TaskFilter, *, after: str | None = None, limit: int = 50) -> TaskPage:
+    async def find_tasks(self, filters: TaskFilter, *, after: str | None = None, limit: int = 50) -> TaskPage:
         """Return matching tasks of all callers, newest first. Scans rows: for searches by people, not for calls."""
         ...
 
-    async def ended_badly(self, wanted: TaskFilter, since_ms: int, limit: int) -> tuple[Task, ...]:
-        """Return tasks that ended without a result since then, latest first. Only principal and tenant of `wanted` are used."""
+    async def ended_badly(self, filters: TaskFilter, since_ms: int, limit: int) -> tuple[Task, ...]:
+        """Return tasks that ended without a result since then, latest first. Only principal and tenant of `filters` are used."""
         ...
 
     async def task_of_key(self, principal: str, key: str) -> str | None:

@@ -64,14 +64,14 @@ class Listening:
             return
 
     def _filter(self) -> dict[str, Any]:
-        wanted: dict[str, Any] = {}
+        filters: dict[str, Any] = {}
         for capability, name in _LISTS:
             declared = self._link.capabilities.get(capability)
             if isinstance(declared, dict) and declared.get("listChanged") is True:
-                wanted[name] = True
+                filters[name] = True
         if self._uris:
-            wanted["resourceSubscriptions"] = sorted(self._uris)
-        return wanted
+            filters["resourceSubscriptions"] = sorted(self._uris)
+        return filters
 
     def _restart(self) -> int:
         self._newest += 1

@@ -63,7 +63,7 @@ class PlaceMap:
 
     def keep(self, present: Collection[str]) -> frozenset[str]:
         """Forget all other places, and return those whose processes are still needed."""
-        wanted = frozenset({"", *(self.canonical(place) for place in present)})
-        self._canonical_specs = {first: spec for first, spec in self._canonical_specs.items() if first in wanted}
-        self._known = {place: first for place, first in self._known.items() if first in wanted}
-        return wanted
+        kept = frozenset({"", *(self.canonical(place) for place in present)})
+        self._canonical_specs = {first: spec for first, spec in self._canonical_specs.items() if first in kept}
+        self._known = {place: first for place, first in self._known.items() if first in kept}
+        return kept

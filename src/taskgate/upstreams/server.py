@@ -362,8 +362,8 @@ class Server:
 
     async def keep_places(self, present: Collection[str]) -> None:
         """End the processes of folders without connected clients."""
-        wanted = self._places_of_clients.keep(present)
-        await asyncio.gather(*(self._links.pop(key).close() for key in list(self._links) if key.place not in wanted))
+        kept = self._places_of_clients.keep(present)
+        await asyncio.gather(*(self._links.pop(key).close() for key in list(self._links) if key.place not in kept))
 
     async def reconnect(self) -> None:
         alive = self._links_to_ping()

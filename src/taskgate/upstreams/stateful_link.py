@@ -121,7 +121,7 @@ class StatefulLink:
             raise HandshakeRefused(self.server, "rejected the handshake")
         self._adopt(wire.parse_strictly(bytes(message.raw_result)))
 
-    async def ask_again(self, timeout_s: float) -> None:
+    async def refresh_capabilities(self, timeout_s: float) -> None:
         if not self._wire.is_conversation and self._wire.session_id is None:
             await self._initialize(timeout_s)
 

@@ -208,7 +208,7 @@ class StatelessLink:
     async def set_log_level(self, level: str) -> None:
         """Do nothing: in this generation each request carries the level."""
 
-    async def ask_again(self, timeout_s: float) -> None:
+    async def refresh_capabilities(self, timeout_s: float) -> None:
         if self._wire.is_conversation:
             return
         found = await self._discover_again(timeout_s)

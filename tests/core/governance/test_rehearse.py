@@ -110,7 +110,7 @@ def test_a_server_selected_by_the_session_need_not_be_a_default_of_the_scope() -
     rules = book()
     beyond = RecordedCall(5, scope="default", server="other", name="read")
     assert evaluate_recorded(rules, beyond).after is Action.DENY
-    asked = RecordedCall(5, scope="default", server="other", name="read", asked_servers=True)
+    asked = RecordedCall(5, scope="default", server="other", name="read", server_requested=True)
     assert evaluate_recorded(rules, asked).after is Action.FORWARD
 
 
@@ -131,7 +131,7 @@ def test_development_forwards_what_production_would_stop() -> None:
 def test_calls_are_counted_by_what_changes_and_those_not_recorded_too() -> None:
     calls = [call(), call("write"), call("write", before=Action.DENY), RecordedCall(7, count=30)]
     found = rehearse(book(Rule("write", Action.DENY)), calls)
-    assert (found.calls, found.changed, found.undetermined) == (33, 1, 30)
+    assert (found.calls, found.changed, found.undecided) == (33, 1, 30)
     rows = found.rows()
     assert rows["outcomes"] == [
         {"before": "deny", "after": "deny", "calls": 1},

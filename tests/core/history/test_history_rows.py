@@ -14,7 +14,7 @@ from taskgate.core.governance.approval import Binding, State, open_approval
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.history.classify import error_type_of, outcome_of_task, row_of_held, row_of_task, trace_in, trace_of
 from taskgate.core.history.export import COLUMNS, as_json, csv_header, csv_lines
-from taskgate.core.history.filters import HistoryFilter, wanted_words, words_of
+from taskgate.core.history.filters import HistoryFilter, search_words, words_of
 from taskgate.core.history.row import (
     LATEST_MS,
     LONGEST_KEY,
@@ -237,7 +237,7 @@ def test_params_that_are_no_object_have_no_trace() -> None:
 def test_words_are_letters_and_digits_in_lower_case() -> None:
     assert words_of("Files__Delete-file/v2 files") == ("files", "delete", "file", "v2")
     assert words_of("'\" OR 1=1; --*") == ("or", "1")
-    assert wanted_words(" ".join(f"w{n}" for n in range(50))) == tuple(f"w{n}" for n in range(8))
+    assert search_words(" ".join(f"w{n}" for n in range(50))) == tuple(f"w{n}" for n in range(8))
 
 
 def test_digest_of_a_filter_depends_on_each_of_its_members() -> None:

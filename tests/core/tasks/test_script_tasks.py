@@ -50,7 +50,7 @@ def test_cancelled_running_script_has_pending_cancellations_for_its_calls(
 ) -> None:
     cancelled = apply(a_task(script=True, state=state), Cancelled(), NOW + 1)
     assert isinstance(cancelled, Task)
-    assert (cancelled.executed, cancelled.cancel_owed) == (executed, due)
+    assert (cancelled.executed, cancelled.cancel_unsent) == (executed, due)
 
 
 def test_call_of_a_script_is_kept_until_the_script_is_deleted() -> None:

@@ -170,9 +170,9 @@ def test_an_approved_task_may_wait_for_approval_again() -> None:
 
 def test_cancelling_states_whether_the_call_was_sent() -> None:
     early = moved(a_task(), h.Cancelled())
-    assert (early.executed, early.cancel_owed) == (Executed.NO, False)
+    assert (early.executed, early.cancel_unsent) == (Executed.NO, False)
     late = moved(a_task(), DISPATCHED, h.Cancelled("enough", b'{"code":1}'))
-    assert (late.executed, late.cancel_owed) == (Executed.MAYBE, True)
+    assert (late.executed, late.cancel_unsent) == (Executed.MAYBE, True)
     assert late.status_message == "Cancelled: enough. The call had been sent and may have taken effect."
     assert late.outcome is not None
     assert late.outcome.kind is OutcomeKind.ERROR

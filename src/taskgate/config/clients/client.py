@@ -84,8 +84,8 @@ def places_of(client: Client, host: Host, reach: Reach) -> list[SettingsPlace]:
     places = list({(place.path, place.pointer): place for place in reversed(client.places(host))}.values())[::-1]
     own = {place.path for place in places if not place.shared}
     shared = [place.shared and place.path not in own for place in places]
-    wanted = {Reach.ALL: (True, False), Reach.OWN: (False,), Reach.SHARED: (True,)}[reach]
-    return [place for place, is_shared in zip(places, shared, strict=True) if is_shared in wanted]
+    included = {Reach.ALL: (True, False), Reach.OWN: (False,), Reach.SHARED: (True,)}[reach]
+    return [place for place, is_shared in zip(places, shared, strict=True) if is_shared in included]
 
 
 @dataclass(frozen=True, slots=True)

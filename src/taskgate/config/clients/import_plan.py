@@ -88,7 +88,7 @@ def _servers_of(text: str, name: str) -> dict[str, Any]:
 def _name_for(item: Found, known: dict[str, Any]) -> tuple[str, str]:
     """Return the id for a server, or the reason why it is skipped."""
     folded = {name.casefold(): name for name in known}
-    wanted = as_texts(item.server)
+    imported = as_texts(item.server)
     for name in (
         slug(item.name),
         slug(f"{item.name}-{item.client}"),
@@ -97,7 +97,7 @@ def _name_for(item: Found, known: dict[str, Any]) -> tuple[str, str]:
         twin = folded.get(name.casefold())
         if twin is None:
             return name, ""
-        if known[twin] == wanted:
+        if known[twin] == imported:
             return "", f'already present as "{twin}"'
     return "", "too many servers have this name"
 

@@ -27,7 +27,7 @@ class AuditFilter(msgspec.Struct, frozen=True):
             (self.tool, entry.name),
             (self.decision, entry.decision),
         )
-        if any(wanted and wanted != found for wanted, found in exact):
+        if any(expected and expected != found for expected, found in exact):
             return False
         if entry.at_ms < self.since_ms or (self.until_ms and entry.at_ms >= self.until_ms):
             return False

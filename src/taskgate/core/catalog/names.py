@@ -61,8 +61,8 @@ class Collision:
     reason: CollisionReason
 
     def __str__(self) -> str:
-        who = ", ".join(f"{name!r} of server {server!r}" for server, name in self.pairs)
-        return f"{who}: {_explained(self.reason, self.wire)}"
+        owners = ", ".join(f"{name!r} of server {server!r}" for server, name in self.pairs)
+        return f"{owners}: {_explained(self.reason, self.wire)}"
 
 
 def _explained(reason: CollisionReason, wire: str) -> str:

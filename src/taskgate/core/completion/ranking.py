@@ -66,40 +66,40 @@ class CandidateIndex:
 
     def matches(self, typed: str, enough: int = MAX_VALUES) -> dict[str, Match]:
         """Return matching candidates, best kinds first; weaker kinds are tried until there are enough."""
-        wanted = typed[:MAX_TYPED].casefold()
-        low, high = bisect_left(self.folded, wanted), bisect_left(self.folded, wanted + _LAST)
+        prefix = typed[:MAX_TYPED].casefold()
+        low, high = bisect_left(self.folded, prefix), bisect_left(self.folded, prefix + _LAST)
         found = dict.fromkeys(self.values[low:high], Match.PREFIX)
         if typed in found:
             found[typed] = Match.EXACT
-        if wanted and len(found) < enough:
-            for at in self._inside(wanted, enough):
+        if prefix and len(found) < enough:
+            for at in self._inside(prefix, enough):
                 found.setdefault(self.values[at], Match.INSIDE)
-        if len(wanted) >= 3 and len(found) < _FEW:
-            for at in self._nearly(wanted, enough):
+        if len(prefix) >= 3 and len(found) < _FEW:
+            for at in self._nearly(prefix, enough):
                 found.setdefault(self.values[at], Match.NEARLY)
         return found
 
-    def _inside(self, wanted: str, limit: int) -> Iterator[int]:
-        place = self.text.find(wanted) if "\n" not in wanted else -1
+    def _inside(self, prefix: str, limit: int) -> Iterator[int]:
+        place = self.text.find(prefix) if "\n" not in prefix else -1
         for _ in range(limit * 10):
             if place < 0:
                 return
             at = bisect_right(self.starts, place) - 1
             yield at
-            place = self.text.find(wanted, self.starts[at + 1])
+            place = self.text.find(prefix, self.starts[at + 1])
 
-    def _nearly(self, wanted: str, limit: int) -> list[int]:
+    def _nearly(self, prefix: str, limit: int) -> list[int]:
         # Typed text is a prefix of a value, so it is compared with prefixes; and a typing error is rarely in the first
         # letter, unless the first two are swapped. Imported on first use, to keep an idle gateway small.
         from rapidfuzz import process
         from rapidfuzz.distance import OSA
 
-        edits = 1 if len(wanted) < 6 else 2
+        edits = 1 if len(prefix) < 6 else 2
         near: list[tuple[float, int]] = []
-        for letter in dict.fromkeys(wanted[:2]):
+        for letter in dict.fromkeys(prefix[:2]):
             low, high = bisect_left(self.folded, letter), bisect_left(self.folded, letter + _LAST)
-            beginnings = [fold[: len(wanted)] for fold in self.folded[low:high]]
-            hits = process.extract(wanted, beginnings, scorer=OSA.distance, score_cutoff=edits, limit=limit)
+            beginnings = [fold[: len(prefix)] for fold in self.folded[low:high]]
+            hits = process.extract(prefix, beginnings, scorer=OSA.distance, score_cutoff=edits, limit=limit)
             near += [(distance, low + at) for _, distance, at in hits]
         return [at for _, at in sorted(near)]
 

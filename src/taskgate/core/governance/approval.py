@@ -236,15 +236,15 @@ def as_of(approval: Approval, workflow: Workflow, now_ms: int) -> Approval:
     return approval
 
 
-def may_decide(workflow: Workflow, binding: Binding, who: Approver) -> Refusal | None:
+def may_decide(workflow: Workflow, binding: Binding, approver: Approver) -> Refusal | None:
     """Return why a person may not decide on a call, or None. The only definition of that, for every transport and
     channel.
     """
-    if not workflow.self_approval and not who.is_second_person(binding.principal):
+    if not workflow.self_approval and not approver.is_second_person(binding.principal):
         return Refusal.OWN_CALL
-    if not who.may(Permission.DECIDE):
+    if not approver.may(Permission.DECIDE):
         return Refusal.NOT_AN_APPROVER
-    if who.may(Permission.ACT) or any(_names(pattern, who) for pattern in workflow.approvers):
+    if approver.may(Permission.ACT) or any(_names(pattern, approver) for pattern in workflow.approvers):
         return None
     return Refusal.NOT_AN_APPROVER
 
@@ -262,7 +262,7 @@ def approvals_that_count(approval: Approval, workflow: Workflow, standing: Mappi
 
 def count_people(workflow: Workflow, binding: Binding, approvers: Iterable[Approver]) -> int:
     """Return how many different people among these may decide on a call; a person with two names counts once."""
-    return len({who.person for who in approvers if may_decide(workflow, binding, who) is None})
+    return len({approver.person for approver in approvers if may_decide(workflow, binding, approver) is None})
 
 
 def _apply_now(approval: Approval, workflow: Workflow, event: ApprovalEvent) -> Outcome:
@@ -362,11 +362,11 @@ def _ended(
     )
 
 
-def _names(pattern: str, who: Approver) -> bool:
+def _names(pattern: str, approver: Approver) -> bool:
     if pattern.startswith(ROLE_PREFIX):
         glob = Glob.compile(pattern[len(ROLE_PREFIX) :])
-        return any(glob.matches(role) for role in who.roles)
+        return any(glob.matches(role) for role in approver.roles)
     if pattern.startswith(GROUP_PREFIX):
         glob = Glob.compile(pattern[len(GROUP_PREFIX) :])
-        return any(glob.matches(group) for group in groups_in(who.roles))
-    return Glob.compile(pattern).matches(who.id)
+        return any(glob.matches(group) for group in groups_in(approver.roles))
+    return Glob.compile(pattern).matches(approver.id)

@@ -94,18 +94,18 @@ def grant_from(
     )
 
 
-def covers(grant: Grant, workflow: Workflow, wanted: Binding, approvers: Mapping[str, Approver], now_ms: int) -> bool:
+def covers(grant: Grant, workflow: Workflow, binding: Binding, approvers: Mapping[str, Approver], now_ms: int) -> bool:
     """Whether the grant covers this call under this workflow, with the current approvers."""
     return (
         grant.revoked_at_ms is None
         and grant.granted_at_ms <= now_ms < grant.until_ms
         and grant.workflow == workflow.name
-        and (grant.server, grant.tool, grant.scope) == (wanted.server, wanted.tool, wanted.scope)
-        and _is_for(grant, wanted.principal)
-        and grant.arguments_digest in (None, wanted.arguments_digest)
-        and grant.script_digest in (None, wanted.script_digest)
-        and grant.definition_digest == wanted.definition_digest
-        and _people_still_count(grant, workflow, wanted, approvers)
+        and (grant.server, grant.tool, grant.scope) == (binding.server, binding.tool, binding.scope)
+        and _is_for(grant, binding.principal)
+        and grant.arguments_digest in (None, binding.arguments_digest)
+        and grant.script_digest in (None, binding.script_digest)
+        and grant.definition_digest == binding.definition_digest
+        and _people_still_count(grant, workflow, binding, approvers)
     )
 
 
@@ -114,10 +114,10 @@ def _is_for(grant: Grant, principal: str) -> bool:
 
 
 def covering(
-    grants: Iterable[Grant], workflow: Workflow, wanted: Binding, approvers: Mapping[str, Approver], now_ms: int
+    grants: Iterable[Grant], workflow: Workflow, binding: Binding, approvers: Mapping[str, Approver], now_ms: int
 ) -> Grant | None:
     """Return the first grant that covers this call."""
-    return next((grant for grant in grants if covers(grant, workflow, wanted, approvers, now_ms)), None)
+    return next((grant for grant in grants if covers(grant, workflow, binding, approvers, now_ms)), None)
 
 
 def revoke(grant: Grant, by: str, now_ms: int) -> Grant:
@@ -127,7 +127,7 @@ def revoke(grant: Grant, by: str, now_ms: int) -> Grant:
     return replace(grant, revoked_at_ms=now_ms, revoked_by=by)
 
 
-def _people_still_count(grant: Grant, workflow: Workflow, wanted: Binding, approvers: Mapping[str, Approver]) -> bool:
+def _people_still_count(grant: Grant, workflow: Workflow, binding: Binding, approvers: Mapping[str, Approver]) -> bool:
     # Checked for the requester of *this* call: a person's grant must not permit their own call.
     known = (approvers[person] for person in grant.granted_by if person in approvers)
-    return count_people(workflow, wanted, known) >= workflow.approvals_needed
+    return count_people(workflow, binding, known) >= workflow.approvals_needed

@@ -1,7 +1,7 @@
 """Evaluate a changed set of rules on recorded calls.
 
 Recorded calls are decided by the same functions as live calls (`compose`, `decide`, `conclude`). If the decision depends on
-something that was not recorded, or was redacted, the result is "cannot tell": nothing is guessed. Standing grants are not part of
+something that was not recorded, or was redacted, the call is undecided: nothing is guessed. Standing grants are not part of
 a set of rules: a call that a grant covered counts as held before, and as held after if it needs approval.
 """
 
@@ -24,6 +24,7 @@ from taskgate.core.scoping.subset import Subset, compose
 from taskgate.lazy_dataclass import dataclass
 
 UNDECIDED: Final = "cannot tell"
+"""The value of `after` in JSON for a call that is undecided. It is part of the API, so it keeps this name."""
 NOT_RECORDED: Final = "not recorded"
 EXAMPLES: Final = 200
 """Changed calls that a rehearsal lists individually; the others are counted."""
@@ -53,7 +54,7 @@ class RecordedCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why the arguments cannot be evaluated: such a call is refused if its decision depends on them."""
     listed: bool = True
     """Whether its server had listed it."""
-    asked_servers: bool = False
+    server_requested: bool = msgspec.field(default=False, name="asked_servers")
     """Whether its session had requested this server, which need not be a default server of the scope."""
     temporary: bool = False
     """Whether its scope was created at run time and is not in the configuration."""
@@ -77,7 +78,7 @@ class RuleBook:
 
     def admits(self, call: RecordedCall) -> bool:
         """Whether the scope of the call includes what it names."""
-        requested = call.server if call.asked_servers else ""
+        requested = call.server if call.server_requested else ""
         subset = self._subsets.get((call.scope, requested))
         if subset is None:
             policy = self.scopes.get(call.scope) or ScopePolicy(call.scope, enabled=False)
@@ -153,7 +154,7 @@ class Rehearsal:
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Number of calls, by the decision before and after."""
     tools: Counter[tuple[str, str, str, str, str]] = field(default_factory=Counter)
-    """Changed and undetermined calls by server, name, before, after and reason."""
+    """Changed and undecided calls by server, name, before, after and reason."""
     examples: list[Rehearsed] = field(default_factory=list)
 
     def add(self, result: Rehearsed) -> None:
@@ -171,7 +172,7 @@ class Rehearsal:
         return sum(count for (before, after), count in self.outcomes.items() if after not in (before, UNDECIDED))
 
     @property
-    def undetermined(self) -> int:
+    def undecided(self) -> int:
         return sum(count for (_, after), count in self.outcomes.items() if after == UNDECIDED)
 
     def rows(self) -> dict[str, Any]:
@@ -179,7 +180,8 @@ class Rehearsal:
         return {
             "calls": self.calls,
             "changed": self.changed,
-            "cannot_tell": self.undetermined,
+            "undecided": self.undecided,
+            "cannot_tell": self.undecided,
             "outcomes": [
                 {"before": before, "after": after, "calls": count}
                 for (before, after), count in sorted(self.outcomes.items())

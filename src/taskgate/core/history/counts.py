@@ -283,11 +283,11 @@ def percentile(steps: Mapping[int, int], part: float) -> float | None:
     total = sum(steps.values())
     if not total:
         return None
-    wanted, passed = part * total, 0
+    target, passed = part * total, 0
     for step in sorted(steps):
-        if passed + steps[step] >= wanted:
+        if passed + steps[step] >= target:
             low = upper_bound_ms(step - 1) if step else 0.0
-            return round(low + (upper_bound_ms(step) - low) * (wanted - passed) / steps[step], 1)
+            return round(low + (upper_bound_ms(step) - low) * (target - passed) / steps[step], 1)
         passed += steps[step]
     return upper_bound_ms(max(steps))
 

@@ -46,6 +46,6 @@ def words_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def wanted_words(text: str) -> tuple[str, ...]:
+def search_words(text: str) -> tuple[str, ...]:
     """The words to search for; empty if the text has none, which matches nothing."""
     return words_of(text)[:MAX_WORDS]

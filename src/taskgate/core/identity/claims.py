@@ -54,9 +54,9 @@ def identity_in(claims: Mapping[str, Any], rules: ClaimRules, now: float) -> tup
         if not audiences & rules.audiences:
             raise TokenRefused("it was issued for another audience")
         audiences = frozenset()
-    for path, wanted in rules.required:
+    for path, allowed in rules.required:
         found = claim_at(claims, path)
-        if not any(_as_word(each) in wanted for each in (found if isinstance(found, list) else [found])):
+        if not any(_as_word(each) in allowed for each in (found if isinstance(found, list) else [found])):
             raise TokenRefused("it lacks a required claim")
     tenant = _tenant(claims, rules.tenant)
     client = claims.get("client_id", claims.get("azp"))

@@ -80,7 +80,7 @@ class Requirement:
         return bool(self.groups) and not self.groups & identity.roles
 
     def missing_claim(self, identity: Identity) -> bool:
-        return any(not _holds(claim_at(identity.claims, path), wanted) for path, wanted in self.claims)
+        return any(not _holds(claim_at(identity.claims, path), allowed) for path, allowed in self.claims)
 
 
 NO_REQUIREMENT: Final = Requirement()
@@ -98,9 +98,9 @@ def claim_at(claims: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def _holds(value: Any, wanted: frozenset[str]) -> bool:
+def _holds(value: Any, allowed: frozenset[str]) -> bool:
     found = value if isinstance(value, list) else [value]
-    return any(_word(each) in wanted for each in found if isinstance(each, (str, int, bool)))
+    return any(_word(each) in allowed for each in found if isinstance(each, (str, int, bool)))
 
 
 def _word(value: str | int | bool) -> str:

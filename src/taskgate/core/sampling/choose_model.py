@@ -32,8 +32,8 @@ class Model:
 
     def matches_hint(self, hint: str) -> bool:
         """Whether a hint, which may be part of a name, matches this model."""
-        wanted = hint.casefold()
-        return any(wanted in name.casefold() for name in (self.name, *self.aliases))
+        part = hint.casefold()
+        return any(part in name.casefold() for name in (self.name, *self.aliases))
 
 
 def choose_model(models: Sequence[Model], request: SamplingRequest) -> Model:

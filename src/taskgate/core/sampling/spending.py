@@ -69,7 +69,7 @@ class SpendLedger:
     """The spending of all servers, or of all tenants."""
 
     limits: SpendLimits
-    whose: str = "This server's"
+    owner_text: str = "This server's"
     """The owner of the limit as text for error messages."""
     _spent: dict[str, list[Spending]] = field(default_factory=dict)
 
@@ -77,9 +77,9 @@ class SpendLedger:
         """Apply other limits from now on; what was spent still counts."""
         self.limits = limits
 
-    def reserve(self, who: str, estimate: Estimate, now: float) -> Spending:
+    def reserve(self, owner: str, estimate: Estimate, now: float) -> Spending:
         """Record a request, or raise `sampling_rate_limited` or `sampling_budget_exceeded` with the time to wait."""
-        spent = self._spent[who] = [entry for entry in self._spent.get(who, ()) if entry.at > now - _HOUR_S]
+        spent = self._spent[owner] = [entry for entry in self._spent.get(owner, ()) if entry.at > now - _HOUR_S]
         self._check_rate([entry for entry in spent if entry.at > now - _MINUTE_S], now)
         limits = self.limits
         self._check_sum("tokens", limits.tokens_per_hour, estimate.tokens, [(e.at, e.tokens) for e in spent], now)
@@ -88,26 +88,26 @@ class SpendLedger:
         spent.append(entry)
         return entry
 
-    def withdraw(self, who: str, entry: Spending) -> None:
+    def withdraw(self, owner: str, entry: Spending) -> None:
         """Remove a request that another ledger refused."""
-        self._spent[who].remove(entry)
+        self._spent[owner].remove(entry)
 
     def settle(self, entry: Spending, tokens: int, money: float) -> None:
         """Replace the estimate by the actual cost; zero for a request that was never sent."""
         entry.tokens, entry.money = max(0, tokens), max(0.0, money)
 
-    def spent(self, who: str, now: float) -> tuple[int, float]:
+    def spent(self, owner: str, now: float) -> tuple[int, float]:
         """Return tokens and money of the last hour."""
-        recent = [entry for entry in self._spent.get(who, ()) if entry.at > now - _HOUR_S]
+        recent = [entry for entry in self._spent.get(owner, ()) if entry.at > now - _HOUR_S]
         return sum(entry.tokens for entry in recent), sum(entry.money for entry in recent)
 
     def shares(self, now: float) -> dict[str, float]:
         """Return how much of its limit each owner has spent in the last hour, as a part of one: the larger of tokens and money."""
         found = {}
-        for who in self._spent:
-            tokens, money = self.spent(who, now)
+        for owner in self._spent:
+            tokens, money = self.spent(owner, now)
             limited = ((tokens, self.limits.tokens_per_hour), (money, self.limits.money_per_hour))
-            found[who] = max((amount / limit for amount, limit in limited if limit), default=0.0)
+            found[owner] = max((amount / limit for amount, limit in limited if limit), default=0.0)
         return found
 
     def _check_rate(self, recent: list[Spending], now: float) -> None:
@@ -122,16 +122,16 @@ class SpendLedger:
         )
 
     def _check_sum(
-        self, what: str, limit: float | None, wanted: float, spent: list[tuple[float, float]], now: float
+        self, what: str, limit: float | None, needed: float, spent: list[tuple[float, float]], now: float
     ) -> None:
         if limit is None:
             return
-        over = sum(amount for _, amount in spent) + wanted - limit
+        over = sum(amount for _, amount in spent) + needed - limit
         if over <= 1e-9:
             return
         raise SamplingError(
             SamplingProblem.OVER_BUDGET,
-            f"{self.whose} budget of {what} for one hour is used up.",
+            f"{self.owner_text} budget of {what} for one hour is used up.",
             retry_after_s=_until_free(over, spent, now),
         )
 

@@ -125,11 +125,11 @@ def _problems(scope: ScopePolicy, registry: Registry) -> Iterator[tuple[str, boo
 
 def _picked(registry: Registry, names: tuple[str, ...], tags: tuple[str, ...]) -> tuple[str, ...]:
     globs = [Glob.compile(name) for name in names]
-    wanted = frozenset(tags)
+    requested = frozenset(tags)
     return tuple(
         record.id
         for record in registry.records.values()
-        if wanted & record.tags or any(glob.matches(record.id) for glob in globs)
+        if requested & record.tags or any(glob.matches(record.id) for glob in globs)
     )
 
 

@@ -45,17 +45,17 @@ class SessionRequest:
         cls, servers: str | Sequence[Any] | None = None, tools: str | Sequence[Any] | None = None
     ) -> SessionRequest:
         """Parse both lists, each comma-separated or a list of strings. Raises RequestError or PatternError."""
-        wanted = () if servers is None else (_entries(servers, "servers"),)
-        for server in chain(*wanted):
+        requested = () if servers is None else (_entries(servers, "servers"),)
+        for server in chain(*requested):
             Glob.compile(server)
         if tools is None:
-            return cls(wanted)
+            return cls(requested)
         entries = _entries(tools, "tools")
         allowed = tuple(entry for entry in entries if not entry.startswith("-"))
         denied = PatternSet.of(entry[1:] for entry in entries if entry.startswith("-"))
         # A list of denials alone restricts everything; an empty list requests nothing.
         constrains = bool(allowed) or not entries
-        return cls(wanted, (PatternSet.of(allowed),) if constrains else (), denied)
+        return cls(requested, (PatternSet.of(allowed),) if constrains else (), denied)
 
     @classmethod
     def from_query(cls, query: str) -> SessionRequest:

@@ -85,7 +85,7 @@ def next_action(task: Task, now_ms: int, *, restored: bool = False) -> RecoveryA
             return _by_attempt(task, now_ms)
         case TaskState.INPUT_REQUIRED:
             return _by_question(task, now_ms)
-        case TaskState.CANCELLED if task.cancel_owed:
+        case TaskState.CANCELLED if task.cancel_unsent:
             return RecoveryAction.CANCEL_UPSTREAM
         case _:
             return RecoveryAction.NOTHING

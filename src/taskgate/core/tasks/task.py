@@ -163,7 +163,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcome: Outcome | None = None
     executed: Executed | None = None
     # Cancelled while the call was in flight: the server must still be notified, also by the next owner after a crash.
-    cancel_owed: bool = False
+    # Stored as `cancel_owed`, its name in earlier versions.
+    cancel_unsent: bool = msgspec.field(default=False, name="cancel_owed")
     owner: str = ""
     fence: int = 0
     revision: int = 0

@@ -395,5 +395,5 @@ def _cancelled(task: Task, event: Cancelled) -> Task:
         outcome=outcome,
         status_message=message,
         executed=Executed.MAYBE if sent else Executed.NO,
-        cancel_owed=sent,
+        cancel_unsent=sent,
     )

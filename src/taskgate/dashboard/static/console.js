@@ -66,8 +66,8 @@
     copyAttributes(old, fresh);
     const known = new Map();
     for (const child of old.childNodes) if (keyOf(child)) known.set(keyOf(child), child);
-    const wanted = new Set([...fresh.childNodes].map(keyOf));
-    for (const [key, child] of known) if (!wanted.has(key)) child.remove();
+    const kept = new Set([...fresh.childNodes].map(keyOf));
+    for (const [key, child] of known) if (!kept.has(key)) child.remove();
     let place = old.firstChild;
     for (const child of [...fresh.childNodes]) {
       const key = keyOf(child);
@@ -320,11 +320,11 @@
   // as it does if only a part of the text is here.
   let matches = [], current = -1;
   const search = (step) => {
-    const form = document.querySelector(".within"), wanted = form?.elements.find.value;
+    const form = document.querySelector(".within"), sought = form?.elements.find.value;
     if (!form || !CSS.highlights) return;
-    const pattern = new RegExp(wanted.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"), "gi");
+    const pattern = new RegExp(sought.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"), "gi");
     matches = [];
-    for (const text of wanted ? document.querySelectorAll("[data-search]") : []) {
+    for (const text of sought ? document.querySelectorAll("[data-search]") : []) {
       if (text.childElementCount) text.textContent = text.textContent;
       for (const found of text.textContent.matchAll(pattern)) {
         if (matches.length === 1000) break;
@@ -338,7 +338,7 @@
     current = !all ? -1 : current < 0 ? 0 : (current + step + all) % all;
     CSS.highlights.set("found", new Highlight(...matches));
     CSS.highlights.set("current", new Highlight(...matches.slice(current, current + 1)));
-    const shown = !wanted ? "" : all ? `${current + 1} of ${all}${all === 1000 ? " or more" : ""}` : "No match";
+    const shown = !sought ? "" : all ? `${current + 1} of ${all}${all === 1000 ? " or more" : ""}` : "No match";
     const count = form.querySelector("output");
     const text = shown && "partial" in form.dataset ? `${shown}; Enter searches everything` : shown;
     if (count.textContent !== text) count.textContent = text;

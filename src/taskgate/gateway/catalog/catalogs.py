@@ -301,7 +301,7 @@ class Catalogs:
                 async with asyncio.timeout(CONNECT_S):
                     link = await upstream.listening_link()
                     if state.fetched > float("-inf"):
-                        await link.ask_again(limits.tools_fetch_timeout_s)
+                        await link.refresh_capabilities(limits.tools_fetch_timeout_s)
         except TimeoutError:
             raise UpstreamError("upstream_timeout", f"The server {server} took too long to connect to.") from None
         return await fetch_lists(link, limits, state.offer, lambda offer: self._arrived(server, state, offer))

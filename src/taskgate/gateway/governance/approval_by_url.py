@@ -127,7 +127,7 @@ class ApprovalByUrl:
         vote = own_vote(self._plan.value, held, answer) if held is not None else None
         if vote is not None:
             await self._approvals.decide(
-                vote.who, task.approval_id, vote.verdict, reason=vote.reason, channel="elicitation"
+                vote.approver, task.approval_id, vote.verdict, reason=vote.reason, channel="elicitation"
             )
         elif answer.get("content") == {"decision": Verdict.DENY.value}:
             await self._tasks.methods.cancel_task(task, "the caller withdrew it")

@@ -164,7 +164,8 @@ class Approvals:
     def _opened(self, event: ApprovalOpened) -> None:
         approval = event.approval
         self.expiries.opened(approval.id, approval.workflow.timeout_ms)
-        self._metrics.approvals.add("asked")
+        self._metrics.approvals.add("requested")
+        self._metrics.approvals.add("asked")  # the deprecated name of the same count
         log.info(
             "approval requested",
             approval=approval.id,
@@ -177,9 +178,9 @@ class Approvals:
 
     async def vote(self, request: VoteRequest) -> VoteReply:
         """Process a vote from a channel. The channel identifies the person; the configuration defines what they may do."""
-        who = self._plan.value.governing.approvers.get(request.who, Approver(request.who))
+        approver = self._plan.value.governing.approvers.get(request.approver, Approver(request.approver))
         ruling = await self.decide(
-            who,
+            approver,
             request.approval_id,
             request.verdict,
             reason=request.reason,
@@ -190,7 +191,7 @@ class Approvals:
 
     async def decide(
         self,
-        who: Approver,
+        approver: Approver,
         approval_id: str,
         verdict: Verdict,
         *,
@@ -201,8 +202,8 @@ class Approvals:
     ) -> Ruling:
         """Record one person's vote and apply its outcome. The store orders concurrent votes."""
         held = await self._store.held(approval_id)
-        who = self._plan.value.governing.person(who)
-        if held is None or not who.reaches(held.approval.binding.principal):
+        approver = self._plan.value.governing.person(approver)
+        if held is None or not approver.reaches(held.approval.binding.principal):
             return Ruling("No such approval.", UNKNOWN_APPROVAL)
         if digest is not None and digest != held.approval.binding.arguments_digest:
             return Ruling(
@@ -211,19 +212,19 @@ class Approvals:
         if grant is not None and verdict is Verdict.APPROVE:
             self.grants.check(grant)
         workflow = self.workflow(held.approval.workflow)
-        event, not_before_ms = Voted(who, verdict, 0, reason, channel), self.expiries.passed_ms(held.approval)
+        event, not_before_ms = Voted(approver, verdict, 0, reason, channel), self.expiries.passed_ms(held.approval)
         answer = await self._store.change_held(approval_id, workflow, event, not_before_ms=not_before_ms)
         if not isinstance(answer, Decided):
             raise GatewayFault("store_unavailable", "The decision could not be stored; nothing was decided.")
         starts = await self._apply_outcome(held.approval, answer)
         if not isinstance(answer.outcome, Changed):
             why, refused = answer.outcome.why, answer.held.approval
-            return Ruling(refused_text(why, refused, who, self.page_url(refused.id)), why.value, answer.held)
+            return Ruling(refused_text(why, refused, approver, self.page_url(refused.id)), why.value, answer.held)
         given = await self.grants.give(grant, answer.held.approval) if grant is not None else None
         log.info(
             "approval voted",
             approval=approval_id,
-            by=who.id,
+            by=approver.id,
             verdict=verdict.value,
             state=answer.held.approval.state.value,
             channel=channel,
@@ -231,26 +232,26 @@ class Approvals:
         text = accepted_text(answer.held.approval, workflow, given, starts=starts)
         return Ruling(text, "", answer.held, given, starts)
 
-    async def can_be_recalled(self, who: Approver, held: HeldCall) -> bool:
+    async def can_be_recalled(self, approver: Approver, held: HeldCall) -> bool:
         """Whether a person's approval can be taken back: its task still waits for its caller, and nothing was sent."""
         task = await self._store.get(held.task_id) if held.task_id is not None else None
         if task is None or task.state is not TaskState.APPROVED or await self._starts_now(task):
             return False
         workflow = self.workflow(held.approval.workflow)
-        outcome = rules.apply(held.approval, workflow, Recalled(self._person(who), self._store.now_ms()))
+        outcome = rules.apply(held.approval, workflow, Recalled(self._person(approver), self._store.now_ms()))
         return isinstance(outcome, Changed)
 
-    async def recall(self, who: Approver, approval_id: str) -> Ruling:
+    async def recall(self, approver: Approver, approval_id: str) -> Ruling:
         """Take a person's approval back. The call waits for a decision again; one that is being sent is not affected."""
         held = await self._store.held(approval_id)
-        who = self._person(who)
-        if held is None or not who.reaches(held.approval.binding.principal):
+        approver = self._person(approver)
+        if held is None or not approver.reaches(held.approval.binding.principal):
             return Ruling("No such approval.", UNKNOWN_APPROVAL)
-        if not await self.can_be_recalled(who, held):
+        if not await self.can_be_recalled(approver, held):
             return Ruling(TOO_LATE, rules.Refusal.ALREADY_DECIDED.value, held)
         workflow = self.workflow(held.approval.workflow)
         answer = await self._store.change_held(
-            approval_id, workflow, Recalled(who, 0), then=after_recall, audit=_recall_entry(who)
+            approval_id, workflow, Recalled(approver, 0), then=after_recall, audit=_recall_entry(approver)
         )
         if not isinstance(answer, Decided):
             raise GatewayFault("store_unavailable", "The approval could not be taken back; it remains approved.")
@@ -259,15 +260,15 @@ class Approvals:
         self.expiries.note(answer.held.approval)
         for grant in await self._store.grants():
             if grant.approval_id == approval_id:
-                await self.grants.revoke(who, grant.id)
+                await self.grants.revoke(approver, grant.id)
         if answer.change is not None:
             self._records.announce(answer.change.task)
         self.announcer.changed(approval_id)
         self._wake(approval_id, held.approval.binding.principal)
         return Ruling("Your approval was taken back. The call waits for a decision again.", "", answer.held)
 
-    def _person(self, who: Approver) -> Approver:
-        return self._plan.value.governing.person(who)
+    def _person(self, approver: Approver) -> Approver:
+        return self._plan.value.governing.person(approver)
 
     async def time_passed(self, approval_id: str) -> None:
         """End an approval that has timed out: denied, unless its workflow defines another outcome."""
@@ -399,9 +400,9 @@ class Approvals:
             if not future.done():
                 future.set_result(None)
 
-    def may_decide(self, held: HeldCall, who: Approver) -> bool:
+    def may_decide(self, held: HeldCall, approver: Approver) -> bool:
         workflow = self.workflow(held.approval.workflow)
-        return rules.may_decide(workflow, held.approval.binding, self._plan.value.governing.person(who)) is None
+        return rules.may_decide(workflow, held.approval.binding, self._plan.value.governing.person(approver)) is None
 
     async def card_of(self, approval_id: str) -> Card | None:
         held = await self._store.held(approval_id)
@@ -440,7 +441,7 @@ class Approvals:
         return workflow_named(self._plan.value.gates, name)
 
 
-def _recall_entry(who: Approver) -> AuditOf:
+def _recall_entry(approver: Approver) -> AuditOf:
     """The audit entry of a recalled approval: who took it back, and of which call."""
 
     def entry(held: HeldCall, at_ms: int) -> AuditEntry:
@@ -457,7 +458,7 @@ def _recall_entry(who: Approver) -> AuditOf:
             rule=held.approval.rule,
             decision="open",
             approval_id=held.approval.id,
-            reason=f"by {who.id}",
+            reason=f"by {approver.id}",
             task_id=held.task_id or "",
         )
 

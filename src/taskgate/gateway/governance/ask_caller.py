@@ -116,7 +116,7 @@ class AskCaller:
             vote = own_vote(self._plan.value, held, wire.parse_strictly(answer.result)) if held is not None else None
             if vote is not None:
                 await self._approvals.decide(
-                    vote.who, approval.id, vote.verdict, reason=vote.reason, channel="elicitation"
+                    vote.approver, approval.id, vote.verdict, reason=vote.reason, channel="elicitation"
                 )
         except TaskgateError as problem:
             log.info("caller elicitation not delivered", approval=approval.id, why=problem.message)

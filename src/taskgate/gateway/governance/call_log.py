@@ -64,7 +64,7 @@ class _Noted(msgspec.Struct, frozen=True):
     kind: _Kind
     params: bytes
     digest: str | None
-    asked_servers: bool
+    server_requested: bool
     row: HistoryRow | None
     """Its row of history, which gets the digest of the audit row."""
 
@@ -136,12 +136,12 @@ class CallLog:
             self._end_round(self._plan.value.gates.revision)
             self._hand_over(len(self._pending), last=True)
         if len(self._calls) < ROWS_PER_ROUND:
-            asked_servers = bool(request.narrowing.server_lists)
+            server_requested = bool(request.narrowing.server_lists)
             if len(params) <= PARSED_BYTES_PER_PIECE:
-                self._calls.append(_Noted(kind, bytes(params), None, asked_servers, row))
+                self._calls.append(_Noted(kind, bytes(params), None, server_requested, row))
             else:
                 arguments = request.members().get("arguments", _NO_ARGUMENTS)
-                self._calls.append(_Noted(kind, b"", digest_of_bytes(bytes(arguments)), asked_servers, row))
+                self._calls.append(_Noted(kind, b"", digest_of_bytes(bytes(arguments)), server_requested, row))
             return
         if row is not None:
             self.history.add(row)
@@ -159,8 +159,8 @@ class CallLog:
         if self._recorder.on and type(tool.decision) is Forward and tool.decision.note is None:
             arguments = request.members().get("arguments", _NO_ARGUMENTS)
             short = bytes(arguments) if memoryview(arguments).nbytes <= MAX_BYTES else None
-            asked_servers = bool(request.narrowing.server_lists)
-            self._recorder.plain(request.caller, tool, short, asked_servers, from_script=bool(request.script))
+            server_requested = bool(request.narrowing.server_lists)
+            self._recorder.plain(request.caller, tool, short, server_requested, from_script=bool(request.script))
 
     def flush(self, policy_revision: str, *, last: bool) -> None:
         """Write the noted calls: a part now, the rest within the second. Called once a second, and at shutdown."""
@@ -189,7 +189,7 @@ class CallLog:
             read += len(params)
             if self._recorder.on:
                 short = _arguments(params) if digest is None else None
-                self._recorder.plain(kind[0], kind[1], short, call.asked_servers)
+                self._recorder.plain(kind[0], kind[1], short, call.server_requested)
             if len(self._pending) >= MAX_PENDING:
                 self._unwritten += 1
                 if call.row is not None:

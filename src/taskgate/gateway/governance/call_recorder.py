@@ -39,7 +39,7 @@ class _Seen:
     before: Action
     rule: str
     listed: bool
-    asked_servers: bool
+    server_requested: bool
     too_long: bool = False
     """Whether its arguments exceed the limit."""
 
@@ -61,18 +61,18 @@ class CallRecorder:
     def on(self) -> bool:
         return self._plan.value.governing.record is not None
 
-    def governed(self, call: GatedCall, decision: Decision, *, asked_servers: bool) -> None:
+    def governed(self, call: GatedCall, decision: Decision, *, server_requested: bool) -> None:
         """Record a call decided by a rule, a policy or a grant, or refused because of its arguments."""
         by_grant = decision.rule.startswith("grant ")
         before = Action.APPROVE if by_grant else action_of(decision)
-        self._take(call, before, decision.rule, call.definition_digest != "", asked_servers)
+        self._take(call, before, decision.rule, call.definition_digest != "", server_requested)
 
     def plain(
         self,
         caller: Caller,
         tool: ToolRef,
         arguments: bytes | None,
-        asked_servers: bool,
+        server_requested: bool,
         *,
         from_script: bool = False,
     ) -> None:
@@ -88,7 +88,7 @@ class CallRecorder:
             from_script=from_script,
         )
         listed, too_long = tool.entry is not None, arguments is None
-        self._take(call, Action.FORWARD, tool.decision.rule, listed, asked_servers, too_long=too_long)
+        self._take(call, Action.FORWARD, tool.decision.rule, listed, server_requested, too_long=too_long)
 
     def not_recorded(self, count: int) -> None:
         """Count calls of which no details were kept."""
@@ -96,7 +96,14 @@ class CallRecorder:
             self._skipped += count
 
     def _take(
-        self, call: GatedCall, before: Action, rule: str, listed: bool, asked_servers: bool, *, too_long: bool = False
+        self,
+        call: GatedCall,
+        before: Action,
+        rule: str,
+        listed: bool,
+        server_requested: bool,
+        *,
+        too_long: bool = False,
     ) -> None:
         settings = self._plan.value.governing.record
         if settings is None:
@@ -109,7 +116,7 @@ class CallRecorder:
         self._due -= 1
         too_long = too_long or len(call.arguments) > MAX_BYTES
         kept = replace(call, arguments=b"") if too_long else call
-        self._seen.append(_Seen(kept, before, rule, listed, asked_servers, too_long))
+        self._seen.append(_Seen(kept, before, rule, listed, server_requested, too_long))
 
     def flush(self, *, last: bool = False) -> None:
         """Write the sampled calls. Called once a second, and at shutdown."""
@@ -169,7 +176,7 @@ def _recorded(plan: Plan, settings: RecordSettings, seen: _Seen) -> RecordedCall
         seen.before,
         seen.rule,
         listed=seen.listed,
-        asked_servers=seen.asked_servers,
+        server_requested=seen.server_requested,
         temporary=call.scope in plan.temporary_scopes,
         from_script=call.from_script,
     )

@@ -129,5 +129,5 @@ def _granted(plan: Plan, call: GatedCall, workflow: str, grants: Iterable[Grant]
     mine = [grant for grant in grants if (grant.server, grant.tool) == (call.server, call.name)]
     if not mine or not plan.governing.grants or call.kind is not PatternKind.TOOL:
         return None
-    wanted = binding_of(plan, call)
-    return covering(mine, workflow_named(plan.gates, workflow), wanted, plan.governing.approvers, now_ms)
+    binding = binding_of(plan, call)
+    return covering(mine, workflow_named(plan.gates, workflow), binding, plan.governing.approvers, now_ms)

@@ -57,7 +57,7 @@ class CallGate:
         return await self.settle(request, call, tool.decision, tool.wire)
 
     async def settle(self, request: Request, call: GatedCall, decision: Decision, shown: str) -> ApprovalRequest | None:
-        grants, asked_servers = self.approvals.grants.current, bool(request.narrowing.server_lists)
+        grants, server_requested = self.approvals.grants.current, bool(request.narrowing.server_lists)
         try:
             evaluated = partial(evaluate, self._plan.value, call, decision, grants, self._store.now_ms())
             if len(call.arguments) <= READ_AT_ONCE:
@@ -67,9 +67,9 @@ class CallGate:
                 await read_ahead(call.arguments)
                 settled = await asyncio.to_thread(evaluated)
         except CallerError:
-            self._recorder.governed(call, decision, asked_servers=asked_servers)
+            self._recorder.governed(call, decision, server_requested=server_requested)
             raise
-        self._recorder.governed(call, settled, asked_servers=asked_servers)
+        self._recorder.governed(call, settled, server_requested=server_requested)
         if isinstance(settled, Denied):
             self._refuse(call, settled, shown)
         if isinstance(settled, NeedsApproval):

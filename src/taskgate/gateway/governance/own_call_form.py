@@ -22,7 +22,7 @@ _SHOWN = 4_000
 
 @dataclass(frozen=True, slots=True)
 class OwnVote:
-    who: Approver
+    approver: Approver
     verdict: Verdict
     reason: str
 
@@ -77,8 +77,8 @@ def own_vote(plan: Plan, held: HeldCall, answer: Mapping[str, Any]) -> OwnVote |
     decision, reason = content.get("decision"), content.get("reason")
     if decision not in (Verdict.APPROVE.value, Verdict.DENY.value):
         return None
-    who = as_own_approver(plan, held.approval.binding.principal)
-    return OwnVote(who, Verdict(decision), reason if isinstance(reason, str) else "")
+    approver = as_own_approver(plan, held.approval.binding.principal)
+    return OwnVote(approver, Verdict(decision), reason if isinstance(reason, str) else "")
 
 
 def _shown(approval: ApprovalRequest) -> str:

@@ -22,11 +22,11 @@ _WHY: Final[Mapping[Refusal, str]] = {
 _ANOTHER_APPROVER: Final = "`taskgate tokens new NAME --role approver` creates a token for one"
 
 
-def refused_text(why: Refusal, approval: Approval, who: Approver, page: str) -> str:
+def refused_text(why: Refusal, approval: Approval, approver: Approver, page: str) -> str:
     """Return why a vote did not count, and what to do instead. `page` is the URL of the approval page."""
     if why is Refusal.OWN_CALL:
         allow = f"`self_approval: true` in the workflow {approval.workflow} lets people decide on their own calls."
-        if who.id == OPERATOR:
+        if approver.id == OPERATOR:
             # An agent may hold the operator's token, but it cannot have logged in.
             return (
                 "This call was made with the operator's token, which therefore cannot approve it. Log in with the link that "

@@ -64,7 +64,7 @@ class StandingGrants:
         await self.load()
         return grant
 
-    async def revoke(self, who: Approver, grant_id: str) -> Grant | None:
-        grant = await self._store.revoke_grant(grant_id, who.id)
+    async def revoke(self, approver: Approver, grant_id: str) -> Grant | None:
+        grant = await self._store.revoke_grant(grant_id, approver.id)
         await self.load()
         return grant

@@ -79,14 +79,14 @@ class Following:
             return await self._listen(request)
 
     async def _listen(self, request: Request) -> bytes:
-        wanted = request.params.get("notifications")
-        if type(wanted) is not dict:
+        requested = request.params.get("notifications")
+        if type(requested) is not dict:
             raise CallerError("invalid_params", 'subscriptions/listen needs "notifications", an object.')
         await self.readings.lookup.view(request)
-        listen = Listen(request, frozenset(name for name, _ in LIST_CHANGED.values() if wanted.get(name) is True))
+        listen = Listen(request, frozenset(name for name, _ in LIST_CHANGED.values() if requested.get(name) is True))
         try:
-            await self._watch(listen, wanted.get("resourceSubscriptions"))
-            found = await self._watch_tasks(listen, wanted.get("taskIds"))
+            await self._watch(listen, requested.get("resourceSubscriptions"))
+            found = await self._watch_tasks(listen, requested.get("taskIds"))
             self.subscriptions.open(listen)
             acknowledged: dict[str, Any] = dict.fromkeys(sorted(listen.lists), True)
             if listen.uris:

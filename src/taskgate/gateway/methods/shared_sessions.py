@@ -206,8 +206,8 @@ class SharedSessions:
         log.info("session adopted", session=session.id[:8], principal=caller.principal, moves=kept.moves)
         return session
 
-    async def _resubscribe(self, session: Session, wanted: Mapping[str, str]) -> None:
-        for uri in list(wanted):
+    async def _resubscribe(self, session: Session, subscriptions: Mapping[str, str]) -> None:
+        for uri in list(subscriptions):
             call = {"jsonrpc": "2.0", "id": "follow-again", "method": "resources/subscribe", "params": {"uri": uri}}
             message = wire.checked_message(wire.encode(call))
             try:

@@ -142,10 +142,10 @@ class VendorMethods:
     async def _cancel_request(self, request: Request) -> bytes:
         session, params = request.session, request.params
         assert session is not None
-        wanted = params.get("requestId")
-        if type(wanted) not in (str, int):
+        request_id = params.get("requestId")
+        if type(request_id) not in (str, int):
             raise CallerError("invalid_params", 'requests/cancel needs "requestId", a string or a whole number.')
-        key = wire.encode(wanted)
+        key = wire.encode(request_id)
         if key == request.message.id:
             raise CallerError("invalid_params", "A request cannot cancel itself.")
         if not session.cancel(key, CancelNote.read(params)) and key not in session.cancelled:
@@ -153,7 +153,7 @@ class VendorMethods:
                 "unknown_request", "No request with this id is being answered: it has ended, or there was none."
             )
         session.remember_cancelled(key)
-        return wire.encode({"requestId": wanted, "cancelled": True, "timestamp": _now_ms()})
+        return wire.encode({"requestId": request_id, "cancelled": True, "timestamp": _now_ms()})
 
     async def _create_elicitations(self, request: Request) -> bytes:
         session = request.session

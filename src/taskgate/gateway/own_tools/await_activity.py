@@ -122,10 +122,10 @@ NO_EVENTS: Final = (
 
 
 async def _followed(parts: TaskParts, request: Request, task_ids: Sequence[str]) -> Followed:
-    wanted = list(dict.fromkeys(task_ids))
-    if len(wanted) > MAX_TASKS:
+    distinct = list(dict.fromkeys(task_ids))
+    if len(distinct) > MAX_TASKS:
         raise CallerError("invalid_params", f'"task_ids" may name at most {MAX_TASKS} tasks.')
-    tasks = [await find(parts, request, task_id) for task_id in wanted]
+    tasks = [await find(parts, request, task_id) for task_id in distinct]
     feeds = {request.conversation_key: await parts.activity.feed(request)}
     for task in tasks:
         parts.tasks.methods.polled(task)
@@ -175,11 +175,13 @@ async def _changed(parts: TaskParts, request: Request, task: Task, max_wait: flo
 
 
 def _pending_client(parts: TaskParts, request: Request, tasks: Sequence[Task]) -> dict[str, Any]:
-    inbox, who = parts.activity.inbox, request.conversation_key
+    inbox, conversation = parts.activity.inbox, request.conversation_key
 
     def asked(methods: tuple[str, ...]) -> list[Waiting]:
         of_tasks = [waiting for task in tasks for waiting in inbox.of_task(task.id, methods)]
-        return list({waiting.id: waiting for waiting in (*inbox.of(who, methods), *of_tasks)}.values())[:MAX_SHOWN]
+        return list({waiting.id: waiting for waiting in (*inbox.of(conversation, methods), *of_tasks)}.values())[
+            :MAX_SHOWN
+        ]
 
     return {
         "elicitations": [_shown(waiting) | {"message": waiting.message} for waiting in asked(FORMS)],

@@ -107,8 +107,8 @@ async def get_task(parts: TaskParts, request: Request, given: dict[str, Any]) ->
     inbox = parts.activity.inbox
     asked = inbox.elicitations(request, task.server, task.id)
     reply = {"task": shown, "pending_elicitations_for_server": asked}
-    if wanted := inbox.of_task(task.id, (SAMPLE,)):
-        reply["pending_sampling_requests"] = [waiting.shown() for waiting in wanted]
+    if sampling := inbox.of_task(task.id, (SAMPLE,)):
+        reply["pending_sampling_requests"] = [waiting.shown() for waiting in sampling]
     return text_reply(reply)
 
 

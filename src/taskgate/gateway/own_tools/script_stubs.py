@@ -68,8 +68,8 @@ async def _stubs(view: View, names: Sequence[PythonName], max_bytes: int) -> Stu
     return await asyncio.to_thread(stubs_of, described, max_bytes)
 
 
-def _is_meant(name: PythonName, tool: ToolRef, wanted: Collection[str]) -> bool:
-    return not {name.tool, name.namespace, f"{name.namespace}.{name.function}", tool.server}.isdisjoint(wanted)
+def _is_meant(name: PythonName, tool: ToolRef, requested: Collection[str]) -> bool:
+    return not {name.tool, name.namespace, f"{name.namespace}.{name.function}", tool.server}.isdisjoint(requested)
 
 
 def _described(view: View, name: PythonName) -> DescribedTool:

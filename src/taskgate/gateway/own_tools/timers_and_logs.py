@@ -99,11 +99,11 @@ async def get_notifications(parts: SessionParts, request: Request, given: dict[s
     """Reading clears what was read."""
     feed = await parts.activity.feed(request)
     server = given.get("server")
-    wanted = [entry for entry in feed.notifications if server is None or entry["server"] == server]
+    found = [entry for entry in feed.notifications if server is None or entry["server"] == server]
     kept = [entry for entry in feed.notifications if server is not None and entry["server"] != server]
     feed.notifications.clear()
     feed.notifications.extend(kept)
-    return text_reply({"notifications": wanted})
+    return text_reply({"notifications": found})
 
 
 async def get_logs(parts: SessionParts, request: Request, given: dict[str, Any]) -> ToolReply:
@@ -113,14 +113,14 @@ async def get_logs(parts: SessionParts, request: Request, given: dict[str, Any])
     lines = [*_stderr(parts, request, view.subset.servers), *feed.logs]
     source, server, level = given.get("source"), given.get("server"), given.get("level")
     minimum = LOG_LEVELS.index(level) if level is not None else 0
-    wanted = [
+    found = [
         line
         for line in lines
         if (source is None or line["source"] == source)
         and (server is None or line["server"] == server)
         and (level is None or (line["level"] in LOG_LEVELS and LOG_LEVELS.index(line["level"]) >= minimum))
     ]
-    return text_reply({"logs": wanted[-given["limit"] :]})
+    return text_reply({"logs": found[-given["limit"] :]})
 
 
 def _stderr(parts: SessionParts, request: Request, servers: tuple[str, ...]) -> list[dict[str, Any]]:

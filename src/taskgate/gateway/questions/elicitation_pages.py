@@ -83,11 +83,11 @@ class ElicitationPages:
         for page in [page for page in self._pages.values() if page.expires <= now or page.receiver.gone]:
             del self._pages[page.id]
 
-    def find(self, page_id: str, who: str, is_operator: bool) -> ElicitationPage | None:
+    def find(self, page_id: str, principal: str, is_operator: bool) -> ElicitationPage | None:
         """Return the page if it is for this user or the user is an operator; None otherwise."""
         self._drop_expired()
         page = self._pages.get(page_id)
-        return page if page is not None and (is_operator or page.principal == who) else None
+        return page if page is not None and (is_operator or page.principal == principal) else None
 
     def answer(self, page: ElicitationPage, value: str | None) -> None:
         """Record the user's answer (None: declined) and send it to the receiver. A second answer is refused."""

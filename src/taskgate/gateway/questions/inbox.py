@@ -182,15 +182,15 @@ class Inbox:
         waiting.answered(_EXPIRED)
 
     def of(
-        self, who: ConversationKey, methods: tuple[str, ...] = ANSWERABLE, server: str | None = None
+        self, key: ConversationKey, methods: tuple[str, ...] = ANSWERABLE, server: str | None = None
     ) -> list[Waiting]:
         """Return the questions that are shown to this conversation."""
         return [
             waiting
-            for waiting in self._waiting.get(who.caller, {}).values()
+            for waiting in self._waiting.get(key.caller, {}).values()
             if waiting.method in methods
             and (server is None or waiting.server == server)
-            and self._conversations.is_notified(who, waiting.conversation)
+            and self._conversations.is_notified(key, waiting.conversation)
         ]
 
     def own(self) -> list[Waiting]:

@@ -22,8 +22,8 @@ def on_stream_change(request: Request, notice: StreamNotice, retry_ms: int | Non
 
 def on_notification(request: Request, method: str, params: Raw | None) -> None:
     """Pass a notification of a call on to its caller, with the caller's own progress token."""
-    if request.delivery.stand_in is not None:
-        request.delivery.stand_in.on_notification(method, params)
+    if request.delivery.promoted_task is not None:
+        request.delivery.promoted_task.on_notification(method, params)
         return
     if method == "notifications/progress":
         if params is not None:

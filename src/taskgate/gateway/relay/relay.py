@@ -169,8 +169,8 @@ class Relay:
         refusal = self._refusal(question)
         if refusal is not None:
             return refusal
-        if request.delivery.stand_in is not None:
-            return await request.delivery.stand_in.ask(question)
+        if request.delivery.promoted_task is not None:
+            return await request.delivery.promoted_task.ask(question)
         answer = await self._ask(request, question)
         request.delivery.note_answer(question, answer)
         return answer
@@ -248,8 +248,8 @@ class Relay:
         async def next_round(reply: Reply, _number: int) -> Members | None:
             if not isinstance(reply, InputRequired):
                 return None
-            stand_in = await request.delivery.wait_promoted()
-            if stand_in is None and not reply.requests:
+            promoted_task = await request.delivery.wait_promoted()
+            if promoted_task is None and not reply.requests:
                 # The caller repeats the call itself and limits the rounds.
                 return None
             questions = questions_of(link.server, reply)
@@ -269,9 +269,9 @@ class Relay:
         """A function that sends a later round. If the call has become a task, the intent is stored first."""
 
         async def send(params: Members, _number: int) -> Reply:
-            stand_in = await request.delivery.wait_promoted()
-            if stand_in is not None:
-                await stand_in.next_round(params, request.delivery.server_state)
+            promoted_task = await request.delivery.wait_promoted()
+            if promoted_task is not None:
+                await promoted_task.next_round(params, request.delivery.server_state)
             if request.delivery.question_round is not None:
                 request.delivery.question_round.mark_sent()
             return await self._send(request, call.with_params(params), link)
@@ -279,13 +279,13 @@ class Relay:
         return send
 
     def _caller_can_answer(self, request: Request, question: Question) -> bool:
-        return request.delivery.stand_in is None and can_answer(
+        return request.delivery.promoted_task is None and can_answer(
             request.capabilities, question.method, question.decoded()
         )
 
     async def _ask_elsewhere(self, request: Request, question: Question) -> Answer:
-        if request.delivery.stand_in is not None:
-            return await request.delivery.stand_in.ask(question)
+        if request.delivery.promoted_task is not None:
+            return await request.delivery.promoted_task.ask(question)
         answer = await self._ask_fallback(request, question)
         request.delivery.note_answer(question, answer)
         return answer

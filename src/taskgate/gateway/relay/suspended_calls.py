@@ -23,7 +23,7 @@ from taskgate.core.questions.capabilities import can_answer
 from taskgate.core.questions.question import CANCELLED, Answer, Question, bare_params
 from taskgate.core.wire import Raw
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
-from taskgate.gateway.requests.delivery import StandIn
+from taskgate.gateway.requests.delivery import PromotedTask
 from taskgate.gateway.requests.request import Request
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import Link
@@ -120,10 +120,10 @@ class SuspendedCalls:
         if refusal is not None:
             return refusal
         request = held.request
-        stand_in = await request.delivery.wait_promoted() if request is not None else None
-        if stand_in is not None:
+        promoted_task = await request.delivery.wait_promoted() if request is not None else None
+        if promoted_task is not None:
             # The call became a task while it ran, so the task asks its questions.
-            return await stand_in.ask(question)
+            return await promoted_task.ask(question)
         if request is not None and not can_answer(request.capabilities, question.method, question.decoded()):
             return await self._ask_fallback(request, question)
         refused = self._urls.refusal(held.principal, question)
@@ -152,12 +152,21 @@ class SuspendedCalls:
             raise
         if held.work.done():
             return held.work.result()
-        stand_in = await held.request.delivery.wait_promoted() if held.request is not None else None
-        return self._suspend(held) if stand_in is None else await self._continue_as_task(held, held.work, stand_in)
+        promoted_task = await held.request.delivery.wait_promoted() if held.request is not None else None
+        return (
+            self._suspend(held)
+            if promoted_task is None
+            else await self._continue_as_task(held, held.work, promoted_task)
+        )
 
-    async def _continue_as_task(self, held: SuspendedCall, work: asyncio.Task[Reply], stand_in: StandIn) -> Reply:
+    async def _continue_as_task(
+        self, held: SuspendedCall, work: asyncio.Task[Reply], promoted_task: PromotedTask
+    ) -> Reply:
         """The call became a task while its questions were collected: the task asks them, and the call continues."""
-        asking = [asyncio.ensure_future(_ask_stand_in(stand_in, *questions)) for questions in held.questions.values()]
+        asking = [
+            asyncio.ensure_future(_ask_promoted_task(promoted_task, *questions))
+            for questions in held.questions.values()
+        ]
         held.questions.clear()
         try:
             return await work
@@ -199,8 +208,8 @@ class SuspendedCalls:
         await asyncio.gather(*works, return_exceptions=True)
 
 
-async def _ask_stand_in(stand_in: StandIn, question: Question, answer: asyncio.Future[Answer]) -> None:
-    given = await stand_in.ask(question)
+async def _ask_promoted_task(promoted_task: PromotedTask, question: Question, answer: asyncio.Future[Answer]) -> None:
+    given = await promoted_task.ask(question)
     if not answer.done():
         answer.set_result(given)
 

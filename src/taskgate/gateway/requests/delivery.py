@@ -28,7 +28,7 @@ from taskgate.ports.client_profile import ClientProfile
 from taskgate.ports.outlet import ReplyOutlet
 
 
-class StandIn(Protocol):
+class PromotedTask(Protocol):
     """The task that a promoted call became, which takes the caller's place while the call continues."""
 
     def on_notification(self, method: str, params: Raw | None) -> None: ...
@@ -67,7 +67,7 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
     """Whether questions that the caller does not support may wait in its inbox."""
     carrier: asyncio.Task[Any] | None = None
     """The asyncio task that handles the request, if the transport named it."""
-    stand_in: StandIn | None = None
+    promoted_task: PromotedTask | None = None
     promoting: asyncio.Task[None] | None = None
     """The promotion of the call, running or ended."""
     answered: bool = False
@@ -150,12 +150,12 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
         return reached and can_answer(session.capabilities, question.method, question.decoded())
 
     def can_keep(self) -> bool:
-        return self.stand_in is not None
+        return self.promoted_task is not None
 
     def server_waits(self, text: str | None) -> None:
         self.waits_text = text
-        if self.stand_in is not None:
-            self.stand_in.server_waits(text)
+        if self.promoted_task is not None:
+            self.promoted_task.server_waits(text)
 
     def when_delivered(self, hook: Callable[[bool], None]) -> None:
         self.on_delivered = hook
@@ -190,32 +190,32 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
     @property
     def is_promoted(self) -> bool:
         """Whether the call has become a task or is being promoted."""
-        return self.stand_in is not None or (self.promoting is not None and not self.promoting.done())
+        return self.promoted_task is not None or (self.promoting is not None and not self.promoting.done())
 
-    def promoted_to(self, task: StandIn, task_id: str) -> None:
-        self.stand_in = task
+    def promoted_to(self, task: PromotedTask, task_id: str) -> None:
+        self.promoted_task = task
         if self.span is not None:
             self.span.belongs_to(task_id)
 
-    async def wait_promoted(self) -> StandIn | None:
-        """Wait for a promotion in progress and return the task's stand-in, or None if the call is no task.
+    async def wait_promoted(self) -> PromotedTask | None:
+        """Wait for a promotion in progress and return the task, or None if the call is no task.
 
         Without the wait, a question could be sent to a caller that gets a task handle at the same moment.
         """
         if self.promoting is not None:
             await asyncio.shield(self.promoting)
-        return self.stand_in
+        return self.promoted_task
 
     async def refused(self) -> None:
         """As `SendLog`: the sends of a plain call matter only once it has become a task."""
-        stand_in = await self.wait_promoted()
-        if stand_in is not None:
-            await stand_in.refused()
+        promoted_task = await self.wait_promoted()
+        if promoted_task is not None:
+            await promoted_task.refused()
 
     async def sends_again(self) -> None:
-        stand_in = await self.wait_promoted()
-        if stand_in is not None:
-            await stand_in.sends_again()
+        promoted_task = await self.wait_promoted()
+        if promoted_task is not None:
+            await promoted_task.sends_again()
 
     @property
     def pace(self) -> PacedProgress:

@@ -45,7 +45,7 @@ def raised_by(problem: TaskgateError) -> Raised:
     return Raised(problem.error_type, problem.message[:MAX_MESSAGE], _EXECUTED[problem.executed])
 
 
-def executed_word(task: Task) -> str:
+def executed_value(task: Task) -> str:
     """Whether the call of a task was executed, for scripts: `yes`, `no` or `unknown`."""
     if task.executed is not None:
         return _EXECUTED[task.executed]
@@ -57,21 +57,21 @@ def outcome_of(task: Task, body: bytes | None) -> CallOutcome:
     outcome = task.outcome
     if outcome is None or body is None:
         kind = "cancelled" if outcome is None else "result_expired"
-        return Raised(kind, (task.status_message or "The call was cancelled.")[:MAX_MESSAGE], executed_word(task))
+        return Raised(kind, (task.status_message or "The call was cancelled.")[:MAX_MESSAGE], executed_value(task))
     if outcome.kind is OutcomeKind.RESULT:
         return _of_result(task, body)
     error = wire.parse_strictly(body)
     data = error.get("data") if type(error) is dict else None
     named = data.get("error_type") if type(data) is dict else None
     message = str(error.get("message", "The server returned an error."))
-    return Raised(named if type(named) is str else "server_error", message[:MAX_MESSAGE], executed_word(task))
+    return Raised(named if type(named) is str else "server_error", message[:MAX_MESSAGE], executed_value(task))
 
 
 def _of_result(task: Task, body: bytes) -> CallOutcome:
     members = wire.members_of(body)
     if bytes(members.get("isError", Raw(b"false"))) == b"true":
         failure = _texts(members) or "The tool returned an error."
-        return Raised("tool_error", failure[:MAX_MESSAGE], executed_word(task))
+        return Raised("tool_error", failure[:MAX_MESSAGE], executed_value(task))
     structured = members.get("structuredContent")
     if structured is not None and bytes(structured) != b"null":
         return Returned(bytes(structured))

@@ -14,7 +14,7 @@ from taskgate.core.errors import CallerError, Executed
 from taskgate.core.scripts.passed_on import passed_on
 from taskgate.core.scripts.result_reference import REFERENCE_BYTES, referenced_call, result_reference
 from taskgate.core.tasks.task import Task
-from taskgate.gateway.scripts.call_outcomes import executed_word, outcome_of
+from taskgate.gateway.scripts.call_outcomes import executed_value, outcome_of
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.script_interpreter import CallOutcome, PlacedReference, Raised, Referenced, Returned
 from taskgate.turns import LARGE_BYTES
@@ -48,7 +48,7 @@ class PassedResults:
                 f"The result of {task.wire_name} has {len(outcome.value):,} bytes, and a script can read {MAX_LOADED:,}. "
                 "Pass it on as an argument of another call, or request a part of it."
             )
-            return Raised("result_too_large", text, executed_word(task))
+            return Raised("result_too_large", text, executed_value(task))
         return outcome
 
     async def _is_passed_on(self, offset: int) -> bool:

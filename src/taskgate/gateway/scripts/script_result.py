@@ -10,7 +10,7 @@ from taskgate.core.errors import Executed
 from taskgate.core.scripts.record import RefusedCall, ScriptRecord
 from taskgate.core.tasks.transition import ResultReceived
 from taskgate.core.wire import Raw
-from taskgate.gateway.scripts.call_outcomes import executed_word
+from taskgate.gateway.scripts.call_outcomes import executed_value
 from taskgate.ports.script_interpreter import Failed, FailureReason
 from taskgate.ports.script_store import ScriptCall
 
@@ -38,7 +38,7 @@ def calls_by_execution(
         # Whether the script received the outcome before it ended.
         delivered = call.delivered_step is not None or call.number in received
         shown |= {"state": call.task.state.value, "delivered": delivered}
-        groups[_GROUPS[executed_word(call.task)]].append(shown)
+        groups[_GROUPS[executed_value(call.task)]].append(shown)
     for call_refused in refused:
         shown = {"tool": call_refused.tool, "line": call_refused.line, "task_id": None, "state": REFUSED}
         groups["not_executed"].append({**shown, "delivered": True, "error_type": call_refused.error_type})
@@ -47,7 +47,7 @@ def calls_by_execution(
 
 def executed_by(calls: Sequence[ScriptCall]) -> Executed:
     """Whether a script had effects, from the records of its calls."""
-    words = {executed_word(call.task) for call in calls}
+    words = {executed_value(call.task) for call in calls}
     return Executed.MAYBE if "unknown" in words else Executed.YES if "yes" in words else Executed.NO
 
 

@@ -183,11 +183,11 @@ class ScriptRun:
             await leave_to_another(self._records, self._task, lambda other: other == needed)
             await self._end_unresumable(
                 f"Its snapshot needs version {needed} of the interpreter. This gateway has {version or 'none'}, and no other "
-                "living gateway has that version."
+                "running gateway has that version."
             )
         if not version:
             await leave_to_another(self._records, self._task, bool)
-            await self._end_unresumable("No living gateway has an interpreter of scripts.")
+            await self._end_unresumable("No running gateway has an interpreter of scripts.")
 
     async def _end_unresumable(self, why: str) -> None:
         await self._cancel_pending("the script cannot be continued")

@@ -78,7 +78,7 @@ class ScriptRuns:
             known[1].cancel()
             await asyncio.gather(known[1], return_exceptions=True)
         await self._cancel_calls(task)
-        if task.cancel_owed:
+        if task.cancel_unsent:
             await self._parts.tasks.store.cancel_delivered(task.id)
 
     async def _cancel_calls(self, task: Task) -> None:

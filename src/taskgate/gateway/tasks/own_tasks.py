@@ -21,11 +21,11 @@ async def own_tasks(
     *,
     after: str | None,
     limit: int,
-    **wanted: Any,
+    **filters: Any,
 ) -> TaskPage:
     found: list[Task] = []
     for _ in range(PAGES_AT_ONCE):
-        page = await store.page(key.caller, after=after, limit=limit, **wanted)
+        page = await store.page(key.caller, after=after, limit=limit, **filters)
         for task in page.tasks:
             if conversations.is_notified(key, task.conversation_key):
                 found.append(task)

@@ -28,6 +28,7 @@ from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
+from taskgate.gateway.tasks.promoted_task import StoredPromotedTask, ran_before_promotion
 from taskgate.gateway.tasks.promotion_timers import SharedTimers, TimerQueue
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
@@ -35,7 +36,6 @@ from taskgate.gateway.tasks.sends import Recheck, TaskSends
 from taskgate.gateway.tasks.task_handles import promotion_reply
 from taskgate.gateway.tasks.task_records import NewCall, TaskRecords
 from taskgate.gateway.tasks.task_results import TaskResults
-from taskgate.gateway.tasks.task_stand_in import TaskStandIn, ran_before_promotion
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_replies import ErrorReply, RelayedError, Result
 from taskgate.telemetry.logs import log
@@ -120,7 +120,7 @@ class Promotion:
         if carrier is not None and not waits:
             self._parts.runs.adopt(task, carrier, request.delivery)
         parts = self._parts
-        stand_in = TaskStandIn(
+        promoted_task = StoredPromotedTask(
             task,
             request,
             call.params,
@@ -128,11 +128,11 @@ class Promotion:
             questions=parts.questions,
             recheck=parts.recheck,
         )
-        request.delivery.promoted_to(stand_in, task.id)
+        request.delivery.promoted_to(promoted_task, task.id)
         if request.delivery.last_progress is not None:
-            stand_in.on_notification("notifications/progress", request.delivery.last_progress)
+            promoted_task.on_notification("notifications/progress", request.delivery.last_progress)
         if request.delivery.waits_text is not None:
-            stand_in.server_waits(request.delivery.waits_text)
+            promoted_task.server_waits(request.delivery.waits_text)
         await self._parts.adopt_questions(task, request)
         await self._answer(task)
         if waits:

@@ -173,7 +173,7 @@ class Runs:
         try:
             if task.upstream_handle is not None and upstream is not None:
                 await self._attempts.following.cancel_upstream(task, upstream, conversation)
-            if task.cancel_owed:
+            if task.cancel_unsent:
                 await self._records.store.cancel_delivered(task.id)
         finally:
             self._conversations.release(conversation)

@@ -49,7 +49,7 @@ class UvicornServer(Server):
         if work.exception() is not None:
             log.info("connection from another worker was closed by its caller", why=str(work.exception()))
         elif self.should_exit:
-            # It arrived after the other connections were told to close.
+            # It arrived after the shutdown of the other connections began.
             work.result()[1].shutdown()
 
     def stop(self, within_s: float | None = None) -> None:

@@ -67,8 +67,8 @@ def find(tx: Transaction, approval_id: str) -> HeldCall | None:
 def update(tx: Transaction, held: HeldCall) -> None:
     tx.announce(APPROVALS, held.approval.id)
     columns = approval_columns(tx.sealing, held)
-    wanted = ("id", "state", "due_ms", "decided_ms", "doc")
-    tx.run("update_approval", **{name: columns[name] for name in wanted})
+    changed = ("id", "state", "due_ms", "decided_ms", "doc")
+    tx.run("update_approval", **{name: columns[name] for name in changed})
 
 
 def over_limit(tx: Transaction, caller: str, limits: PendingLimits) -> TooManyOpen | None:
@@ -109,8 +109,8 @@ def hold(
 
 
 def _equal_request(tx: Transaction, bound: approvals.Binding) -> HeldCall | None:
-    wanted = {"principal": bound.principal, "server": bound.server, "tool": bound.tool}
-    for row in tx.run("held_requests", **wanted, limit=MAX_COMPARED).fetchall():
+    values = {"principal": bound.principal, "server": bound.server, "tool": bound.tool}
+    for row in tx.run("held_requests", **values, limit=MAX_COMPARED).fetchall():
         held = held_from(tx.sealing, row)
         other = held.approval.binding
         if (other.kind, other.arguments_digest, other.scope) == (bound.kind, bound.arguments_digest, bound.scope):
@@ -121,8 +121,8 @@ def _equal_request(tx: Transaction, bound: approvals.Binding) -> HeldCall | None
 def tasks_of_equal_calls(tx: Transaction, request: ApprovalRequest) -> list[str]:
     """Return the tasks of pending calls with the same binding, which one approval would cover too."""
     bound = request.binding
-    wanted = {"caller": request.counted_as, "server": bound.server, "tool": bound.tool, "limit": MAX_COMPARED}
-    found = [(approval_from(doc).binding, task_id) for doc, task_id in tx.run("held_calls", **wanted).fetchall()]
+    values = {"caller": request.counted_as, "server": bound.server, "tool": bound.tool, "limit": MAX_COMPARED}
+    found = [(approval_from(doc).binding, task_id) for doc, task_id in tx.run("held_calls", **values).fetchall()]
     return [task_id for other, task_id in found if _call_of(other) == _call_of(bound)]
 
 

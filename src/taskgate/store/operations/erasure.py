@@ -39,8 +39,8 @@ def unfinished_of(tx: Transaction, principal: str) -> tuple[str, ...]:
 
 def erase_tasks(tx: Transaction, principal: str) -> tuple[int, list[str]]:
     """Delete some of their finished tasks; return how many, and the large results to remove after the commit."""
-    wanted = {"principal": principal, "after": "", "finished_only": True}
-    found = tx.run("tasks_of_principal", limit=TASKS_PER_STEP, **wanted).fetchall()
+    values = {"principal": principal, "after": "", "finished_only": True}
+    found = tx.run("tasks_of_principal", limit=TASKS_PER_STEP, **values).fetchall()
     if found:
         gone = json.dumps([task_id for task_id, _ in found])
         for statement in _DELETE_TASKS:

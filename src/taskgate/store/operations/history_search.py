@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from taskgate.core.history.filters import HistoryFilter, wanted_words, words_of
+from taskgate.core.history.filters import HistoryFilter, search_words, words_of
 from taskgate.core.history.row import first_number
 from taskgate.store.operations.history import EVERY_NUMBER
 
@@ -13,35 +13,35 @@ _SEARCHED: Final = "{caller scope server tool client error_type rule}"
 """The columns of the word index that a text is searched in."""
 
 
-def history_query(wanted: HistoryFilter, before: int | None, limit: int) -> tuple[str, dict[str, Any]]:
+def history_query(filters: HistoryFilter, before: int | None, limit: int) -> tuple[str, dict[str, Any]]:
     """Return the name of the statement and its values. Rows in a range, or of one caller, are found without the word index."""
     values: dict[str, Any] = {
-        "first": first_number(wanted.since_ms) if wanted.since_ms is not None else 0,
+        "first": first_number(filters.since_ms) if filters.since_ms is not None else 0,
         "before": min(
             before if before is not None else EVERY_NUMBER,
-            first_number(wanted.until_ms) if wanted.until_ms is not None else EVERY_NUMBER,
+            first_number(filters.until_ms) if filters.until_ms is not None else EVERY_NUMBER,
         ),
         "limit": limit,
     }
-    given = {name: getattr(wanted, name) for name in _COLUMNS if getattr(wanted, name) is not None}
-    if not given and wanted.outcomes is None and wanted.text is None:
+    given = {name: getattr(filters, name) for name in _COLUMNS if getattr(filters, name) is not None}
+    if not given and filters.outcomes is None and filters.text is None:
         return "history_latest", values
-    if given.keys() == {"caller"} and wanted.outcomes is None and wanted.text is None:
+    if given.keys() == {"caller"} and filters.outcomes is None and filters.text is None:
         return "history_of_caller", values | given
-    outcomes = None if wanted.outcomes is None else "," + ",".join(sorted(wanted.outcomes)) + ","
-    words = wanted_words(wanted.text) if wanted.text is not None else ()
+    outcomes = None if filters.outcomes is None else "," + ",".join(sorted(filters.outcomes)) + ","
+    words = search_words(filters.text) if filters.text is not None else ()
     values |= {name: given.get(name) for name in _COLUMNS} | {"outcomes": outcomes}
-    values["match"] = _match(given, wanted, words)
+    values["match"] = _match(given, filters, words)
     values["words"] = " & ".join(f"'{word}':*" if _is_beginning(word) else f"'{word}'" for word in words) or None
     return "history_matching", values
 
 
-def _match(given: dict[str, str], wanted: HistoryFilter, words: tuple[str, ...]) -> str:
+def _match(given: dict[str, str], filters: HistoryFilter, words: tuple[str, ...]) -> str:
     """A query of SQLite's FTS5. Words are letters and digits only, so none of them can end its quotes."""
     parts = [f"{_SEARCHED} : {_quoted(word)}{' *' if _is_beginning(word) else ''}" for word in words]
     parts += [f"{name} : {_phrase(value)}" for name, value in given.items() if words_of(value)]
-    if wanted.outcomes is not None:
-        parts.append("(" + " OR ".join(f"outcome : {_phrase(one)}" for one in sorted(wanted.outcomes)) + ")")
+    if filters.outcomes is not None:
+        parts.append("(" + " OR ".join(f"outcome : {_phrase(one)}" for one in sorted(filters.outcomes)) + ")")
     # A name without letters and digits is compared by its column alone: every row has a kind.
     return " AND ".join(parts) or "(kind : task OR kind : call OR kind : denial OR kind : gap)"
 

@@ -81,8 +81,8 @@ class Reader:
         arguments_up_to: int,
         now_ms: int,
     ) -> TaskPage:
-        wanted = None if states is None else "," + ",".join(sorted(states)) + ","
-        values = {"after": after, "limit": limit + 1, "server": server, "states": wanted, "now_ms": now_ms}
+        listed_states = None if states is None else "," + ",".join(sorted(states)) + ","
+        values = {"after": after, "limit": limit + 1, "server": server, "states": listed_states, "now_ms": now_ms}
         values |= {"include_expired": include_expired, "arguments_up_to": arguments_up_to}
         if caller is None:
             found = self._run("page_of_all_tasks", **values).fetchall()
@@ -91,20 +91,20 @@ class Reader:
         tasks = tuple(task_from(self._sealing, row) for row in found[:limit])
         return TaskPage(tasks, tasks[-1].id if len(found) > limit else None)
 
-    def find_tasks(self, wanted: TaskFilter, after: str | None, limit: int, now_ms: int) -> TaskPage:
-        states = None if wanted.states is None else "," + ",".join(sorted(wanted.states)) + ","
-        only_open = wanted.states is not None and wanted.states <= OPEN
+    def find_tasks(self, filters: TaskFilter, after: str | None, limit: int, now_ms: int) -> TaskPage:
+        states = None if filters.states is None else "," + ",".join(sorted(filters.states)) + ","
+        only_open = filters.states is not None and filters.states <= OPEN
         found = self._run(
             "find_open_tasks" if only_open else "find_tasks",
-            before=min(after or "~", _first_id(wanted.until_ms) if wanted.until_ms is not None else "~"),
-            first=_first_id(wanted.since_ms or 0),
-            principal=wanted.principal,
-            tenant=wanted.tenant,
-            server=wanted.server,
-            scope=wanted.scope,
-            tool=wanted.tool,
-            text=None if wanted.text is None else _in_record(wanted.text),
-            pattern=None if wanted.text is None else _pattern(_in_record(wanted.text)),
+            before=min(after or "~", _first_id(filters.until_ms) if filters.until_ms is not None else "~"),
+            first=_first_id(filters.since_ms or 0),
+            principal=filters.principal,
+            tenant=filters.tenant,
+            server=filters.server,
+            scope=filters.scope,
+            tool=filters.tool,
+            text=None if filters.text is None else _in_record(filters.text),
+            pattern=None if filters.text is None else _pattern(_in_record(filters.text)),
             states=states,
             now_ms=now_ms,
             limit=limit + 1,
@@ -112,8 +112,8 @@ class Reader:
         tasks = tuple(task_from(self._sealing, row) for row in found[:limit])
         return TaskPage(tasks, tasks[-1].id if len(found) > limit else None)
 
-    def ended_badly(self, wanted: TaskFilter, since_ms: int, limit: int, now_ms: int) -> tuple[Task, ...]:
-        only = {"principal": wanted.principal, "tenant": wanted.tenant}
+    def ended_badly(self, filters: TaskFilter, since_ms: int, limit: int, now_ms: int) -> tuple[Task, ...]:
+        only = {"principal": filters.principal, "tenant": filters.tenant}
         found = self._run("tasks_ended_badly", since_ms=since_ms, now_ms=now_ms, limit=limit, **only)
         return tuple(task_from(self._sealing, row) for row in found)
 
@@ -240,8 +240,8 @@ class Reader:
         return tuple(IdentityRecord(*row) for row in self._run("identity_records_of", principal=principal))
 
     def tasks_of(self, principal: str, after: str, limit: int) -> tuple[str, ...]:
-        wanted = {"principal": principal, "after": after, "finished_only": False}
-        found = self._run("tasks_of_principal", limit=limit, **wanted)
+        values = {"principal": principal, "after": after, "finished_only": False}
+        found = self._run("tasks_of_principal", limit=limit, **values)
         return tuple(row[0] for row in found)
 
     def scopes(self) -> tuple[KeptScope, ...]:
@@ -264,8 +264,8 @@ class Reader:
     def usage_between(self, first: str, last: str, limit: int) -> list[tuple[Any, ...]]:
         return self._run("usage_between", first=first, last=last, limit=limit).fetchall()
 
-    def history_page(self, wanted: HistoryFilter, before: int | None, limit: int) -> HistoryPage:
-        name, values = history_query(wanted, before, limit + 1)
+    def history_page(self, filters: HistoryFilter, before: int | None, limit: int) -> HistoryPage:
+        name, values = history_query(filters, before, limit + 1)
         found = self._run(name, **values).fetchall()
         rows = tuple(history_row_from(row) for row in found[:limit])
         return HistoryPage(rows, rows[-1].number if len(found) > limit else None)

@@ -65,7 +65,7 @@ def task_columns(sealing: Sealing, task: Task) -> dict[str, Any]:
         "owner": task.owner,
         "fence": task.fence,
         "revision": task.revision,
-        "needs_owner": int(not task.state.is_terminal or task.cancel_owed),
+        "needs_owner": int(not task.state.is_terminal or task.cancel_unsent),
         "finished_ms": task.finished_ms,
         "keep_until_ms": kept_until_ms(task),
         "approval_due_ms": task.approval_deadline_ms if task.state in _WAITING else None,

@@ -248,8 +248,8 @@ def hand_over(tx: Transaction, task_id: str, owner: str) -> bool:
 
 def cancel_delivered(tx: Transaction, task_id: str) -> None:
     task = load_our_task(tx, task_id)
-    if isinstance(task, Task) and task.cancel_owed:
-        move_task(tx, task, replace(task, cancel_owed=False, revision=task.revision + 1), None)
+    if isinstance(task, Task) and task.cancel_unsent:
+        move_task(tx, task, replace(task, cancel_unsent=False, revision=task.revision + 1), None)
 
 
 def write_note(tx: Transaction, task_id: str, noted: Noted) -> None:

@@ -202,15 +202,15 @@ class Committer:
         tx.reset_audit_head(self.audit_head)
         return tx
 
-    def _lock(self, connection: Connection, wanted: list[Locks]) -> None:
+    def _lock(self, connection: Connection, needed: list[Locks]) -> None:
         """Lock everything that the batch declared, in one order, so that gateways cannot deadlock."""
-        tasks = {name for locks in wanted for name in locks.tasks}
-        approvals = {name for locks in wanted for name in locks.approvals}
-        self._tasks = sorted({name for locks in wanted for name in locks.reads})
-        self._callers = {name for locks in wanted for name in locks.callers}
-        self._counted = {name for locks in wanted for name in locks.limits}
+        tasks = {name for locks in needed for name in locks.tasks}
+        approvals = {name for locks in needed for name in locks.approvals}
+        self._tasks = sorted({name for locks in needed for name in locks.reads})
+        self._callers = {name for locks in needed for name in locks.callers}
+        self._counted = {name for locks in needed for name in locks.limits}
         names = {f"limit {name}" for name in self._counted}
-        names |= {f"name {name}" for locks in wanted for name in locks.names}
+        names |= {f"name {name}" for locks in needed for name in locks.names}
         if tasks or approvals:
             values = {"tasks": text_array(list(tasks)), "approvals": text_array(list(approvals))}
             for guarded, caller in connection.execute(SQL["resolve_locks"], values).fetchall():

@@ -113,11 +113,12 @@ def _forbidden(connection: Connection, schema: int) -> tuple[str, ...]:
     assert row is not None
     create = () if row[0] else ("create tables",)
     rows = connection.execute(
-        "SELECT name, string_agg(wanted, ', ' ORDER BY wanted) FROM unnest(%s::text[]) AS name, unnest(%s::text[]) AS wanted "
-        "WHERE NOT has_table_privilege(to_regclass(name), wanted) GROUP BY name ORDER BY name",
+        "SELECT name, string_agg(privilege, ', ' ORDER BY privilege) "
+        "FROM unnest(%s::text[]) AS name, unnest(%s::text[]) AS privilege "
+        "WHERE NOT has_table_privilege(to_regclass(name), privilege) GROUP BY name ORDER BY name",
         [_tables_of(schema), list(_PRIVILEGES)],
     )
-    return create + tuple(f"{wanted} on {name}" for name, wanted in rows)
+    return create + tuple(f"{privilege} on {name}" for name, privilege in rows)
 
 
 def check(found: DatabaseState) -> None:

@@ -100,9 +100,9 @@ class Presence:
 
     def share(self) -> tuple[int, int]:
         """Return the index of this gateway among the live ones, and their number, to divide work that any of them may do."""
-        living = sorted(r.owner for r in self.replicas if r.seen_ms >= self._read_ms - LEASE_MS)
+        alive = sorted(r.owner for r in self.replicas if r.seen_ms >= self._read_ms - LEASE_MS)
         ours = self.ownership.owner
-        return (living.index(ours), len(living)) if ours in living else (0, 1)
+        return (alive.index(ours), len(alive)) if ours in alive else (0, 1)
 
     def observed(self, database_ms: int) -> int:
         """Record the time that the database returned."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from taskgate.core.history.counts import ChartSubject, Counted, CountRow, Dimension, Period
-from taskgate.core.history.filters import HistoryFilter, wanted_words
+from taskgate.core.history.filters import HistoryFilter, search_words
 from taskgate.core.history.keeping import to_delete
 from taskgate.core.history.row import HistoryRow
 from taskgate.ports.history import HistoryPage, Loss
@@ -38,10 +38,10 @@ class HistoryView(StoreView):
     def take_history_loss(self) -> Loss | None:
         return self._engine.kept_events.history.take_loss()
 
-    async def history_page(self, wanted: HistoryFilter, *, before: int | None = None, limit: int = 50) -> HistoryPage:
-        if wanted.text is not None and not wanted_words(wanted.text):
+    async def history_page(self, filters: HistoryFilter, *, before: int | None = None, limit: int = 50) -> HistoryPage:
+        if filters.text is not None and not search_words(filters.text):
             return HistoryPage((), None)
-        return await self._engine.read_in_thread(lambda reader: reader.history_page(wanted, before, limit))
+        return await self._engine.read_in_thread(lambda reader: reader.history_page(filters, before, limit))
 
     async def history_row(self, row_id: str) -> HistoryRow | None:
         return await self._read(lambda reader: reader.history_row(row_id))

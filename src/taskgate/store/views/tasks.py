@@ -196,14 +196,14 @@ class TaskView(StoreView):
             )
         )
 
-    async def find_tasks(self, wanted: TaskFilter, *, after: str | None = None, limit: int = 50) -> TaskPage:
+    async def find_tasks(self, filters: TaskFilter, *, after: str | None = None, limit: int = 50) -> TaskPage:
         now = self.now_ms()
         # A search with few matches reads all open tasks, so it runs in a thread.
-        return await self._engine.read_in_thread(lambda reader: reader.find_tasks(wanted, after, limit, now))
+        return await self._engine.read_in_thread(lambda reader: reader.find_tasks(filters, after, limit, now))
 
-    async def ended_badly(self, wanted: TaskFilter, since_ms: int, limit: int) -> tuple[Task, ...]:
+    async def ended_badly(self, filters: TaskFilter, since_ms: int, limit: int) -> tuple[Task, ...]:
         now = self.now_ms()
-        return await self._read(lambda reader: reader.ended_badly(wanted, since_ms, limit, now))
+        return await self._read(lambda reader: reader.ended_badly(filters, since_ms, limit, now))
 
     async def task_of_key(self, principal: str, key: str) -> str | None:
         since = self.now_ms() - tasks.KEY_VALID_MS

@@ -73,14 +73,14 @@ class CardParts:
 
 async def show_tasks(parts: CardParts, request: Request, given: dict[str, Any]) -> ToolReply:
     """Return these tasks, or the caller's latest ones, as data for the card and as a short text for the model."""
-    wanted: list[str] | None = given.get("task_ids")
-    if wanted is None:
+    task_ids: list[str] | None = given.get("task_ids")
+    if task_ids is None:
         latest = await tasks_of(parts.following, request, None, None)
         rows = [await _row(parts, request, task) for task in latest[:MAX_SHOWN]]
     else:
-        rows = [await _named(parts, request, task_id) for task_id in dict.fromkeys(wanted[:MAX_SHOWN])]
+        rows = [await _named(parts, request, task_id) for task_id in dict.fromkeys(task_ids[:MAX_SHOWN])]
     short: dict[str, Any] = {"tasks": [{key: row[key] for key in _SHORT if key in row} for row in rows]}
-    if wanted is None and request.caller_key.startswith(NO_CONVERSATION):
+    if task_ids is None and request.caller_key.startswith(NO_CONVERSATION):
         short["note"] = NO_LIST
     return ToolReply((json_block(short),), rest={"structuredContent": wire.raw({"tasks": rows})})
 

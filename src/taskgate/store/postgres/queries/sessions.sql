@@ -79,7 +79,7 @@ WHERE home <> :home AND outcome = '' AND answer IS NULL;
 SELECT id, caller, home, expires_ms, body, answer, outcome FROM open_questions
 WHERE home = :home AND outcome = '' AND answer IS NOT NULL;
 
--- Questions of living gateways are kept until they expire.
+-- Questions of running gateways are kept until they expire.
 
 -- name: erase_open_questions
 DELETE FROM open_questions WHERE caller = :principal OR (caller COLLATE "C" > :first AND caller COLLATE "C" < :beyond);

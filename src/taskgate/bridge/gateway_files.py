@@ -1,4 +1,4 @@
-"""How a bridge finds its gateway: the record of the gateway's address, and the locks."""
+"""The files by which a bridge finds its gateway: the record of the gateway's address, and the locks."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 from taskgate import operating_system
 from taskgate.atomic_files import replace_file
-from taskgate.folders import gateway_key, meeting_folder
+from taskgate.folders import gateway_key, local_gateways_folder
 
 CONNECT_S = 5.0
 
 
-class Meeting:
+class GatewayFiles:
     """The files by which bridges and the gateway of one state folder and configuration find each other."""
 
     def __init__(self, state: str, config: str | None) -> None:
         self.state, self.config = state, config
         self.key = gateway_key(state, config)
-        self._base = os.path.join(meeting_folder(state), self.key)
+        self._base = os.path.join(local_gateways_folder(state), self.key)
 
     @property
     def record_path(self) -> str:

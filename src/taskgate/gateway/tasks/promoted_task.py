@@ -13,8 +13,8 @@ from taskgate.gateway.tasks.stored_questions import keep_round
 from taskgate.gateway.tasks.task_records import TaskRecords
 
 
-class TaskStandIn:
-    """Implements `StandIn` for a promoted call: notifications and questions of the server go to the task."""
+class StoredPromotedTask:
+    """Implements `PromotedTask` for a promoted call: notifications and questions of the server go to the task."""
 
     def __init__(
         self,
