@@ -10,7 +10,7 @@ from unittest import mock
 from taskgate.cli.main import main
 from taskgate.ports.event_outbox import KEPT_EVENTS
 from taskgate.store.operations import tasks, upkeep
-from taskgate.store.transaction import KeptEvents
+from taskgate.store.transaction_settings import TransactionSettings
 
 if __name__ == "__main__":
     # By their names in the modules that read them; an attribute that does not exist is an error.
@@ -18,6 +18,6 @@ if __name__ == "__main__":
         mock.patch.object(upkeep, "SHOWN_AS_EXPIRED_MS", 20_000),
         mock.patch.object(upkeep, "KEY_VALID_MS", 40_000),
         mock.patch.object(tasks, "KEY_VALID_MS", 40_000),
-        mock.patch.object(KeptEvents.__init__, "__defaults__", (KEPT_EVENTS, 40_000)),
+        mock.patch.object(TransactionSettings.__init__, "__defaults__", (KEPT_EVENTS, 40_000)),
     ):
         main()

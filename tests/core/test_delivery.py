@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.core.delivery import (
-    Delivery,
-    DeliverySettings,
-    JoinedCall,
-    ReplyForm,
-    delivery,
-    promoted_text,
-    resets_on_progress,
-)
+from taskgate.core.delivery import Delivery, DeliverySettings, ReplyForm, delivery, resets_on_progress
+from taskgate.core.delivery_texts import promoted_text
 from taskgate.core.generations.generation import Generation
+from taskgate.core.joined_call import JoinedCall
 
 OLD, NEW = Generation.STATEFUL, Generation.STATELESS
 

@@ -25,7 +25,7 @@ from taskgate.store.operations.reader import Reader
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.connection import migrate
 from taskgate.store.sqlite.engine import statements_of
-from taskgate.store.transaction import KeptEvents
+from taskgate.store.transaction_settings import TransactionSettings
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_200)]
 
@@ -127,7 +127,7 @@ def charts(reader: Reader) -> dict[str, Callable[[], Any]]:
 
 
 def test_each_filter_and_chart_on_sqlite(sqlite: sqlite3.Connection) -> None:
-    reader = Reader(statements_of(sqlite), KeptEvents(), Sealing(()))
+    reader = Reader(statements_of(sqlite), TransactionSettings(), Sealing(()))
     asked: dict[str, Callable[[], Any]] = {
         name: partial(reader.history_page, wanted, None, 50) for name, wanted in FILTERS.items()
     }
@@ -177,7 +177,7 @@ def test_each_filter_and_chart_on_postgres() -> None:
             prepare = False if name == "history_matching" else None
             return connection.cursor(binary=True).execute(POSTGRES[name], values, prepare=prepare)
 
-        reader = Reader(run, KeptEvents(), Sealing(()))
+        reader = Reader(run, TransactionSettings(), Sealing(()))
         asked: dict[str, Callable[[], Any]] = {
             name: partial(reader.history_page, wanted, None, 50) for name, wanted in FILTERS.items()
         }

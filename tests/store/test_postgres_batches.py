@@ -18,8 +18,9 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AttemptState, Task
 from taskgate.core.tasks.transition import Noted, ResultReceived
 from taskgate.ports.store_answers import Change, Intended
+from taskgate.store.locks import Locks
 from taskgate.store.operations.task_changes import move_task
-from taskgate.store.transaction import Locks, Transaction
+from taskgate.store.transaction import Transaction
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 

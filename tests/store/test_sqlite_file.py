@@ -39,7 +39,7 @@ from taskgate.store.sqlite.engine import statements_of
 from taskgate.store.sqlite.statements import SQL
 from taskgate.store.sqlite.store import open_store
 from taskgate.store.sqlite.transaction import SqliteTransaction, create_gathering_view
-from taskgate.store.transaction import KeptEvents
+from taskgate.store.transaction_settings import TransactionSettings
 
 
 def test_a_second_process_on_the_same_file_is_refused_with_a_clear_message(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ async def test_looking_for_tasks_reads_columns_and_records_only_for_a_text(tmp_p
     """Counted: the steps of the database's own machine and the functions that it is to call, with ten times as many tasks."""
     store = open_store(tmp_path / "store.db")
     reading = connect_reader(tmp_path / "store.db")
-    find = Reader(statements_of(reading), KeptEvents(), Sealing(()))
+    find = Reader(statements_of(reading), TransactionSettings(), Sealing(()))
     wanted = {
         "open": TaskFilter(states=OPEN),
         "all": TaskFilter(),
@@ -336,7 +336,9 @@ def test_the_cost_of_an_approval_does_not_grow_with_open_ones_of_its_caller(tmp_
         nonlocal steps
         steps = 0
         for _ in range(number):
-            transaction = SqliteTransaction(writing, 1_000_000, Ownership("node", 1), KeptEvents(), Sealing(()))
+            transaction = SqliteTransaction(
+                writing, 1_000_000, Ownership("node", 1), TransactionSettings(), Sealing(())
+            )
             call = a_call(limited_as="address:10.0.0.1")
             binding = Binding("carol", "reports", "build", call.digest, "", "1", 0, scope="default")
             asked = (f"ap_{call.id}", Workflow("ops"), "r", binding, "address:10.0.0.1", call.wire_name, call.arguments)
@@ -363,7 +365,7 @@ def test_creates_that_share_a_commit_share_its_queries(tmp_path: Path) -> None:
     limits, ran = AcceptLimits(1_000_000, pending=PendingLimits(1_000_000, 1_000_000)), list[str]()
 
     def accept(number: int) -> int:
-        transaction = SqliteTransaction(writing, 1_000_000, Ownership("node", 1), KeptEvents(), Sealing(()))
+        transaction = SqliteTransaction(writing, 1_000_000, Ownership("node", 1), TransactionSettings(), Sealing(()))
         transaction.is_stale()
         ran.clear()
         for _ in range(number):
@@ -383,7 +385,7 @@ def gathering(path: Path) -> tuple[sqlite3.Connection, SqliteTransaction]:
     writing = connect_writer(path)
     migrate(writing)
     create_gathering_view(writing)
-    transaction = SqliteTransaction(writing, 1_000_000, Ownership("node", 1), KeptEvents(), Sealing(()))
+    transaction = SqliteTransaction(writing, 1_000_000, Ownership("node", 1), TransactionSettings(), Sealing(()))
     transaction.gather()
     return writing, transaction
 

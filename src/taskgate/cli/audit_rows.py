@@ -99,7 +99,7 @@ def stored_rows(config: str | None, after: int = 0) -> Iterator[Row]:
     from taskgate.store.sealing import Sealing
     from taskgate.store.sqlite.connection import connect_reader
     from taskgate.store.sqlite.engine import statements_of
-    from taskgate.store.transaction import KeptEvents
+    from taskgate.store.transaction_settings import TransactionSettings
 
     path = store_path(loaded_or_exit(config))
     if not path.exists():
@@ -107,7 +107,7 @@ def stored_rows(config: str | None, after: int = 0) -> Iterator[Row]:
         raise Exit(ExitCode.NOT_FOUND)
     try:
         with closing(connect_reader(path)) as connection:
-            reader = Reader(statements_of(connection), KeptEvents(), Sealing(()))
+            reader = Reader(statements_of(connection), TransactionSettings(), Sealing(()))
             while rows := reader.audit_rows(after, _PAGE):
                 yield from rows
                 after = rows[-1].number

@@ -13,6 +13,8 @@ from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, print_rows, run_with_gateway
 from taskgate.cli.target import Gateway, Json, Token
 
+PinnedTool = Annotated[str, Argument(metavar="SERVER:TOOL", help="Name as in `taskgate pins list`.")]
+
 
 def register(app: Commands) -> None:
     """Add the commands to the application."""
@@ -34,7 +36,7 @@ def list_pins(gateway: Gateway = None, token: Token = None, as_json: Json = Fals
 
 
 def accept(
-    tool: Annotated[str, Argument(metavar="SERVER:TOOL", help="Name as in `taskgate pins list`.")],
+    tool: PinnedTool,
     digest: Annotated[
         str | None,
         Option("--digest", help="Accept only the definition with this digest. Required without a terminal."),
@@ -62,7 +64,7 @@ def accept(
 
 
 def history(
-    tool: Annotated[str, Argument(metavar="SERVER:TOOL", help="Name as in `taskgate pins list`.")],
+    tool: PinnedTool,
     gateway: Gateway = None,
     token: Token = None,
     as_json: Json = False,

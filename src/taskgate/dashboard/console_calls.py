@@ -16,12 +16,12 @@ from taskgate import clock
 from taskgate.access.authorize import Authorized
 from taskgate.access.open_responses import REPLY_AFTER_S, Ended, Hold, OpenResponses
 from taskgate.core import wire
-from taskgate.core.delivery import TASK_META
 from taskgate.core.errors import CallerError, Executed
 from taskgate.core.generations.generation import Generation
 from taskgate.core.generations.stateless import CAPABILITIES, CLIENT_INFO, TASKS_EXTENSION, VERSION, read_envelope
 from taskgate.core.identity.access import Access
 from taskgate.core.meta import META
+from taskgate.core.meta_keys import TASK_META
 from taskgate.core.wire import Kind, Message, Raw
 from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.ports import Requests

@@ -18,7 +18,7 @@ from taskgate.gateway.methods.caller_notifications import handle_notification
 from taskgate.gateway.methods.handshake import initialize_result
 from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.methods.shared_sessions import SharedSessions
-from taskgate.gateway.own_tools.table import callable_families
+from taskgate.gateway.own_tools.shown_tools import callable_families
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.replies import shutting_down

@@ -20,7 +20,7 @@ from taskgate.gateway.methods.completion import Completing
 from taskgate.gateway.methods.following import Following
 from taskgate.gateway.methods.handshake import discover_result
 from taskgate.gateway.methods.shared_sessions import SharedSessions
-from taskgate.gateway.own_tools.table import OwnTools
+from taskgate.gateway.own_tools.own_tools import OwnTools
 from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.methods import TaskMethods

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from taskgate.core.errors import GatewayFault
-from taskgate.store.transaction import NO_LOCKS, Locks, Transaction
+from taskgate.store.locks import NO_LOCKS, Locks
+from taskgate.store.transaction import Transaction
 
 T = TypeVar("T")
 Operation = Callable[[Transaction], T]

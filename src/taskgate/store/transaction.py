@@ -3,102 +3,19 @@
 Each adapter implements `Transaction` and creates one per group commit. The time is read once, so all changes of a transaction carry
 the same timestamp. Statements are identified by name and take named parameters; both adapters define the same names with the same
 meaning.
-
-Before an operation runs, it declares what it reads and changes (`Locks`). An adapter with a single writer ignores this. PostgreSQL,
-where several gateways write, locks everything that the operations of one transaction declared, in a global order, before the
-first one runs. What an operation reads therefore stays valid until its commit, and two transactions cannot deadlock.
 """
 
 from __future__ import annotations
 
-import itertools
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
-from taskgate.core.history.row import SEQUENCE_BITS, numbered
-from taskgate.core.identity.identity import tenant_of
-from taskgate.ports.event_outbox import KEPT_EVENTS, KEPT_EVENTS_MS
 from taskgate.ports.history import Loss
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.sealing import Sealing
-
-
-class Locks(NamedTuple):
-    """What an operation reads or changes. A task covers its approval, its questions and its caller's events; an approval covers its
-    task."""
-
-    tasks: tuple[str, ...] = ()
-    approvals: tuple[str, ...] = ()
-    callers: tuple[str, ...] = ()
-    """Callers to whose event streams the operation appends."""
-    limits: tuple[str, ...] = ()
-    """Keys by which open tasks and approvals are counted."""
-    names: tuple[str, ...] = ()
-    """Other named resources: idempotency keys, grants, secrets."""
-    reads: tuple[str, ...] = ()
-    """The subset of `tasks` that exists already and is read, so that an adapter can prefetch it."""
-
-
-NO_LOCKS: Final = Locks()
-
-
-def tenants_of(callers: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the keys by which open tasks and approvals of these callers' tenants are counted."""
-    return tuple(f"tenant {tenant}" for tenant in dict.fromkeys(map(tenant_of, callers)) if tenant)
-
-
-class HistoryState:
-    """Whether tasks leave rows of history, and which rows could not be written.
-
-    Used on the event loop and by the committing thread; what both change is a single assignment or an atomic counter.
-    """
-
-    __slots__ = ("_lost", "_sequence", "is_failing", "on")
-
-    def __init__(self) -> None:
-        self.on = True
-        self.is_failing = False
-        """Whether an insert failed since the last `switch`. Until the next one, rows are counted as lost without trying."""
-        self._sequence = itertools.count(secrets.randbits(SEQUENCE_BITS))
-        self._lost: Loss | None = None
-
-    def switch(self, *, on: bool) -> None:
-        """Set whether rows are written, and try again if they could not be written. Called every second."""
-        self.on, self.is_failing = on, False
-
-    def fail(self) -> None:
-        self.is_failing = True
-
-    def next_number(self, ended_ms: int) -> int:
-        """The number of a new row that ended at this time."""
-        return numbered(ended_ms, next(self._sequence))
-
-    def lose(self, loss: Loss) -> None:
-        """Note rows that could not be written."""
-        self._lost = loss if self._lost is None else self._lost.plus(loss)
-
-    def take_loss(self) -> Loss | None:
-        lost, self._lost = self._lost, None
-        return lost
-
-
-class KeptEvents:
-    """How many events are retained per caller, and for how long; and the state of history, which every transaction needs too.
-
-    Written on the event loop and read by the committing thread; each attribute is a single number.
-    """
-
-    __slots__ = ("for_ms", "history", "maximum")
-
-    def __init__(self, maximum: int = KEPT_EVENTS, for_ms: int = KEPT_EVENTS_MS) -> None:
-        self.history = HistoryState()
-        self.keep(maximum, for_ms)
-
-    def keep(self, maximum: int, for_ms: int) -> None:
-        self.maximum = maximum
-        self.for_ms = for_ms
+from taskgate.store.transaction_settings import TransactionSettings
 
 
 class Rows(Protocol):
@@ -133,20 +50,20 @@ class Transaction(ABC):
         "_revisions",
         "_stale",
         "audit_head",
-        "kept_events",
         "now_ms",
         "open_counts",
         "ownership",
         "sealing",
+        "settings",
     )
     is_shared: ClassVar[bool]
     """Whether other gateways write to the same database."""
 
-    def __init__(self, now_ms: int, ownership: Ownership, kept_events: KeptEvents, sealing: Sealing) -> None:
+    def __init__(self, now_ms: int, ownership: Ownership, settings: TransactionSettings, sealing: Sealing) -> None:
         self.sealing = sealing
         self.now_ms = now_ms
         self.ownership = ownership
-        self.kept_events = kept_events
+        self.settings = settings
         self.audit_head: tuple[int, str] | None = None
         """Number and hash of the last audit row, once known to this transaction; see `operations.audit`."""
         self.open_counts: dict[str, int] = {}

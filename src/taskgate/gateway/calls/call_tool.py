@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from taskgate.core.catalog.links import may_name_uris
-from taskgate.core.delivery import KEY_META, TASK_META
 from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
 from taskgate.core.history.row import CallOutcome
+from taskgate.core.meta_keys import KEY_META, TASK_META
 from taskgate.core.scoping.scope import ScopeMode
 from taskgate.gateway.calls.durable_calls import DurableCalls
 from taskgate.gateway.calls.lookup import Lookup

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from taskgate.core.catalog.task_support import TaskSupport
-from taskgate.core.delivery import TASK_META
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.stateful import supports_tasks
 from taskgate.core.generations.stateless import TASKS_EXTENSION, missing_capability
 from taskgate.core.governance.task_annotation import TaskCheck, check_task
 from taskgate.core.meta import meta_of
+from taskgate.core.meta_keys import TASK_META
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.requests.request import Request

@@ -14,8 +14,9 @@ from taskgate.core.generations.stateless import SERVER_INFO
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.dynamic_servers import DynamicServers
 from taskgate.gateway.methods.capabilities import SERVER
-from taskgate.gateway.own_tools import table
 from taskgate.gateway.own_tools.manage_servers import NEEDS_PERMISSION
+from taskgate.gateway.own_tools.own_resources import resource_listing
+from taskgate.gateway.own_tools.shown_tools import listing
 from taskgate.gateway.requests.audience import audience_of
 from taskgate.gateway.requests.request import Request
 
@@ -39,9 +40,9 @@ async def list_catalog(lookup: Lookup, dynamic_servers: DynamicServers, request:
     entries = await view.listed(kind, audience)
     if kind is EntryKind.TOOL:
         hidden = frozenset() if dynamic_servers.allowed(lookup.plan.value) else NEEDS_PERMISSION
-        entries = table.listing(view, entries, audience, hidden)
+        entries = listing(view, entries, audience, hidden)
     elif kind is EntryKind.RESOURCE:
-        entries = table.resource_listing(view.scope, entries)
+        entries = resource_listing(view.scope, entries)
     found = page(entries, request.params.get("cursor"), PAGE)
     body = b'{"' + key + b'":[' + b",".join(found.items) + b"]"
     if found.next_cursor is not None:

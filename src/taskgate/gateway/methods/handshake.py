@@ -15,7 +15,7 @@ from taskgate.gateway.methods.capabilities import (
     stateful_capabilities,
     stateless_capabilities,
 )
-from taskgate.gateway.own_tools import table
+from taskgate.gateway.own_tools import shown_tools
 
 
 async def initialize_result(lookup: Lookup, scope: str, servers: tuple[str, ...], version: str) -> bytes:
@@ -54,7 +54,7 @@ async def _offers_of(lookup: Lookup, scope: str, servers: tuple[str, ...]) -> tu
     else:
         instructions = "\n\n".join(f"[{server}]\n{text}" for server, text in texts.items())
     policy = lookup.plan.value.scopes.get(scope)
-    texts_in_order = [text for text in (table.instructions(policy), instructions) if text]
+    texts_in_order = [text for text in (shown_tools.instructions(policy), instructions) if text]
     capabilities = [offer.capabilities for offer in offers.values()]
     if len(offers) < len(servers):
         capabilities.append(UNLISTED_SERVER)

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.delivery import KEY_META
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.generations.stateful import supports_tasks
 from taskgate.core.ids import is_task_id
+from taskgate.core.meta_keys import KEY_META
 from taskgate.core.tasks.projections_vendor import vendor_cancelled, vendor_created, vendor_result, vendor_task
 from taskgate.core.tasks.proof import about
 from taskgate.core.tasks.task import Task

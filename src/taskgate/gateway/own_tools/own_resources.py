@@ -1,16 +1,19 @@
-"""Content of the gateway's own resources: diagrams, and the state of the servers that the caller may see."""
+"""The gateway's own resources: diagrams, and the state of the servers that the caller may see."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 from taskgate import __version__
 from taskgate.core import wire
 from taskgate.core.activity import pending_on_servers
-from taskgate.core.catalog.own_resources import DIAGRAMS, DIAGRAMS_ALIAS, STATUS
+from taskgate.core.catalog.names import NameStyle
+from taskgate.core.catalog.own_resources import DIAGRAMS, DIAGRAMS_ALIAS, LISTED, STATUS
+from taskgate.core.catalog.pages import EntryList
 from taskgate.core.catalog.task_card import CARD_URI
 from taskgate.core.diagrams import diagrams
+from taskgate.core.scoping.scope import FACADE_MODES, ScopePolicy
 from taskgate.core.tasks.projections_tools import shown_status
 from taskgate.gateway.calls.readings import Readings
 from taskgate.gateway.own_tools.follow_tasks import tasks_of
@@ -20,6 +23,15 @@ from taskgate.gateway.own_tools.tool import TaskParts
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.request import Request
 from taskgate.lazy_dataclass import dataclass
+
+_RENDERED: Final = [wire.encode(resource) for resource in LISTED]
+
+
+def resource_listing(scope: ScopePolicy, resources_of_servers: EntryList) -> EntryList:
+    """The resources of servers, followed by the own ones unless the scope is transparent (plain names, no facade). Own ones can be
+    read in every scope."""
+    transparent = scope.names is NameStyle.PLAIN and scope.mode not in FACADE_MODES
+    return resources_of_servers if transparent else resources_of_servers.plus(_RENDERED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskgate.core.delivery import KEY_META
 from taskgate.core.errors import CallerError
 from taskgate.core.identity.addressees import NO_CONVERSATION
 from taskgate.core.meta import meta_of
+from taskgate.core.meta_keys import KEY_META
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.requests.request import Request
 

@@ -14,8 +14,9 @@ import msgspec
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.delivery import Delivery, JoinedCall
+from taskgate.core.delivery import Delivery
 from taskgate.core.generations.stateless import Envelope
+from taskgate.core.joined_call import JoinedCall
 from taskgate.core.questions.capabilities import can_answer
 from taskgate.core.questions.question import NO_STATE, Answer, Question
 from taskgate.core.tasks.task import Task

@@ -6,7 +6,8 @@ from taskgate.gateway.caller_sessions import CallerSessions
 from taskgate.gateway.dispatch import RequestDispatcher
 from taskgate.gateway.events import EventHub
 from taskgate.gateway.limits import Limits
-from taskgate.gateway.own_tools.table import LOCAL_STATE_TOOLS, TOOLS, callable_families
+from taskgate.gateway.own_tools.shown_tools import callable_families
+from taskgate.gateway.own_tools.table import LOCAL_STATE_TOOLS, TOOLS
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.scope_record import scope_hint
 from taskgate.gateway.status import GatewayStatus

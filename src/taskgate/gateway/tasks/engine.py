@@ -9,11 +9,13 @@ from typing import Any
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry
-from taskgate.core.delivery import APPROVAL, JOINED, JoinedCall, ReplyForm
+from taskgate.core.delivery import ReplyForm
 from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations.generation import RELATED_TASK, Generation
 from taskgate.core.generations.stateless import mark_complete
+from taskgate.core.joined_call import JoinedCall
 from taskgate.core.meta import with_meta
+from taskgate.core.meta_keys import APPROVAL, JOINED
 from taskgate.core.tasks.deadlines import Ttl, read_ttl
 from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.state import TaskState

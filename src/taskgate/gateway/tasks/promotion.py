@@ -13,11 +13,7 @@ from dataclasses import field
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.delivery import (
-    Delivery,
-    DeliverySettings,
-    delivery,
-)
+from taskgate.core.delivery import Delivery, DeliverySettings, delivery
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations.generation import Generation
 from taskgate.core.tasks import endings

@@ -6,16 +6,11 @@ from typing import Any
 
 from taskgate.core import wire
 from taskgate.core.catalog.output_schema import task_notice
-from taskgate.core.delivery import (
-    APPROVAL,
-    JOINED,
-    Delivery,
-    ReplyForm,
-    held_text,
-    promoted_text,
-)
+from taskgate.core.delivery import Delivery, ReplyForm
+from taskgate.core.delivery_texts import held_text, promoted_text
 from taskgate.core.generations.generation import IMMEDIATE_RESPONSE, Generation
 from taskgate.core.generations.stateless import mark_complete
+from taskgate.core.meta_keys import APPROVAL, JOINED
 from taskgate.core.tasks.projections_stateful import stateful_create_result
 from taskgate.core.tasks.projections_stateless import stateless_create_result
 from taskgate.core.tasks.task import RunOn, Task

@@ -30,12 +30,13 @@ from taskgate.gateway.own_tools.follow_tasks import TASK_TOOLS
 from taskgate.gateway.own_tools.list_offers import LISTING_TOOLS, ListingParts
 from taskgate.gateway.own_tools.manage_servers import MANAGING_TOOLS, ManagingParts
 from taskgate.gateway.own_tools.own_resources import ResourceParts
+from taskgate.gateway.own_tools.own_tools import OwnTools
 from taskgate.gateway.own_tools.run_scripts import SCRIPT_TOOLS
 from taskgate.gateway.own_tools.script_tool_parts import ScriptToolParts
 from taskgate.gateway.own_tools.search_tools import SEARCH_TOOLS, SearchParts
-from taskgate.gateway.own_tools.table import OwnTools
+from taskgate.gateway.own_tools.server_messages import MESSAGE_TOOLS, MessageParts
 from taskgate.gateway.own_tools.task_card import CARD_TOOLS, CardParts
-from taskgate.gateway.own_tools.timers_and_logs import SESSION_TOOLS, SessionParts
+from taskgate.gateway.own_tools.timers import TIMER_TOOLS, TimerParts
 from taskgate.gateway.own_tools.tool import TaskParts, bind_tools
 from taskgate.gateway.own_tools.use_skills import SKILL_TOOLS, SkillParts
 from taskgate.gateway.relay.relay import Relay
@@ -139,7 +140,8 @@ def _own_tools(
         **bind_tools(LISTING_TOOLS, ListingParts(lookup, servers.upstreams)),
         **bind_tools(EXECUTE_TOOLS, ExecuteParts(lookup, tool_calls, following)),
         **bind_tools(use_resources.TOOLS, resources),
-        **bind_tools(SESSION_TOOLS, SessionParts(lookup, servers.upstreams, activity)),
+        **bind_tools(MESSAGE_TOOLS, MessageParts(lookup, servers.upstreams, activity)),
+        **bind_tools(TIMER_TOOLS, TimerParts(lookup, activity)),
         **bind_tools(MANAGING_TOOLS, servers),
         **bind_tools(SEARCH_TOOLS, SearchParts(lookup, tool_calls, activity, helpers)),
         **bind_tools(CARD_TOOLS, card),

@@ -41,7 +41,7 @@ def append_event(tx: Transaction, caller: str, kind: str, server: str, data: Map
     event = StoredEvent(number, event_id, caller, kind, server, tx.now_ms, data)
     tx.put("insert_event", **event_columns(tx.sealing, event))
     if number % _TRIM_EVERY == 0:
-        tx.queue("drop_old_events_of_caller", caller=caller, number=number - tx.kept_events.maximum)
+        tx.queue("drop_old_events_of_caller", caller=caller, number=number - tx.settings.max_events)
     return event
 
 

@@ -122,7 +122,7 @@ def history_row_from(values: Sequence[Any]) -> HistoryRow:
 
 def record_task_end(tx: Transaction, task: Task) -> None:
     """Write the row of a task that ends in this transaction."""
-    if not tx.kept_events.history.on:
+    if not tx.settings.history.on:
         return
     approvers = _approvers(tx, task.approval_id) if task.approval_id is not None else ""
     row = row_of_task(task, tx.now_ms, approved_by=approvers, with_reason=not tx.sealing.seals)
@@ -131,7 +131,7 @@ def record_task_end(tx: Transaction, task: Task) -> None:
 
 def record_held_end(tx: Transaction, approval: Approval) -> None:
     """Write the row of a held request without a task that will not run."""
-    row = row_of_held(approval, tx.now_ms) if tx.kept_events.history.on else None
+    row = row_of_held(approval, tx.now_ms) if tx.settings.history.on else None
     if row is not None:
         _put(tx, row)
 
@@ -144,7 +144,7 @@ def record_rows(tx: Transaction, rows: Iterable[HistoryRow]) -> None:
 def _put(tx: Transaction, row: HistoryRow) -> None:
     # A gap that cannot be written either stays counted as a loss.
     loss = Loss(row.accepted_ms, row.ended_ms, row.count) if row.kind is RowKind.GAP else Loss(tx.now_ms, tx.now_ms, 1)
-    tx.put_history(loss, **history_columns(row, tx.kept_events.history.next_number(row.ended_ms)))
+    tx.put_history(loss, **history_columns(row, tx.settings.history.next_number(row.ended_ms)))
 
 
 def _approvers(tx: Transaction, approval_id: str) -> str:

@@ -44,7 +44,8 @@ from taskgate.store.operations.recorded_calls import decode_recorded_call
 from taskgate.store.operations.scripts import script_from
 from taskgate.store.operations.task_rows import attempt_from, question_from, task_from
 from taskgate.store.sealing import Sealing
-from taskgate.store.transaction import KeptEvents, Statements
+from taskgate.store.transaction import Statements
+from taskgate.store.transaction_settings import TransactionSettings
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +53,7 @@ class Reader:
     """Every method is quick and changes nothing."""
 
     _run: Statements
-    _kept_events: KeptEvents
+    _settings: TransactionSettings
     _sealing: Sealing
 
     def task(self, task_id: str, now_ms: int, *, include_expired: bool = False) -> Task | None:
@@ -208,11 +209,13 @@ class Reader:
         return tuple(StoredReceipt(*row) for row in self._run("all_receipts", limit=limit))
 
     def events_after(self, caller: str, number: int, limit: int | None, now_ms: int) -> EventPage:
-        kept = self._kept_events
+        settings = self._settings
         last, _ = self.stream(caller)
-        floor = max(number, last - kept.maximum)
-        limit = kept.maximum if limit is None else limit
-        found = self._run("events_after", caller=caller, number=floor, limit=limit, since_ms=now_ms - kept.for_ms)
+        floor = max(number, last - settings.max_events)
+        limit = settings.max_events if limit is None else limit
+        found = self._run(
+            "events_after", caller=caller, number=floor, limit=limit, since_ms=now_ms - settings.events_for_ms
+        )
         events = tuple(event_from(self._sealing, row) for row in found)
         first_kept = events[0].number if events else last + 1
         return EventPage(events, lost=max(0, first_kept - number - 1), last=last)

@@ -91,7 +91,7 @@ def forget(tx: Transaction) -> Swept:
     now = tx.now_ms
     swept = Swept(
         tasks=_forget_tasks(tx),
-        events=tx.run("forget_events", before_ms=now - tx.kept_events.for_ms, limit=ROWS_PER_PORTION).rowcount,
+        events=tx.run("forget_events", before_ms=now - tx.settings.events_for_ms, limit=ROWS_PER_PORTION).rowcount,
         keys=tx.run("forget_keys", before_ms=now - KEY_VALID_MS, limit=ROWS_PER_PORTION).rowcount,
         approvals=_forget_approvals(tx),
     )

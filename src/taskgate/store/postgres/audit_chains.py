@@ -13,10 +13,11 @@ import psycopg
 
 from taskgate.core.audit.chain import Head, Row, beginning
 from taskgate.ports.audit_log import AuditTime
+from taskgate.store.locks import Locks
 from taskgate.store.operations.audit import audit_from, audit_time, record_audit
 from taskgate.store.postgres.connection import Connection, connect, reason, refused, shown_url
 from taskgate.store.postgres.statements import SQL
-from taskgate.store.transaction import Locks, Transaction
+from taskgate.store.transaction import Transaction
 from taskgate.store.views.log import LogView
 
 _PAGE: Final = 2_000

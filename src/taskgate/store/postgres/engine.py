@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.batch_writer import DeferredWrite, Operation, Revert
+from taskgate.store.locks import Locks
 from taskgate.store.operations.reader import Reader
 from taskgate.store.operations.restored import RestoreState
 from taskgate.store.postgres.committer import Committer
@@ -17,7 +18,7 @@ from taskgate.store.postgres.result_chunks import ResultChunks
 from taskgate.store.postgres.wakeups import Wakeups
 from taskgate.store.postgres.writer import Writer
 from taskgate.store.sealing import Sealing
-from taskgate.store.transaction import KeptEvents, Locks
+from taskgate.store.transaction_settings import TransactionSettings
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ class PostgresEngine:
     def __init__(
         self,
         *,
-        kept_events: KeptEvents,
+        settings: TransactionSettings,
         committer: Committer,
         readers: Readers,
         presence: Presence,
@@ -38,7 +39,7 @@ class PostgresEngine:
     ) -> None:
         self.sealing = sealing
         self.restore = restore
-        self.kept_events = kept_events
+        self.settings = settings
         self.presence = presence
         self.wakeups = wakeups
         self.committer = committer

@@ -7,8 +7,9 @@ from typing import Any
 
 from taskgate.ports.shared_questions import KeptQuestion
 from taskgate.ports.topics import QUESTIONS
+from taskgate.store.locks import Locks
 from taskgate.store.postgres.gateway_rows import GatewayRows
-from taskgate.store.transaction import Locks, Transaction
+from taskgate.store.transaction import Transaction
 
 
 class QuestionRows(GatewayRows):

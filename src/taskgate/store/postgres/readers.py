@@ -15,7 +15,7 @@ from taskgate.store.operations.reader import Reader
 from taskgate.store.postgres.connection import Connection, connect, reason
 from taskgate.store.postgres.statements import SQL
 from taskgate.store.sealing import Sealing
-from taskgate.store.transaction import KeptEvents
+from taskgate.store.transaction_settings import TransactionSettings
 
 T = TypeVar("T")
 
@@ -38,13 +38,18 @@ class Readers:
     """A few threads, each with a connection of its own."""
 
     def __init__(
-        self, url: str, kept_events: KeptEvents, chain: str, share: Callable[[], tuple[int, int]], sealing: Sealing
+        self,
+        url: str,
+        settings: TransactionSettings,
+        chain: str,
+        share: Callable[[], tuple[int, int]],
+        sealing: Sealing,
     ) -> None:
         """`share`: see `Presence.share`."""
         self._sealing = sealing
         self._share = share
         self._url = url
-        self._kept_events = kept_events
+        self._settings = settings
         self._chain = chain
         self._own = _PerThread()
         self._open: set[Connection] = set()
@@ -52,7 +57,7 @@ class Readers:
 
     async def read(self, ask: Callable[[Reader], T]) -> T:
         return await self.on_connection(
-            lambda connection: ask(Reader(self._statements(connection), self._kept_events, self._sealing))
+            lambda connection: ask(Reader(self._statements(connection), self._settings, self._sealing))
         )
 
     async def on_connection(self, ask: Callable[[Connection], T]) -> T:

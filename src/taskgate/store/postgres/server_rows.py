@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from taskgate.ports.server_store import KeptServer
 from taskgate.ports.topics import SERVERS
-from taskgate.store.transaction import Locks, Transaction
+from taskgate.store.locks import Locks
+from taskgate.store.transaction import Transaction
 from taskgate.store.views.base import StoreView
 
 

@@ -11,8 +11,9 @@ from typing import Final
 from taskgate.core.identity.identity import tenant_of
 from taskgate.ports.shared_sessions import KeptSession, SessionLimits, TooManySessions
 from taskgate.ports.topics import SESSIONS
+from taskgate.store.locks import Locks
 from taskgate.store.postgres.gateway_rows import GatewayRows
-from taskgate.store.transaction import Locks, Transaction
+from taskgate.store.transaction import Transaction
 
 _HELD_WITHIN_MS: Final = 120_000
 """A session counts towards limits if its gateway has confirmed it within this time."""

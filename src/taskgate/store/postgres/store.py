@@ -27,7 +27,7 @@ from taskgate.store.postgres.session_rows import SessionRows
 from taskgate.store.postgres.statements import SQL
 from taskgate.store.postgres.wakeups import Wakeups
 from taskgate.store.sealing import KEY_RECORD, Sealing, key_needed, within_json
-from taskgate.store.transaction import KeptEvents
+from taskgate.store.transaction_settings import TransactionSettings
 from taskgate.store.views.approvals import ApprovalView
 from taskgate.store.views.catalogs import CatalogView
 from taskgate.store.views.history import HistoryView
@@ -169,12 +169,12 @@ def open_store(
             head = connection.execute(SQL["last_audit"], {"chain": name}).fetchone()
     except psycopg.Error as error:
         raise refused(f"{shown_url(url)}: {reason(error)}.") from error
-    kept = KeptEvents()
-    committer = Committer(url, kept, presence, clock, sealing, audit_head=head)
+    settings = TransactionSettings()
+    committer = Committer(url, settings, presence, clock, sealing, audit_head=head)
     engine = PostgresEngine(
-        kept_events=kept,
+        settings=settings,
         committer=committer,
-        readers=Readers(url, kept, name, presence.share, sealing),
+        readers=Readers(url, settings, name, presence.share, sealing),
         presence=presence,
         wakeups=wakeups,
         sealing=sealing,

@@ -19,7 +19,8 @@ from taskgate.store.postgres.arrays import ENCODERS, bigint_array, text_array
 from taskgate.store.postgres.connection import Connection
 from taskgate.store.postgres.statements import SQL
 from taskgate.store.sealing import Sealing
-from taskgate.store.transaction import KeptEvents, Transaction
+from taskgate.store.transaction import Transaction
+from taskgate.store.transaction_settings import TransactionSettings
 
 _TOGETHER: Final = {
     "insert_task": "insert_tasks",
@@ -113,13 +114,13 @@ class PostgresTransaction(Transaction):
         connection: Connection,
         now_ms: int,
         ownership: Ownership,
-        kept_events: KeptEvents,
+        settings: TransactionSettings,
         *,
         dead_ms: int,
         sealing: Sealing,
     ) -> None:
         """`dead_ms`: a gateway whose lease was last renewed before this time is dead."""
-        super().__init__(now_ms, ownership, kept_events, sealing)
+        super().__init__(now_ms, ownership, settings, sealing)
         self._connection, self.dead_ms = connection, dead_ms
         self.announced: dict[str, set[str]] = {}
         self._last_numbers: dict[str, int] = {}

@@ -17,6 +17,7 @@ from taskgate.core.errors import GatewayFault
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.batch_writer import DeferredWrite, Operation, Revert, unavailable
+from taskgate.store.locks import Locks
 from taskgate.store.operations.reader import Reader
 from taskgate.store.operations.restored import RestoreState
 from taskgate.store.sealing import Sealing
@@ -25,7 +26,7 @@ from taskgate.store.sqlite.result_files import SpillFiles
 from taskgate.store.sqlite.statements import run_named
 from taskgate.store.sqlite.store_files import StoreFiles
 from taskgate.store.sqlite.writer import Writer
-from taskgate.store.transaction import KeptEvents, Locks
+from taskgate.store.transaction_settings import TransactionSettings
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ class SqliteEngine:
         *,
         clock: Callable[[], int],
         ownership: Ownership,
-        kept_events: KeptEvents,
+        settings: TransactionSettings,
         last_known: LastKnown,
         files: StoreFiles,
         sealing: Sealing,
@@ -77,13 +78,13 @@ class SqliteEngine:
         self.restore = restore
         self.writer = writer
         self.ownership = ownership
-        self.kept_events = kept_events
+        self.settings = settings
         self.last_known = last_known
-        self.reader = Reader(statements_of(reading), kept_events, sealing)
+        self.reader = Reader(statements_of(reading), settings, sealing)
         self.large_results = ResultFiles(spill_files, self.reader)
         self._reading = reading
         self._searching = searching
-        self._searcher = Reader(statements_of(searching), kept_events, sealing)
+        self._searcher = Reader(statements_of(searching), settings, sealing)
         self._search_thread = ThreadPoolExecutor(1, thread_name_prefix="taskgate-store-searches")
         self.now_ms = clock
 

@@ -34,7 +34,7 @@ from taskgate.store.sqlite.statements import run_named
 from taskgate.store.sqlite.store_files import StoreFiles
 from taskgate.store.sqlite.transaction import create_gathering_view
 from taskgate.store.sqlite.writer import Writer
-from taskgate.store.transaction import KeptEvents
+from taskgate.store.transaction_settings import TransactionSettings
 from taskgate.store.views.approvals import ApprovalView
 from taskgate.store.views.catalogs import CatalogView
 from taskgate.store.views.history import HistoryView
@@ -176,7 +176,7 @@ def open_store(
             raise
         raise GatewayFault("store_unavailable", f"The store {path} cannot be opened: {error}.") from error
     ownership = Ownership(owner, fence)
-    kept = KeptEvents()
+    settings = TransactionSettings()
     sync = lock.sync_database if lock is not None else lambda: None
     checkpointer = Checkpointer(checkpointing, path.with_name(path.name + "-wal"), sync)
     writer = Writer(
@@ -184,7 +184,7 @@ def open_store(
         checkpointer,
         clock=clock,
         ownership=ownership,
-        kept_events=kept,
+        settings=settings,
         last_known=last_known,
         files=files,
         sealing=sealing,
@@ -196,7 +196,7 @@ def open_store(
         SpillFiles(path),
         clock=clock,
         ownership=ownership,
-        kept_events=kept,
+        settings=settings,
         last_known=last_known,
         files=files,
         sealing=sealing,

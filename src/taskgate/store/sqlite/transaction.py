@@ -16,7 +16,8 @@ from taskgate.ports.history import Loss
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.statements import PARAMETER, SQL, STATEMENTS
-from taskgate.store.transaction import KeptEvents, Transaction
+from taskgate.store.transaction import Transaction
+from taskgate.store.transaction_settings import TransactionSettings
 
 _GATHERED: Final = ("insert_task", "insert_call", "insert_audit", "insert_event")
 _TOGETHER: Final = "INSERT INTO gathered_rows"
@@ -95,10 +96,10 @@ class SqliteTransaction(Transaction):
         connection: sqlite3.Connection,
         now_ms: int,
         ownership: Ownership,
-        kept_events: KeptEvents,
+        settings: TransactionSettings,
         sealing: Sealing,
     ) -> None:
-        super().__init__(now_ms, ownership, kept_events, sealing)
+        super().__init__(now_ms, ownership, settings, sealing)
         self._connection = connection
         self._gathers = False
         self._gathered: dict[str, list[tuple[Any, ...]]] = {}
@@ -135,7 +136,7 @@ class SqliteTransaction(Transaction):
         """While rows are gathered, a failure repeats the batch (`write_gathered`), and the rows are left out of the repetition. An
         error such as a damaged index ends the whole transaction, so it could not continue without them.
         """
-        history = self.kept_events.history
+        history = self.settings.history
         if history.is_failing:
             history.lose(loss)
             return
@@ -151,7 +152,7 @@ class SqliteTransaction(Transaction):
         """Raise an error that concerns the whole file; after any other one, no more rows of history are tried."""
         if error.sqlite_errorcode & 0xFF in _DISK_ERRORS:
             raise error
-        self.kept_events.history.fail()
+        self.settings.history.fail()
 
     def changes_one(self, name: str, /, **values: Any) -> bool:
         if not self._gathers or name != "insert_task":

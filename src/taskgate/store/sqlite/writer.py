@@ -38,7 +38,8 @@ from taskgate.store.sqlite.connection import rewrite_file
 from taskgate.store.sqlite.last_known import LastKnown
 from taskgate.store.sqlite.store_files import StoreFiles
 from taskgate.store.sqlite.transaction import SqliteTransaction
-from taskgate.store.transaction import KeptEvents, Transaction
+from taskgate.store.transaction import Transaction
+from taskgate.store.transaction_settings import TransactionSettings
 
 MAX_BATCH: Final = 256
 SLICE_S: Final = 0.002
@@ -70,7 +71,7 @@ class Writer(BatchWriter):
         *,
         clock: Callable[[], int],
         ownership: Ownership,
-        kept_events: KeptEvents,
+        settings: TransactionSettings,
         last_known: LastKnown,
         files: StoreFiles,
         sealing: Sealing,
@@ -84,7 +85,7 @@ class Writer(BatchWriter):
         self._checkpointer = checkpointer
         self._clock = clock
         self._ownership = ownership
-        self._kept_events = kept_events
+        self._settings = settings
         self._rewrites: deque[Rewrite] = deque()
         self._to_commit: queue.SimpleQueue[Batch | WaitForLock | Rewrite | None] = queue.SimpleQueue()
         self._pause = threading.Event()
@@ -180,9 +181,7 @@ class Writer(BatchWriter):
             yield
 
     def _transaction(self) -> SqliteTransaction:
-        transaction = SqliteTransaction(
-            self._connection, self._clock(), self._ownership, self._kept_events, self._sealing
-        )
+        transaction = SqliteTransaction(self._connection, self._clock(), self._ownership, self._settings, self._sealing)
         if self._problem is not None:
             transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
         self._present = transaction
@@ -297,7 +296,7 @@ class Writer(BatchWriter):
             if refused is not None:
                 raise refused
             transaction = SqliteTransaction(
-                self._connection, self._clock(), self._ownership, self._kept_events, self._sealing
+                self._connection, self._clock(), self._ownership, self._settings, self._sealing
             )
             transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
             self._connection.execute("COMMIT")

@@ -25,8 +25,8 @@ from taskgate.ports.approval_store import (
     UnknownApproval,
 )
 from taskgate.ports.store_answers import StaleOwner, TooManyOpen
+from taskgate.store.locks import Locks, tenants_of
 from taskgate.store.operations import approvals, grants, pins
-from taskgate.store.transaction import Locks, tenants_of
 from taskgate.store.views.base import StoreView
 
 

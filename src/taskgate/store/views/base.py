@@ -10,8 +10,9 @@ from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.grants import Grant
 from taskgate.ports.store_answers import Ownership, StaleOwner
 from taskgate.store.batch_writer import DeferredWrite, Operation, Revert
+from taskgate.store.locks import NO_LOCKS, Locks
 from taskgate.store.operations.reader import Reader
-from taskgate.store.transaction import NO_LOCKS, Locks, Transaction
+from taskgate.store.transaction import Transaction
 from taskgate.store.views.engine import Engine
 
 T = TypeVar("T")

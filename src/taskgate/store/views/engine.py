@@ -7,10 +7,11 @@ from typing import Protocol, TypeVar
 
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.batch_writer import DeferredWrite, Operation, Revert
+from taskgate.store.locks import Locks
 from taskgate.store.operations.reader import Reader
 from taskgate.store.operations.restored import RestoreState
 from taskgate.store.sealing import Sealing
-from taskgate.store.transaction import KeptEvents, Locks
+from taskgate.store.transaction_settings import TransactionSettings
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ class Engine(Protocol):
     def ownership(self) -> Ownership: ...
 
     @property
-    def kept_events(self) -> KeptEvents: ...
+    def settings(self) -> TransactionSettings: ...
 
     @property
     def large_results(self) -> LargeResults: ...

@@ -12,8 +12,9 @@ from taskgate.core.history.keeping import to_delete
 from taskgate.core.history.row import HistoryRow
 from taskgate.ports.history import HistoryPage, Loss
 from taskgate.store.batch_writer import DeferredWrite
+from taskgate.store.locks import Locks
 from taskgate.store.operations import history
-from taskgate.store.transaction import Locks, Transaction
+from taskgate.store.transaction import Transaction
 from taskgate.store.views.base import StoreView
 
 ROWS_PER_WRITE: Final = 50
@@ -22,7 +23,7 @@ _COUNTS: Final = Locks(names=("history counts",))
 
 class HistoryView(StoreView):
     def keep_history(self, *, on: bool) -> None:
-        self._engine.kept_events.history.switch(on=on)
+        self._engine.settings.history.switch(on=on)
 
     def add_history(self, rows: Sequence[HistoryRow]) -> None:
         # In several writes, so that other writes run in between. Also allowed for a gateway that was declared dead: these calls
@@ -36,7 +37,7 @@ class HistoryView(StoreView):
             self._engine.defer(DeferredWrite(partial(_add_counts, rows=rows), locks=_COUNTS))
 
     def take_history_loss(self) -> Loss | None:
-        return self._engine.kept_events.history.take_loss()
+        return self._engine.settings.history.take_loss()
 
     async def history_page(self, filters: HistoryFilter, *, before: int | None = None, limit: int = 50) -> HistoryPage:
         if filters.text is not None and not search_words(filters.text):

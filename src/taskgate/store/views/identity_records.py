@@ -5,8 +5,9 @@ from __future__ import annotations
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.ports.identity_store import IdentityRecord
 from taskgate.store.batch_writer import DeferredWrite
+from taskgate.store.locks import Locks
 from taskgate.store.operations import identity_records
-from taskgate.store.transaction import Locks, Transaction
+from taskgate.store.transaction import Transaction
 from taskgate.store.views.base import StoreView
 
 

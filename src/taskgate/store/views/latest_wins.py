@@ -11,7 +11,8 @@ from typing import Generic, TypeVar
 
 from taskgate.lazy_dataclass import dataclass
 from taskgate.store.batch_writer import DeferredWrite
-from taskgate.store.transaction import Locks, Transaction
+from taskgate.store.locks import Locks
+from taskgate.store.transaction import Transaction
 
 V = TypeVar("V")
 

@@ -9,9 +9,9 @@ from taskgate.core.audit.chain import AuditEntry, Row
 from taskgate.ports.audit_log import AuditTime
 from taskgate.ports.event_outbox import EventPage, StoredEvent
 from taskgate.store.batch_writer import DeferredWrite
+from taskgate.store.locks import Locks
 from taskgate.store.operations.audit import record_audit
 from taskgate.store.operations.events import append_event, move_cursor
-from taskgate.store.transaction import Locks
 from taskgate.store.views.base import StoreView
 from taskgate.store.views.engine import Engine
 from taskgate.store.views.latest_wins import LatestWins
@@ -23,7 +23,7 @@ class LogView(StoreView):
         self._cursors: LatestWins[int] = LatestWins(self._defer, move_cursor, lambda caller: Locks(callers=(caller,)))
 
     def keep_events(self, maximum: int, for_ms: int) -> None:
-        self._engine.kept_events.keep(maximum, for_ms)
+        self._engine.settings.keep_events(maximum, for_ms)
 
     async def append_event(self, caller: str, kind: str, server: str, data: Mapping[str, Any]) -> StoredEvent:
         return await self._write_or_fault(

@@ -7,8 +7,8 @@ from functools import partial
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.ports.identity_store import IdentityRecord
 from taskgate.ports.personal_data_store import Erased, Unfinished
+from taskgate.store.locks import Locks
 from taskgate.store.operations import erasure, history
-from taskgate.store.transaction import Locks
 from taskgate.store.views.base import StoreView
 from taskgate.store.views.identity_records import identity_locks
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.ports.store_answers import Voided
+from taskgate.store.locks import Locks
 from taskgate.store.operations import restored
-from taskgate.store.transaction import Locks
 from taskgate.store.views.base import StoreView
 from taskgate.store.views.engine import Engine
 

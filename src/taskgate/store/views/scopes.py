@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.ports.scope_store import KeptScope
+from taskgate.store.locks import Locks
 from taskgate.store.operations import scopes
-from taskgate.store.transaction import Locks
 from taskgate.store.views.base import StoreView
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from taskgate.ports.script_store import ChildCall, ScriptCall, ScriptStep, Stepping, StoredScript
+from taskgate.store.locks import Locks, tenants_of
 from taskgate.store.operations import scripts
-from taskgate.store.transaction import Locks, tenants_of
 from taskgate.store.views.base import StoreView
 
 

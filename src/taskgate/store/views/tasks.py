@@ -30,9 +30,10 @@ from taskgate.ports.store_answers import (
 )
 from taskgate.ports.task_store import NO_LIMITS, AcceptLimits, FinalRecheck
 from taskgate.ports.topics import GRANTS
+from taskgate.store.locks import Locks, tenants_of
 from taskgate.store.operations import tasks
 from taskgate.store.operations.grants import standing_grants
-from taskgate.store.transaction import Locks, Transaction, tenants_of
+from taskgate.store.transaction import Transaction
 from taskgate.store.views.base import StoreView
 from taskgate.store.views.engine import Engine
 from taskgate.store.views.latest_wins import LatestWins

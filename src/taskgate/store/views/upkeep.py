@@ -13,6 +13,7 @@ from taskgate import clock
 from taskgate.core.tasks.task import Task
 from taskgate.ports.store_answers import Due, Recovered, Swept
 from taskgate.ports.task_store import Decide
+from taskgate.store.locks import Locks
 from taskgate.store.operations.upkeep import (
     TASKS_PER_PORTION,
     claim,
@@ -23,7 +24,6 @@ from taskgate.store.operations.upkeep import (
     keep,
     recover,
 )
-from taskgate.store.transaction import Locks
 from taskgate.store.views.base import StoreView
 
 _PAUSE_BETWEEN_PORTIONS_S: Final = 0.01

@@ -14,10 +14,11 @@ from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.usage import UsageRow, days_before, with_tenant
 from taskgate.ports.usage_store import RecordedPage
 from taskgate.store.batch_writer import DeferredWrite
+from taskgate.store.locks import Locks
 from taskgate.store.operations.reader import Reader
 from taskgate.store.operations.recorded_calls import encode_recorded_call
 from taskgate.store.operations.upkeep import ROWS_PER_PORTION
-from taskgate.store.transaction import Locks, Transaction
+from taskgate.store.transaction import Transaction
 from taskgate.store.views.base import StoreView
 
 MAX_RECORDED_CALLS: Final = 200_000

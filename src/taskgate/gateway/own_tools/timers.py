@@ -1,9 +1,8 @@
-"""Own tools for timers, missed notifications and logs."""
+"""Own tools for timers: set, list and delete. A timer that fires becomes an event for its caller."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any, Final
 
 from taskgate import clock
@@ -14,16 +13,12 @@ from taskgate.core.events import EventKind
 from taskgate.core.timestamps import iso
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, text_reply
-from taskgate.gateway.plan import Live
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.feed import Feed, new_ulid
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.session import LOG_LEVELS
 from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.upstream import Upstream
 
 MIN_INTERVAL_MS: Final = 1000
-SOURCES: Final = ("protocol", "stderr")
 
 
 @dataclass(slots=True)
@@ -46,13 +41,12 @@ class Timer:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionParts:
+class TimerParts:
     lookup: Lookup
-    upstreams: Live[Mapping[str, Upstream]]
     activity: Activity
 
 
-async def set_timer(parts: SessionParts, request: Request, given: dict[str, Any]) -> ToolReply:
+async def set_timer(parts: TimerParts, request: Request, given: dict[str, Any]) -> ToolReply:
     feed = await parts.activity.feed(request)
     maximum = parts.lookup.plan.value.limits.timers_per_session
     if len(feed.timers) >= maximum:
@@ -81,12 +75,12 @@ def _fire(feed: Feed, timer_id: str) -> None:
     feed.add_event(EventKind.TIMER_EXPIRED, "", {"timer_id": timer.id, "message": timer.message})
 
 
-async def list_timers(parts: SessionParts, request: Request, _given: dict[str, Any]) -> ToolReply:
+async def list_timers(parts: TimerParts, request: Request, _given: dict[str, Any]) -> ToolReply:
     feed = await parts.activity.feed(request)
     return text_reply({"timers": [timer.shown() for timer in feed.timers.values()]})
 
 
-async def delete_timer(parts: SessionParts, request: Request, given: dict[str, Any]) -> ToolReply:
+async def delete_timer(parts: TimerParts, request: Request, given: dict[str, Any]) -> ToolReply:
     feed = await parts.activity.feed(request)
     timer = feed.timers.pop(given["timer_id"], None)
     if timer is None:
@@ -95,69 +89,7 @@ async def delete_timer(parts: SessionParts, request: Request, given: dict[str, A
     return text_reply({"success": True, "message": "The timer will not fire.", "timer": timer.shown()})
 
 
-async def get_notifications(parts: SessionParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    """Reading clears what was read."""
-    feed = await parts.activity.feed(request)
-    server = given.get("server")
-    found = [entry for entry in feed.notifications if server is None or entry["server"] == server]
-    kept = [entry for entry in feed.notifications if server is not None and entry["server"] != server]
-    feed.notifications.clear()
-    feed.notifications.extend(kept)
-    return text_reply({"notifications": found})
-
-
-async def get_logs(parts: SessionParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    """Reading does not clear. The newest come last."""
-    view = await parts.lookup.view(request)
-    feed = await parts.activity.feed(request)
-    lines = [*_stderr(parts, request, view.subset.servers), *feed.logs]
-    source, server, level = given.get("source"), given.get("server"), given.get("level")
-    minimum = LOG_LEVELS.index(level) if level is not None else 0
-    found = [
-        line
-        for line in lines
-        if (source is None or line["source"] == source)
-        and (server is None or line["server"] == server)
-        and (level is None or (line["level"] in LOG_LEVELS and LOG_LEVELS.index(line["level"]) >= minimum))
-    ]
-    return text_reply({"logs": found[-given["limit"] :]})
-
-
-def _stderr(parts: SessionParts, request: Request, servers: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return the stderr of this caller's own processes, not of other callers'."""
-    return [
-        {"server": server, "source": "stderr", "level": "info", "data": line}
-        for server in servers
-        if server in parts.upstreams.value
-        for line in parts.upstreams.value[server].stderr(request.link_key)
-    ]
-
-
-SESSION_TOOLS: Final = (
-    OwnTool(
-        ToolFace(
-            OwnToolName.GET_NOTIFICATIONS,
-            "Show the notifications that servers sent since you last asked.",
-            (Parameter("server", ArgumentKind.TEXT, "Only those of this server."),),
-            reads_only=False,
-        ),
-        get_notifications,
-        has_local_state=True,
-    ),
-    OwnTool(
-        ToolFace(
-            OwnToolName.GET_LOGS,
-            "Show the newest log lines of servers, from their log messages and from what their processes wrote.",
-            (
-                Parameter("server", ArgumentKind.TEXT, "Only lines of this server."),
-                Parameter("level", ArgumentKind.TEXT, "Only lines of at least this level.", choices=LOG_LEVELS),
-                Parameter("source", ArgumentKind.TEXT, "Only lines from here.", choices=SOURCES),
-                Parameter("limit", ArgumentKind.WHOLE, "How many lines at most.", default=100, minimum=1, maximum=1000),
-            ),
-        ),
-        get_logs,
-        has_local_state=True,
-    ),
+TIMER_TOOLS: Final = (
     OwnTool(
         ToolFace(
             OwnToolName.SET_TIMER,
