@@ -111,7 +111,7 @@ TABLE: list[tuple[str, dict[str, Any], RecoveryAction]] = [
     ("cancelled before dispatch", {"state": TaskState.CANCELLED}, RecoveryAction.NOTHING),
     (
         "cancelled during dispatch, upstream not notified",
-        {"state": TaskState.CANCELLED, "cancel_owed": True},
+        {"state": TaskState.CANCELLED, "cancel_unsent": True},
         RecoveryAction.CANCEL_UPSTREAM,
     ),
 ]
