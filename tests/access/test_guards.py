@@ -23,7 +23,7 @@ from taskgate.gateway.governance.gated_call import GatedCall
 from taskgate.gateway.requests.request_state import LIFETIME_S, RequestStateSigner
 from taskgate.gateway.shared_caches import CONFIRMED_WITHIN_S
 from taskgate.gateway.wiring import gateway as wiring
-from taskgate.mcp.failures import HttpFailure
+from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.connect import open_connection
 from taskgate.mcp.http.target import Origin
 from taskgate.ports.topics import SeenRevisions
@@ -219,8 +219,9 @@ def test_request_state_uses_the_store_clock() -> None:
 def test_argument_imitating_a_declared_one_is_refused() -> None:
     schema = {"properties": {"amount": {"type": "integer"}}}
     asked = GatedCall("ann", frozenset(), "default", "bank", "pay", b'{"Amount":500}', input_schema=schema)
-    with pytest.raises(CallerError, match="imitates"):
+    with pytest.raises(CallerError) as refused:
         read_arguments(asked)
+    assert (refused.value.error_type, refused.value.executed) == ("invalid_params", "no")
 
 
 @virtual_time
@@ -249,13 +250,14 @@ async def test_hostname_resolving_to_internal_address_is_refused() -> None:
     reached: list[object] = []
     loop.network.listen(lambda: reached.append(1), ("10.0.0.9", 80))
     for host in ("inside.test", "10.0.0.9"):
-        with pytest.raises(HttpFailure, match="private network"):
+        with pytest.raises(HttpFailure) as refused:
             await open_connection(
                 Origin(False, host, 80, public_only=True),
                 lambda: pytest.fail("connected"),
                 context=None,
                 until=loop.time() + 5,
             )
+        assert (refused.value.stage, refused.value.executed) == (Stage.CONNECT, "no")
     assert not reached
 
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HEAD = """\
 # Comparison with other relays
 
-How Taskgate compares with other programs that stand between MCP clients and servers. `make bench-peers` measures it and
+How Taskgate compares with other programs between MCP clients and servers. `make bench-peers` measures it and
 writes this page; run it on your machine.
 
 ## Measured
@@ -51,7 +51,7 @@ none of them needs approval or becomes a task.
 
 ## Not measured
 
-- mcp-hub 4.2 (npm) serves its clients only over the SSE transport of 2024, which the load does not speak.
+- mcp-hub 4.2 (npm) serves its clients only over the SSE transport of 2024, which the load generator does not support.
 - mcp-gateway 1.2 (PyPI) serves one client over stdio only.
 - mcpm 2.15 (PyPI) serves a profile over HTTP with FastMCP's proxy, which has a row.
 - Gateways that need a container runtime, a cluster or an account are not started here.

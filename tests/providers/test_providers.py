@@ -215,7 +215,7 @@ async def test_every_failure_has_its_type_and_possible_cost(
 @BOTH
 async def test_a_wrong_key_is_reported_without_showing_it(vendor: str, client: httpx2.AsyncClient, port: int) -> None:
     asked = provider(vendor, client, port, key="wrong-key")
-    with pytest.raises(SamplingError, match="key") as caught:
+    with pytest.raises(SamplingError) as caught:
         await asked.create_message(HELLO, model("echo"))
     assert (caught.value.problem, caught.value.executed) == (SamplingProblem.FAILED, "no")
     assert "wrong-key" not in str(caught.value) + repr(asked)
@@ -237,8 +237,9 @@ async def test_an_unreachable_provider_has_no_cost(vendor: str, client: httpx2.A
 
 
 async def test_local_services_are_called_without_a_key(client: httpx2.AsyncClient, port: int) -> None:
-    with pytest.raises(SamplingError, match="key"):
+    with pytest.raises(SamplingError) as caught:
         await provider("openai", client, port, key="").create_message(HELLO, model("echo"))
+    assert (caught.value.problem, caught.value.executed) == (SamplingProblem.FAILED, "no")
 
 
 async def test_the_vendors_own_service_gets_its_own_parameter_for_the_limit(client: httpx2.AsyncClient) -> None:

@@ -208,7 +208,7 @@ async def test_the_write_ahead_log_is_reused_and_bounded(tmp_path: Path, monkeyp
         for _ in range(checkpointer.COMMITS_BETWEEN + 1):
             await store.accept(a_call())
         async with asyncio.timeout(DEADLINE_S):
-            while store.engine.writer._checkpointer._wanted.is_set():
+            while store.engine.writer._checkpointer._requested.is_set():
                 await asyncio.sleep(0.01)
         sizes.append((tmp_path / "store.db-wal").stat().st_size)
     assert sizes[-1] < 4 * sizes[0]

@@ -170,7 +170,7 @@ class End(asyncio.Transport):
         self._reading = True
         self._delivering = False
         self._paused_writing = False
-        self._eof_wanted = self._eof_sent = False
+        self._eof_requested = self._eof_sent = False
         self._eof_received = self._eof_delivered = False
         self._closing = False
         self.is_over = False
@@ -194,7 +194,7 @@ class End(asyncio.Transport):
         return self._names.get(name, default)
 
     def write(self, data: Any) -> None:
-        if self._eof_wanted:
+        if self._eof_requested:
             raise RuntimeError("Cannot call write() after write_eof()")
         if self._closing or not data:
             return
@@ -211,7 +211,7 @@ class End(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def write_eof(self) -> None:
-        self._eof_wanted = True
+        self._eof_requested = True
         self._send()
 
     def can_write_eof(self) -> bool:
@@ -274,7 +274,7 @@ class End(asyncio.Transport):
             self.peer._look()
         if self._unsent:
             return
-        if (self._eof_wanted or self._closing) and not self._eof_sent:
+        if (self._eof_requested or self._closing) and not self._eof_sent:
             self._eof_sent = self.peer._eof_received = True
             self.peer._look()
         if self._closing:

@@ -83,13 +83,13 @@ def _shown(row: dict[str, Any]) -> str:
         if row.get("page"):
             lines.append(f"  details of the caller and the link: {row['page']}")
     fields = (params.get("requestedSchema") or {}).get("properties") or {}
-    lines += [f"  - {name}: {_wanted(schema)}" for name, schema in fields.items()]
+    lines += [f"  - {name}: {_expected(schema)}" for name, schema in fields.items()]
     if row.get("warning"):
         lines.append(f"  {row['warning']}")
     return "\n".join(printing.clean(line) for line in lines)
 
 
-def _wanted(schema: Any) -> str:
+def _expected(schema: Any) -> str:
     if not isinstance(schema, dict):
         return "anything"
     choices = schema.get("enum")

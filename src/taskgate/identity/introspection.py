@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import Final
 
 from taskgate import clock
-from taskgate.core.identity.claims import ClaimRules, TokenRefused, identity_in
+from taskgate.core.identity.claims import ClaimRules, TokenProblem, TokenRefused, identity_in
 from taskgate.identity.documents import Documents
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.caller_credentials import Credential
@@ -28,13 +28,13 @@ class Introspection:
 async def introspect(credential: bytes, settings: Introspection, documents: Documents) -> Credential:
     """Raises TokenRefused and IssuerUnavailable."""
     if len(credential) > MAX_OPAQUE_BYTES or not credential.isascii():
-        raise TokenRefused("it is too long")
+        raise TokenRefused(TokenProblem.TOO_LONG)
     form = {"token": credential.decode("ascii"), "token_type_hint": "access_token"}
     reply = await documents.post_form(
         settings.url, settings.rules.issuer, form, (settings.client_id, settings.client_secret)
     )
     if reply.get("active") is not True:
-        raise TokenRefused("it is unknown, expired or revoked")
+        raise TokenRefused(TokenProblem.INACTIVE)
     now = clock.wall()
     # A response may omit issuer and expiry; the claims that it has are checked like those of a signed token.
     claims = {"iss": settings.rules.issuer, "exp": int(now) + 3600, **reply}

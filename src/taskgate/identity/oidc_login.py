@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from taskgate import clock
-from taskgate.core.identity.claims import TokenRefused, identity_in
+from taskgate.core.identity.claims import TokenProblem, TokenRefused, identity_in
 from taskgate.core.identity.identity import Identity
 from taskgate.identity.discovery import issuer_metadata
 from taskgate.identity.documents import Documents, IssuerRefused, may_be_fetched
@@ -117,7 +117,7 @@ class OidcLogin:
             token = parse_token(id_token.encode("utf-8", "replace"))
             await check_signature(token, self._issuer)
             if token.claims.get("azp", self._client_id) != self._client_id:
-                raise TokenRefused("it was issued for another client")
+                raise TokenRefused(TokenProblem.OTHER_CLIENT)
             return token.claims, identity_in(token.claims, self._issuer.rules, clock.wall())[0]
         except TokenRefused as refused:
             raise LoginRefused(f"the ID token is not accepted: {refused}") from None

@@ -11,7 +11,7 @@ import binascii
 import warnings
 from typing import Any, Final
 
-from taskgate.core.identity.claims import ClaimRules, TokenRefused
+from taskgate.core.identity.claims import ClaimRules, TokenProblem, TokenRefused
 from taskgate.identity.signing_keys import SigningKeys
 from taskgate.identity.strict_json import NotStrict, strict_object
 from taskgate.lazy_dataclass import dataclass
@@ -51,18 +51,18 @@ def looks_signed(credential: bytes) -> bool:
 def parse_token(credential: bytes) -> Unverified:
     """Raises TokenRefused."""
     if len(credential) > MAX_SIGNED_BYTES:
-        raise TokenRefused("it is too long")
+        raise TokenRefused(TokenProblem.TOO_LONG)
     parts = credential.split(b".")
     if len(parts) != 3 or not all(parts[:2]):
-        raise TokenRefused("it is not a signed token")
+        raise TokenRefused(TokenProblem.NOT_SIGNED)
     header, claims = _object(parts[0]), _object(parts[1])
     if "crit" in header or "b64" in header:
-        raise TokenRefused("it demands extensions that are not supported here")
+        raise TokenRefused(TokenProblem.EXTENSIONS)
     if "cty" in header or "zip" in header or "enc" in header:
-        raise TokenRefused("it is encrypted, compressed or holds another token")
+        raise TokenRefused(TokenProblem.NESTED)
     kind = header.get("typ", "JWT")
     if not isinstance(kind, str) or kind.lower() not in _TYPES:
-        raise TokenRefused("it is not an access token")
+        raise TokenRefused(TokenProblem.NOT_ACCESS_TOKEN)
     return Unverified(credential.decode("ascii"), header, claims)
 
 
@@ -70,15 +70,15 @@ async def check_signature(token: Unverified, issuer: Issuer) -> None:
     """Raises TokenRefused, and IssuerUnavailable if the issuer's keys cannot be fetched."""
     algorithm, key_id = token.header.get("alg"), token.header.get("kid")
     if algorithm not in issuer.algorithms or not isinstance(algorithm, str):
-        raise TokenRefused("it is signed with an algorithm that is not accepted")
+        raise TokenRefused(TokenProblem.ALGORITHM)
     if key_id is not None and (not isinstance(key_id, str) or len(key_id) > 256):
-        raise TokenRefused("its key id is invalid")
+        raise TokenRefused(TokenProblem.KEY_ID)
     for key in await issuer.keys.candidates(key_id, algorithm):
         if _verifies(token.text, key, algorithm):
             return
         # A token without a key id is tried with each key.
         await let_others_run()
-    raise TokenRefused("its signature is invalid")
+    raise TokenRefused(TokenProblem.SIGNATURE)
 
 
 def _verifies(text: str, key: Any, algorithm: str) -> bool:
@@ -100,4 +100,4 @@ def _object(part: bytes) -> dict[str, Any]:
         raw = base64.b64decode(part + b"=" * (-len(part) % 4), altchars=b"-_", validate=True)
         return strict_object(raw)
     except (binascii.Error, NotStrict):
-        raise TokenRefused("it cannot be read") from None
+        raise TokenRefused(TokenProblem.UNREADABLE) from None

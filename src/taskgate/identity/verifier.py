@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from taskgate import clock
-from taskgate.core.identity.claims import TokenExpired, TokenRefused, identity_in
+from taskgate.core.identity.claims import TokenExpired, TokenProblem, TokenRefused, identity_in
 from taskgate.identity.documents import Documents
 from taskgate.identity.introspection import Introspection, introspect
 from taskgate.identity.signed_tokens import Issuer, check_signature, looks_signed, parse_token
@@ -60,7 +60,7 @@ class Verifier:
         """Raises TokenRefused, and IssuerUnavailable where it cannot be verified now."""
         digest = hashlib.sha256(credential).digest()
         if digest in self._expired:
-            raise TokenExpired("it has expired")
+            raise TokenExpired(TokenProblem.EXPIRED)
         work = self._under_way.get(digest)
         if work is None:
             work = self._under_way[digest] = asyncio.create_task(self._verify(credential, digest))
@@ -98,7 +98,7 @@ class Verifier:
                 identity, expires = identity_in(token.claims, issuer.rules, clock.wall())
                 return Credential(identity, clock.Expiry(expires))
         if self._introspection is None:
-            raise TokenRefused("it was issued by another issuer" if looks_signed(credential) else "it is not known")
+            raise TokenRefused(TokenProblem.OTHER_ISSUER if looks_signed(credential) else TokenProblem.UNKNOWN)
         return await introspect(credential, self._introspection, self._documents)
 
 

@@ -12,7 +12,7 @@ from taskgate.config.clients.change_records import keep_record, restore_file, un
 from taskgate.config.clients.client import Gateway, Host
 from taskgate.config.clients.install_plan import AlreadyInFront, FileChange, plan_takeover
 from taskgate.config.clients.known import CLIENTS
-from taskgate.config.clients.takeover import AlreadyWrapped, Takeover, recover
+from taskgate.config.clients.takeover import InUse, LeftChanged, Takeover, recover
 
 GATEWAY = Gateway(("/bin/taskgate", "stdio"))
 BEFORE = (
@@ -72,7 +72,7 @@ def test_a_second_takeover_of_the_same_client_is_refused(host: Host) -> None:
     first.begin(changes)
     with pytest.raises(AlreadyInFront):
         _changes(host)
-    with pytest.raises(AlreadyWrapped, match="in use by another"):
+    with pytest.raises(InUse):
         Takeover(host.home / "wraps").begin(changes)
     assert recover(host.home / "wraps") == []
     first.end()
@@ -87,7 +87,7 @@ def test_a_crash_is_recovered_from_at_the_next_start(host: Host) -> None:
         os._exit(9)
     os.waitpid(child, 0)
     assert _state(host) != before
-    with pytest.raises(AlreadyWrapped, match="left changed by a crash"):
+    with pytest.raises(LeftChanged):
         Takeover(host.home / "wraps").begin(changes)
     notes = recover(host.home / "wraps")
     assert len(notes) == 2

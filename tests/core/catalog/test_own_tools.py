@@ -114,7 +114,7 @@ def test_the_stateless_generation_has_no_execution_key() -> None:
 
 
 def test_a_parameter_of_any_type_is_described() -> None:
-    assert Parameter("x", ArgumentKind.MESSAGE, "X.")._wanted() == "text, or a content block"
+    assert Parameter("x", ArgumentKind.MESSAGE, "X.")._expected() == "text, or a content block"
 
 
 def test_a_number_without_bounds_is_described() -> None:

@@ -30,7 +30,7 @@ from taskgate.core.governance.approval import (
 )
 from taskgate.core.governance.approver import APPROVER_ROLE, Approver
 from taskgate.core.governance.decision import Denied, Forward, Gate, NeedsApproval
-from taskgate.core.governance.grants import GrantRefused, covering, covers, grant_from, revoke
+from taskgate.core.governance.grants import GrantProblem, GrantRefused, covering, covers, grant_from, revoke
 from taskgate.core.governance.recheck import CallAtDispatch, Cleared, Stopped, recheck
 from taskgate.core.governance.workflow import OnTimeout, Workflow
 from taskgate.core.identity.roles import OWNER_ROLES, Permission
@@ -363,13 +363,16 @@ def test_a_grant_ends_when_revoked_or_when_its_givers_lose_their_role() -> None:
 
 
 def test_no_grant_is_made_without_an_approval_by_a_person() -> None:
-    with pytest.raises(GrantRefused, match="only an approved"):
+    with pytest.raises(GrantRefused) as caught:
         grant_from(opened(), "gr_1", 1_200)
-    with pytest.raises(GrantRefused, match="that long"):
+    assert caught.value.problem is GrantProblem.NOT_APPROVED
+    with pytest.raises(GrantRefused) as caught:
         grant_from(APPROVED, "gr_1", 1_200, for_ms=2_000, longest_ms=1_000)
+    assert caught.value.problem is GrantProblem.TOO_LONG
     unsafe = replace(WORKFLOW, on_timeout=OnTimeout.APPROVE)
-    with pytest.raises(GrantRefused, match="timeout"):
+    with pytest.raises(GrantRefused) as caught:
         grant_from(as_of(opened(), unsafe, 2_100), "gr_1", 2_100)
+    assert caught.value.problem is GrantProblem.BY_TIMEOUT
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taskgate.mcp.failures import Stage
 from taskgate.mcp.http.reader import ReplyLimits, ReplyProblem, ReplyReader
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy")
@@ -73,8 +74,9 @@ def test_changed_limits_apply_to_open_stream() -> None:
     assert sizes == [500]
     limits.max_event_bytes = 100
     reader.apply_limits()
-    with pytest.raises(ReplyProblem, match="100 bytes"):
+    with pytest.raises(ReplyProblem) as refused:
         reader.feed(b"data: %b\n\n" % (b"x" * 500))
+    assert refused.value.stage is Stage.TOO_LARGE
 
 
 @given(st.binary(max_size=200))

@@ -31,6 +31,14 @@ class AlreadyWrapped(Exception):
     """Another process has changed the settings of the same client."""
 
 
+class InUse(AlreadyWrapped):
+    """That process is running."""
+
+
+class LeftChanged(AlreadyWrapped):
+    """That process crashed before it restored the settings."""
+
+
 @dataclass(slots=True)
 class Held:
     """A record that this process has locked."""
@@ -75,10 +83,10 @@ class Takeover:
         path = self._folder / record_name(change.path)
         file = _locked(path)
         if file is None:
-            raise AlreadyWrapped(f"{change.path} is in use by another `taskgate wrap`; stop that one first")
+            raise InUse(f"{change.path} is in use by another `taskgate wrap`; stop that one first")
         if file.read().strip():
             file.close()
-            raise AlreadyWrapped(f"{change.path} was left changed by a crash; run `taskgate wrap --recover` first")
+            raise LeftChanged(f"{change.path} was left changed by a crash; run `taskgate wrap --recover` first")
         return Held(path, file, change)
 
 

@@ -84,7 +84,7 @@ class Parameter:
         if type(value) is float and self.kind in (ArgumentKind.WHOLE, ArgumentKind.NUMBER) and math.isfinite(value):
             value = math.ceil(value) if self.kind is ArgumentKind.NUMBER or value.is_integer() else value
         if not self._fits(value):
-            raise CallerError("invalid_params", f'"{self.name}" must be {self._wanted()}.')
+            raise CallerError("invalid_params", f'"{self.name}" must be {self._expected()}.')
         return value
 
     def _fits(self, value: Any) -> bool:
@@ -105,7 +105,7 @@ class Parameter:
             case _:
                 assert_never(self.kind)
 
-    def _wanted(self) -> str:
+    def _expected(self) -> str:
         if self.choices:
             return "one of " + ", ".join(self.choices)
         match self.kind:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from enum import StrEnum
 
 from taskgate.core.governance.approval import (
     Approval,
@@ -26,8 +27,21 @@ MAX_GRANT_MS = 24 * 3_600_000
 DEFAULT_GRANT_MS = 3_600_000
 
 
+class GrantProblem(StrEnum):
+    """Why a grant cannot be given. The value is the text for the approver."""
+
+    NOT_APPROVED = "only an approved call can be turned into a grant"
+    TOO_LONG = "a grant may not last that long"
+    BY_TIMEOUT = "no person approved this call; a timeout gives no grant"
+    NO_SCRIPT = "the call was not made by a script"
+
+
 class GrantRefused(ValueError):
-    """A grant that cannot be given; the message has the reason."""
+    """A grant that cannot be given."""
+
+    def __init__(self, problem: GrantProblem) -> None:
+        super().__init__(problem.value)
+        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +81,15 @@ def grant_from(
 ) -> Grant:
     """Return a grant from an approval that was just given by as many people as its workflow requires."""
     if approval.state not in (State.APPROVED, State.USED):
-        raise GrantRefused("only an approved call can be turned into a grant")
+        raise GrantRefused(GrantProblem.NOT_APPROVED)
     if not 0 < for_ms <= min(longest_ms, MAX_GRANT_MS):
-        raise GrantRefused("a grant may not last that long")
+        raise GrantRefused(GrantProblem.TOO_LONG)
     people = tuple(dict.fromkeys(vote.approver for vote in approval.votes if vote.verdict is Verdict.APPROVE))
     if not people:
-        raise GrantRefused("no person approved this call; a timeout gives no grant")
+        raise GrantRefused(GrantProblem.BY_TIMEOUT)
     bound = approval.binding
     if same_script and not bound.script_digest:
-        raise GrantRefused("the call was not made by a script")
+        raise GrantRefused(GrantProblem.NO_SCRIPT)
     return Grant(
         id=grant_id,
         workflow=approval.workflow,

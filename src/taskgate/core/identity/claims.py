@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, Final
 
 from taskgate.core.identity.identity import Identity, claim_at, principal_name
@@ -20,8 +21,42 @@ FAR_FUTURE: Final = 2**53
 _TENANT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?\Z", re.ASCII)
 
 
+class TokenProblem(StrEnum):
+    """Why a token is not accepted. The value is the text for logs and replies."""
+
+    OTHER_ISSUER = "it was issued by another issuer"
+    OTHER_AUDIENCE = "it was issued for another audience"
+    OTHER_CLIENT = "it was issued for another client"
+    CLAIM_MISSING = "it lacks a required claim"
+    NO_EXPIRY = "it has no expiry"
+    EXPIRED = "it has expired"
+    NOT_YET_VALID = "it is not valid yet"
+    ISSUED_IN_FUTURE = "it was issued in the future"
+    NO_AUDIENCE = "it has no audience"
+    MANY_AUDIENCES = "it was issued for too many audiences"
+    NO_SUBJECT = "it does not name a subject"
+    NO_TENANT = "it does not name a tenant"
+    TOO_LONG = "it is too long"
+    NOT_SIGNED = "it is not a signed token"
+    EXTENSIONS = "it demands extensions that are not supported here"
+    NESTED = "it is encrypted, compressed or holds another token"
+    NOT_ACCESS_TOKEN = "it is not an access token"
+    ALGORITHM = "it is signed with an algorithm that is not accepted"
+    KEY_ID = "its key id is invalid"
+    SIGNATURE = "its signature is invalid"
+    UNREADABLE = "it cannot be read"
+    INACTIVE = "it is unknown, expired or revoked"
+    UNKNOWN = "it is not known"
+    NOT_A_TIME = "its nbf or iat is not a time"
+    MANY_VALUES = f"one of its claims has more than {MAX_STRINGS} values"
+
+
 class TokenRefused(Exception):
-    """A token that is not accepted. The message has the reason."""
+    """A token that is not accepted."""
+
+    def __init__(self, problem: TokenProblem) -> None:
+        super().__init__(problem.value)
+        self.problem = problem
 
 
 class TokenExpired(TokenRefused):
@@ -47,17 +82,17 @@ class ClaimRules:
 def identity_in(claims: Mapping[str, Any], rules: ClaimRules, now: float) -> tuple[Identity, float]:
     """Return the identity and its expiry. Raises TokenRefused."""
     if claims.get("iss") != rules.issuer:
-        raise TokenRefused("it was issued by another issuer")
+        raise TokenRefused(TokenProblem.OTHER_ISSUER)
     expires = _in_time(claims, rules.skew_s, now)
     audiences = _audiences(claims)
     if rules.audiences is not None:
         if not audiences & rules.audiences:
-            raise TokenRefused("it was issued for another audience")
+            raise TokenRefused(TokenProblem.OTHER_AUDIENCE)
         audiences = frozenset()
     for path, allowed in rules.required:
         found = claim_at(claims, path)
         if not any(_as_word(each) in allowed for each in (found if isinstance(found, list) else [found])):
-            raise TokenRefused("it lacks a required claim")
+            raise TokenRefused(TokenProblem.CLAIM_MISSING)
     tenant = _tenant(claims, rules.tenant)
     client = claims.get("client_id", claims.get("azp"))
     return (
@@ -90,21 +125,21 @@ def strings_in(value: Any, *, split: bool = False) -> tuple[str, ...]:
     else:
         return ()
     if len(found) > MAX_STRINGS:
-        raise TokenRefused(f"one of its claims has more than {MAX_STRINGS} values")
+        raise TokenRefused(TokenProblem.MANY_VALUES)
     return tuple(found)
 
 
 def _in_time(claims: Mapping[str, Any], skew_s: int, now: float) -> float:
     expires = _whole(claims.get("exp"))
     if expires is None:
-        raise TokenRefused("it has no expiry")
+        raise TokenRefused(TokenProblem.NO_EXPIRY)
     if now >= expires + skew_s:
-        raise TokenExpired("it has expired")
-    for name, fault in (("nbf", "it is not valid yet"), ("iat", "it was issued in the future")):
+        raise TokenExpired(TokenProblem.EXPIRED)
+    for name, fault in (("nbf", TokenProblem.NOT_YET_VALID), ("iat", TokenProblem.ISSUED_IN_FUTURE)):
         if name in claims:
             moment = _whole(claims[name])
             if moment is None:
-                raise TokenRefused(f"its {name} is not a time")
+                raise TokenRefused(TokenProblem.NOT_A_TIME)
             if moment > now + skew_s:
                 raise TokenRefused(fault)
     return float(expires + skew_s)
@@ -114,16 +149,16 @@ def _audiences(claims: Mapping[str, Any]) -> frozenset[str]:
     value = claims.get("aud")
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
-        raise TokenRefused("it has no audience")
+        raise TokenRefused(TokenProblem.NO_AUDIENCE)
     if len(found) > MAX_STRINGS:
-        raise TokenRefused("it was issued for too many audiences")
+        raise TokenRefused(TokenProblem.MANY_AUDIENCES)
     return frozenset(found)
 
 
 def _subject(claims: Mapping[str, Any]) -> str:
     subject = claims.get("sub")
     if not isinstance(subject, str) or not subject or len(subject) > MAX_SUBJECT or not subject.isprintable():
-        raise TokenRefused("it does not name a subject")
+        raise TokenRefused(TokenProblem.NO_SUBJECT)
     return subject
 
 
@@ -133,7 +168,7 @@ def _tenant(claims: Mapping[str, Any], path: str | None) -> str:
         return ""
     tenant = claim_at(claims, path)
     if not isinstance(tenant, str) or not _TENANT.match(tenant):
-        raise TokenRefused("it does not name a tenant")
+        raise TokenRefused(TokenProblem.NO_TENANT)
     return tenant
 
 

@@ -65,10 +65,10 @@ class PinnedContents:
         if event.changed:
             self._compared.pop(server, None)
         reader = self._readers.get(server)
-        if self._wanted(server) and (reader is None or reader.done()):
+        if self._uris_to_pin(server) and (reader is None or reader.done()):
             self._readers[server] = asyncio.get_running_loop().create_task(self._read_all(server))
 
-    def _wanted(self, server: str) -> list[str]:
+    def _uris_to_pin(self, server: str) -> list[str]:
         """Return the interfaces not compared since the lists changed, and those not accepted."""
         compared = self._compared.get(server, set())
         found = [u for u in self._pins.interfaces(server) if u not in compared or self._pins.is_unaccepted(server, u)]
@@ -76,7 +76,7 @@ class PinnedContents:
 
     async def _read_all(self, server: str) -> None:
         try:
-            for uri in self._wanted(server):
+            for uri in self._uris_to_pin(server):
                 await self._read(server, uri)
         except TaskgateError as problem:
             log.info("interfaces not read", server=server, why=problem.message)

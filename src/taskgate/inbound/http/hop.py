@@ -9,6 +9,7 @@ import hmac
 import itertools
 import secrets
 from collections.abc import Callable, Iterable
+from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
@@ -66,8 +67,26 @@ class _SignedCaller(msgspec.Struct, array_like=True):
     issued_at: int | None = None
 
 
+class HopProblem(StrEnum):
+    """Why a request of another gateway is rejected. The value is the text for the log."""
+
+    UNSIGNED = "missing signature"
+    SIGNATURE = "invalid signature"
+    OTHER_TARGET = "the target is another gateway"
+    NOT_IN_TIME = "expired, or not valid yet"
+    REPLAYED = "replayed"
+    TOO_MANY = "too many requests in a short time"
+    OTHER_VERSION = "claims format of another version"
+    CALLER = "invalid caller in the claims"
+    ENDING = "the gateway is ending"
+
+
 class HopRefused(Exception):
     """The request is not from a gateway of this store. The reason is logged and not sent to the peer."""
+
+    def __init__(self, problem: HopProblem) -> None:
+        super().__init__(problem.value)
+        self.problem = problem
 
 
 class HopNotAccepted(HopRefused):
@@ -134,18 +153,18 @@ class HopVerifier:
         """Return the caller that the other gateway has authorized. Raises HopRefused."""
         given = [value for name, value in headers if name == HOP]
         if len(given) != 1:
-            raise HopRefused("missing signature")
+            raise HopRefused(HopProblem.UNSIGNED)
         claims, _, signature = given[0].rpartition(b" ")
         signed = [header for header in headers if header[0] not in _UNSIGNED]
         if not hmac.compare_digest(signature, _signature(self._keyed, claims, method, url, headers=signed, body=body)):
-            raise HopRefused("invalid signature")
+            raise HopRefused(HopProblem.SIGNATURE)
         # The signature is valid: the claims can be trusted from here on.
         home, at_ms, number, text = _read_claims(claims)
         if home != self._owner.encode("ascii"):
-            raise HopNotAccepted("the target is another gateway")
+            raise HopNotAccepted(HopProblem.OTHER_TARGET)
         now = self._now_ms()
         if abs(now - at_ms) > WINDOW_MS:
-            raise HopNotAccepted("expired, or not valid yet")
+            raise HopNotAccepted(HopProblem.NOT_IN_TIME)
         self._use_once(number, now)
         return _proof(text)
 
@@ -154,9 +173,9 @@ class HopVerifier:
         if now - self._rotated_ms > 2 * WINDOW_MS:
             self._seen_before, self._seen, self._rotated_ms = self._seen, set(), now
         if number in self._seen or number in self._seen_before:
-            raise HopRefused("replayed")
+            raise HopRefused(HopProblem.REPLAYED)
         if len(self._seen) >= MAX_NONCES:
-            raise HopNotAccepted("too many requests in a short time")
+            raise HopNotAccepted(HopProblem.TOO_MANY)
         self._seen.add(number)
 
 
@@ -170,7 +189,7 @@ def _read_claims(claims: bytes) -> tuple[bytes, int, bytes, bytes]:
     """Return home, time, nonce and caller. Gateways of other versions may use another format."""
     parts = claims.split(b" ")
     if parts[0] != _VERSION or len(parts) != 6 or not parts[3].isdigit():
-        raise HopNotAccepted("claims format of another version")
+        raise HopNotAccepted(HopProblem.OTHER_VERSION)
     return parts[2], int(parts[3]), parts[4], parts[5]
 
 
@@ -195,6 +214,6 @@ def _proof(text: bytes) -> HopProof:
     try:
         named = msgspec.json.decode(base64.urlsafe_b64decode(text), type=_SignedCaller)
     except (binascii.Error, msgspec.DecodeError) as error:
-        raise HopRefused("invalid caller in the claims") from error
+        raise HopRefused(HopProblem.CALLER) from error
     caller = Caller(named.principal, frozenset(named.roles), named.scope, named.place, named.address, named.facts)
     return HopProof(caller, named.digest, named.issued_at)

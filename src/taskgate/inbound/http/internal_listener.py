@@ -23,7 +23,7 @@ from taskgate.core.identity.access import Access
 from taskgate.gateway.limits import Limits
 from taskgate.inbound.http.asgi import Headers, Receive, Scope, Send, respond_json
 from taskgate.inbound.http.connection import CallerConnection, drop_slow, replies_in_progress
-from taskgate.inbound.http.hop import NOT_HERE, HopNotAccepted, HopRefused, HopVerifier
+from taskgate.inbound.http.hop import NOT_HERE, HopNotAccepted, HopProblem, HopRefused, HopVerifier
 from taskgate.inbound.http.mcp_access import HttpRefused
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.inbound.http.open_connections import OpenConnections
@@ -151,7 +151,7 @@ class InternalListener:
         Raises HttpRefused if it is not authorized."""
         proof = self._verifier.verify(method, url, headers, body)
         if self._refusing:
-            raise HopNotAccepted("the gateway is ending")
+            raise HopNotAccepted(HopProblem.ENDING)
         try:
             return self._endpoint.authorizer.admit(proof, Access.CALL, proof.caller.scope, anonymous=True)
         except AccessRefused as refused:

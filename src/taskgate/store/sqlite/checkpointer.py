@@ -31,7 +31,7 @@ class Checkpointer:
         self._connection = connection
         self._log = log
         self._sync = sync
-        self._wanted = threading.Event()
+        self._requested = threading.Event()
         self._is_long = threading.Event()
         self._stopping = False
         self._commits = 0
@@ -42,7 +42,7 @@ class Checkpointer:
 
     def stop(self) -> None:
         self._stopping = True
-        self._wanted.set()
+        self._requested.set()
         self._thread.join(_STOP_WITHIN_S)
         self._connection.close()
 
@@ -54,7 +54,7 @@ class Checkpointer:
         self._commits += 1
         if self._commits >= COMMITS_BETWEEN or (self._commits % COMMITS_BETWEEN_SIZE_CHECKS == 0 and self._is_large()):
             self._commits = 0
-            self._wanted.set()
+            self._requested.set()
 
     def _is_large(self) -> bool:
         try:
@@ -64,8 +64,8 @@ class Checkpointer:
 
     def _work(self) -> None:
         while True:
-            self._wanted.wait()
-            self._wanted.clear()
+            self._requested.wait()
+            self._requested.clear()
             if self._stopping:
                 return
             pages = _checkpoint(self._connection)
