@@ -17,7 +17,7 @@ import pytest
 from tests.harness.postgres import fresh_url
 from tests.store.filled_store import Put, put_postgres, put_sqlite, week_counts, week_row
 
-from taskgate.core.history.counts import ChartSubject, Dimension, Period, series, totals
+from taskgate.core.history.counts import ChartSubject, Dimension, Period, series, totals, with_latencies
 from taskgate.core.history.filters import HistoryFilter
 from taskgate.core.history.row import CallOutcome, RowKind, numbered
 from taskgate.store.operations.history import history_columns
@@ -109,6 +109,13 @@ def charts(reader: Reader) -> dict[str, Callable[[], Any]]:
     def total_of_week(by: Dimension) -> Any:
         return totals(reader.history_totals(by, None, Period.DAY_SUM, week, NOW_MS))
 
+    def latencies_of_week() -> Any:
+        found = total_of_week(Dimension.TOOL)[:50]
+        names = [total.name for total in found]
+        return with_latencies(
+            found, reader.history_latencies(Dimension.TOOL, None, Period.DAY, names, since_ms=week, until_ms=NOW_MS)
+        )
+
     return {
         "chart of a week": chart(ChartSubject(), Period.TWO_HOURS, week),
         "chart of a week of a tenant": chart(ChartSubject(tenant="acme"), Period.TWO_HOURS, week),
@@ -122,6 +129,7 @@ def charts(reader: Reader) -> dict[str, Callable[[], Any]]:
         "totals of a day by tool": lambda: totals(
             reader.history_totals(Dimension.TOOL, None, Period.HOUR_SUM, NOW_MS - 86_400_000, NOW_MS)
         ),
+        "totals of a week by tool, with latencies": latencies_of_week,
         "suggestions": lambda: reader.history_names(Dimension.TOOL, None, "server-1", 20),
     }
 
@@ -162,6 +170,7 @@ def test_each_filter_and_chart_on_postgres() -> None:
     from taskgate.store.postgres.connection import connect
     from taskgate.store.postgres.history_days import DAY_MS, maintain_days
     from taskgate.store.postgres.inspection import migrate as migrate_postgres
+    from taskgate.store.postgres.statements import PREPARED
     from taskgate.store.postgres.statements import SQL as POSTGRES
 
     url = fresh_url()
@@ -174,8 +183,7 @@ def test_each_filter_and_chart_on_postgres() -> None:
         connection.execute("ANALYZE")
 
         def run(name: str, /, **values: Any) -> Any:
-            prepare = False if name == "history_matching" else None
-            return connection.cursor(binary=True).execute(POSTGRES[name], values, prepare=prepare)
+            return connection.cursor(binary=True).execute(POSTGRES[name], values, prepare=PREPARED.get(name))
 
         reader = Reader(run, TransactionSettings(), Sealing(()))
         asked: dict[str, Callable[[], Any]] = {

@@ -68,6 +68,7 @@ MANY_ROWS = {
     "unfinished_of_principal": ERASES,
     "history_names": "Suggestions, in a thread: the counts of days, of which there are few for each name.",
     "history_totals": "One bar for each name, in a thread: adds up the counts of a range.",
+    "numbers_given": "A plan for all values reads a small table whole; with many streams it looks them up.",
     "erase_history_counts": ERASES,
     "erase_approver": ERASES,
     "erase_recorded_calls": ERASES,

@@ -13,7 +13,7 @@ import psycopg
 from taskgate.core.errors import GatewayFault
 from taskgate.store.operations.reader import Reader
 from taskgate.store.postgres.connection import Connection, connect, reason
-from taskgate.store.postgres.statements import SQL
+from taskgate.store.postgres.statements import PREPARED, SQL
 from taskgate.store.sealing import Sealing
 from taskgate.store.transaction_settings import TransactionSettings
 
@@ -21,8 +21,6 @@ T = TypeVar("T")
 
 READERS: Final = 4
 READ_WITHIN_S: Final = 15.0
-_PLANNED_EACH_TIME: Final = frozenset({"history_matching"})
-"""Statements with optional conditions: which index is best depends on those that are given."""
 
 
 class _PerThread(threading.local):
@@ -105,8 +103,7 @@ class Readers:
         def run(name: str, /, **values: Any) -> psycopg.Cursor[tuple[Any, ...]]:
             values["chain"] = self._chain
             values["part"], values["parts"] = self._share()
-            prepare = False if name in _PLANNED_EACH_TIME else None
-            return connection.cursor(binary=True).execute(SQL[name], values, prepare=prepare)
+            return connection.cursor(binary=True).execute(SQL[name], values, prepare=PREPARED.get(name))
 
         return run
 

@@ -20,6 +20,14 @@ def _for_driver(text: str) -> bytes:
 
 SQL: Final = {name: _for_driver(text) for name, text in read_queries(__package__, for_postgres).items()}
 
+PLANNED_EACH_TIME: Final = frozenset(
+    {"history_matching", "history_of_caller", "history_totals", "history_latencies", "forget_history_of"}
+)
+"""Statements that are never prepared. The best index depends on the conditions that are given, on the length of a range, or on
+whether a caller has few rows or many; the one plan that the server makes for all values may read every row."""
+PREPARED: Final = dict.fromkeys(PLANNED_EACH_TIME, False)
+"""The driver's `prepare` argument by statement; for the others the driver decides."""
+
 
 def migrations() -> list[tuple[int, str]]:
     return read_migrations(__package__)

@@ -17,7 +17,7 @@ from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.postgres.arrays import ENCODERS, bigint_array, text_array
 from taskgate.store.postgres.connection import Connection
-from taskgate.store.postgres.statements import SQL
+from taskgate.store.postgres.statements import PREPARED, SQL
 from taskgate.store.sealing import Sealing
 from taskgate.store.transaction import Transaction
 from taskgate.store.transaction_settings import TransactionSettings
@@ -151,7 +151,7 @@ class PostgresTransaction(Transaction):
     def _execute(self, name: str, values: dict[str, Any]) -> PendingRows:
         values["chain"] = self.chain
         values["dead_ms"] = self.dead_ms
-        return PendingRows(self._connection.cursor(binary=True).execute(SQL[name], values))
+        return PendingRows(self._connection.cursor(binary=True).execute(SQL[name], values, prepare=PREPARED.get(name)))
 
     def put(self, name: str, /, **values: Any) -> None:
         if self._to_check is None:
