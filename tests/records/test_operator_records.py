@@ -239,6 +239,28 @@ async def test_requests_tasks_and_pending_approvals_are_counted() -> None:
         assert seen['taskgate_request_seconds_count{method="tools/call"}'] == 2
 
 
+@seam
+async def test_length_of_sessions_is_counted_when_they_end() -> None:
+    notes = notes_server()
+    async with Gateway({}, {"notes": notes}) as gate:
+        caller = await gate.caller("2025")
+        await caller.call("notes__read")
+        await gate.advance(120)
+        assert not [name for name in await metrics_of(gate) if "session_seconds" in name]
+        notes.forget_sessions()
+        await caller.call("notes__read")
+        of_server = await metrics_of(gate)
+        await caller.close()
+        of_caller = await metrics_of(gate)
+    for seen, name in (
+        (of_server, 'taskgate_server_session_seconds_{}{{{}server="notes"}}'),
+        (of_caller, 'taskgate_session_seconds_{}{{{}transport="tcp"}}'),
+    ):
+        assert 120 <= seen[name.format("sum", "")] < 200
+        assert seen[name.format("count", "")] == seen[name.format("bucket", 'le="300.0",')] == 1
+        assert seen[name.format("bucket", 'le="60.0",')] == 0
+
+
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 
 
@@ -309,6 +331,10 @@ async def test_every_exported_metric_moves() -> None:
         await look()
         assert held.result["task"]["taskId"]
         await gate.advance(400)
+        notes.forget_sessions()
+        await caller.call("notes__read")
+        await caller.close()
+        await gate.advance(1)
         await look()
     # The cost of models is tested in tests/features/test_sampling_by_models.py.
     assert documented - moved - SHARED_STORE == {"taskgate_usage_sampling_cost"}

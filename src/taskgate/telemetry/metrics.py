@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from taskgate import clock
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+SESSION_BUCKETS = (1.0, 10.0, 30.0, 60.0, 300.0, 900.0, 1_800.0, 3_600.0, 14_400.0, 28_800.0, 86_400.0)
 
 Labels = tuple[str, ...]
 
@@ -50,8 +51,15 @@ CurrentTrace = Callable[[], tuple[str, str] | None]
 
 
 class Histogram:
-    def __init__(self, name: str, text: str, labels: Labels = (), current_trace: CurrentTrace | None = None) -> None:
-        self.name, self.text, self.labels = name, text, labels
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        labels: Labels = (),
+        current_trace: CurrentTrace | None = None,
+        bounds: tuple[float, ...] = BUCKETS,
+    ) -> None:
+        self.name, self.text, self.labels, self.bounds = name, text, labels, bounds
         self.values: dict[Labels, list[float]] = {}
         self.traces: dict[tuple[Labels, int], TraceOfValue] = {}
         self._current_trace = current_trace
@@ -59,9 +67,9 @@ class Histogram:
     def observe(self, seconds: float, *labels: str) -> None:
         row = self.values.get(labels)
         if row is None:
-            row = self.values[labels] = [0.0] * (len(BUCKETS) + 2)
-        place = bisect_left(BUCKETS, seconds)
-        if place < len(BUCKETS):
+            row = self.values[labels] = [0.0] * (len(self.bounds) + 2)
+        place = bisect_left(self.bounds, seconds)
+        if place < len(self.bounds):
             row[place] += 1
         row[-2] += 1
         row[-1] += seconds
@@ -98,6 +106,15 @@ class Metrics:
         )
         self.request_seconds = Histogram(
             "taskgate_request_seconds", "Time to answer a request.", ("method",), current_trace
+        )
+        self.session_seconds = Histogram(
+            "taskgate_session_seconds", "How long sessions of callers lasted.", ("transport",), bounds=SESSION_BUCKETS
+        )
+        self.server_session_seconds = Histogram(
+            "taskgate_server_session_seconds",
+            "How long sessions with a server lasted.",
+            ("server",),
+            bounds=SESSION_BUCKETS,
         )
         self.usage_calls = Counter("taskgate_usage_calls", "Calls that reached a server, by server.", ("server",))
         self.usage_errors = Counter("taskgate_usage_errors", "Calls to a server that failed.", ("server",))
@@ -152,7 +169,9 @@ class Metrics:
             elif isinstance(item, Histogram):
                 histogram = HistogramMetricFamily(item.name, item.text, labels=item.labels)
                 for labels, row in item.values.items():
-                    shown = with_exemplars(buckets(row), item.traces, labels) if openmetrics else buckets(row)
+                    shown = buckets(row, item.bounds)
+                    if openmetrics:
+                        shown = with_exemplars(shown, item.traces, labels)
                     histogram.add_metric(labels, shown, sum_value=row[-1])
                 yield histogram
         for gauge in self.gauges:
@@ -177,11 +196,11 @@ def with_exemplars(
     ]
 
 
-def buckets(row: list[float]) -> list[tuple[Any, ...]]:
+def buckets(row: list[float], bounds: tuple[float, ...]) -> list[tuple[Any, ...]]:
     """Return cumulative buckets, as Prometheus expects them."""
     total = 0.0
     made: list[tuple[Any, ...]] = []
-    for index, bound in enumerate(BUCKETS):
+    for index, bound in enumerate(bounds):
         total += row[index]
         made.append((str(bound), total))
     return [*made, ("+Inf", row[-2])]

@@ -97,8 +97,15 @@ class Tracing:
             )
         }
 
-    def session_ended(self, name: str, seconds: float, version: str, transport: str, error_type: str = "") -> None:
-        """Record the duration of a session that ended: of a caller (SERVER_SESSION) or with a server (CLIENT_SESSION)."""
+    def caller_session_ended(self, seconds: float, version: str, transport: str) -> None:
+        """Record how long a session of a caller lasted."""
+        self._session_ended(SERVER_SESSION, seconds, version, transport, "")
+
+    def server_session_ended(self, seconds: float, version: str, transport: str, error_type: str) -> None:
+        """Record how long a session with a server lasted, and the failure that ended it."""
+        self._session_ended(CLIENT_SESSION, seconds, version, transport, error_type)
+
+    def _session_ended(self, name: str, seconds: float, version: str, transport: str, error_type: str) -> None:
         attributes = {"mcp.protocol.version": version}
         if transport:
             attributes[TRANSPORT] = transport

@@ -82,8 +82,7 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
         base.events,
     )
     shared = shared_sessions(base, methods.following, session_ends, asking.activity)
-    if base.tracing is not None:
-        record_sessions(base.tracing, base.events, base.upstreams)
+    record_sessions(base.metrics, base.tracing, base.events, base.upstreams)
     tables = MethodTables(methods, shared)
     status = GatewayStatus()
     requests = RequestDispatcher(
