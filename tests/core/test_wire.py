@@ -289,3 +289,54 @@ def test_large_notification_keeps_exact_bytes() -> None:
     message = READER.read(wire.encode({"jsonrpc": "2.0", "method": "n", "params": {"text": LARGE}}))
     assert message.kind is Kind.NOTIFICATION
     assert bytes(message.raw_params or b"") == wire.encode({"text": LARGE})
+
+
+FILL = b"a long text " * 500
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        b'{"a":"%b","a":1}',
+        b'{"%b":1,"%b":2}',
+        b'{"a":"%b\n"}',
+        b'{"a":"%b\xff"}',
+        b'{"a":"%b\\ud800"}',
+        b'{"a":"%b","b":NaN}',
+        b'{"a":"%b",}',
+        b'{"a":"%b}',
+    ],
+)
+def test_ambiguity_beside_or_in_a_long_string_is_refused(result: bytes) -> None:
+    with pytest.raises(MalformedJson):
+        wire.parse_strictly(result.replace(b"%b", FILL))
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        b'{"a":"%b","b":[1,2.5,null,true,"short"]}',
+        b'{"%b1":1,"%b2":2}',
+        b'{ "a" : "%b" }',
+        b'{"a":"%b\\n","b":"\\u0041"}',
+        b'{"a":"%b \xc3\xa9"}',
+        b"[" + b",".join([b'"%b"'] * 200) + b"]",
+    ],
+)
+def test_document_with_long_strings_is_read_as_by_the_standard_library(result: bytes) -> None:
+    body = result.replace(b"%b", FILL)
+    assert wire.parse_strictly(body) == json.loads(body)
+
+
+LONG_PIECES = st.sampled_from(
+    [b'"%b"' % FILL, b'"%b":1' % FILL, b"[", b"]", b"{", b"}", b",", b'"a":1', b'"\xc3\xa9":', b"1"]
+)
+
+
+@given(st.lists(LONG_PIECES, max_size=10).map(b"".join))
+def test_long_strings_make_the_parser_accept_nothing_that_it_would_refuse(body: bytes) -> None:
+    try:
+        value = wire.parse_strictly(body)
+    except MalformedJson:
+        return
+    assert repr(value) == repr(_reference(body))

@@ -26,6 +26,9 @@ MAX_NODES: Final = 100_000
 MAX_BATCH: Final = 100
 """Limit on the messages of one JSON-RPC batch, which are all started at once."""
 COUNTED_BYTES: Final = 1024
+LONG_BYTES: Final = 4096
+LONG_STRING: Final = 256
+MAX_STRINGS: Final = 128
 DEEPEST: Final = 256
 """Greater than every configurable limit: an accepted message, and what the gateway wraps around it, can always be
 parsed again.
@@ -120,7 +123,7 @@ def parse_strictly(body: bytes, max_depth: int = DEEPEST, max_nodes: int = sys.m
     """
     try:
         value = _quickly(body)
-        if encode(value) != body:
+        if not _encodes_alike(value, body):
             value = _slowly(body, max_depth)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         value = _slowly(body, max_depth)
@@ -132,6 +135,43 @@ def parse_strictly(body: bytes, max_depth: int = DEEPEST, max_nodes: int = sys.m
     if deep or size > max_nodes:
         _refuse_oversize(value, max_depth, max_nodes)
     return value
+
+
+def _encodes_alike(value: Any, body: bytes) -> bool:
+    """Whether the value, decoded from these bytes, encodes to them again.
+
+    Encoding a long string takes as long as decoding it, and it can differ only by its escapes. So the long strings are cut out of
+    a large document, and what is left is decoded, encoded and compared.
+    """
+    if len(body) >= LONG_BYTES:
+        rest = _without_long_strings(body)
+        if rest is not None:
+            return encode(_quickly(rest)) == rest
+    return encode(value) == body
+
+
+def _without_long_strings(body: bytes) -> bytes | None:
+    """Return a valid document with its long strings replaced by empty ones; None if it has escapes, which can be written in more
+    than one way, or many strings.
+
+    Long keys become equal, so the result may not be encoded alike although the document is. The opposite cannot happen.
+    """
+    if b"\\" in body:
+        return None
+    parts: list[bytes] = []
+    begin = strings = 0
+    at = body.find(b'"')
+    while at >= 0:
+        end = body.find(b'"', at + 1)
+        if end - at > LONG_STRING:
+            parts.append(body[begin : at + 1])
+            begin = end
+        at = body.find(b'"', end + 1)
+        strings += 1
+        if strings > MAX_STRINGS:
+            return None
+    parts.append(body[begin:])
+    return b"".join(parts)
 
 
 def has_more(body: bytes, characters: Sequence[bytes], limit: int) -> bool:
