@@ -278,3 +278,21 @@ def test_variables_override_the_demo_too(tmp_path: Path, monkeypatch: pytest.Mon
     loaded = load_or_default(None, {"HOME": str(tmp_path), FORCE_REQUIRED: "demo:write_*"})
     assert len(loaded.root.governance.force_required) == 1
     assert len(loaded.root.governance.rules) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("profile: ${STAGE}", "a.yaml"),
+        ('profile: "\\x24{STAGE}"', "a.yaml"),
+        ('{"profile": "\\u0024{STAGE}"}', "a.json"),
+        ('profile = "\\u0024{STAGE}"', "a.toml"),
+    ],
+)
+def test_reference_is_expanded_however_it_is_written(text: str, name: str) -> None:
+    assert load_text(text, name, environment={"STAGE": "development"}).root.profile == "development"
+
+
+def test_reference_in_an_overriding_variable_is_expanded() -> None:
+    root = load_text("", environment={FORCE_REQUIRED: "${TOOL}", "TOOL": "wipe"}).root
+    assert root.governance.force_required == ("wipe",)

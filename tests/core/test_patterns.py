@@ -175,3 +175,10 @@ def test_a_glob_covers_another_if_it_matches_all_of_its_names(wide: str, narrow:
 def test_glob_with_a_class_gives_the_same_answer_every_time() -> None:
     glob = Glob.compile("read_[a-c]?")
     assert [glob.matches(name) for name in ("read_ax", "read_ax", "read_dx", "read_a\n")] == [True, True, False, True]
+
+
+def test_globs_and_patterns_are_equal_by_their_texts() -> None:
+    assert {Glob.unchecked("a*"), Glob.compile("a*"), Glob.compile("b")} == {Glob.compile("b"), Glob.compile("a*")}
+    assert {Pattern.compile("s:a*"), Pattern.compile("a*")} == {Pattern.compile("a*"), Pattern.compile("s:a*")}
+    assert Glob.compile("a*") != "a*"
+    assert Pattern.compile("a*") != Glob.compile("a*")

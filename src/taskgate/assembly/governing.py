@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 
 _MAX_POLICY_BYTES = 4 * 1024 * 1024
+_ACTIONS = {action.value: action for action in Action}
 
 
 def build_gates(root: GatewayFile, policy: PolicyEngine | None) -> Gates:
@@ -72,7 +73,7 @@ def _rules(governance: Governance, *, from_script: bool) -> RuleSet:
         (
             Rule(
                 rule.match,
-                Action(rule.action),
+                _ACTIONS[rule.action],
                 rule.server,
                 rule.approval,
                 rule.policy_id,

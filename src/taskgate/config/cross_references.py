@@ -65,6 +65,11 @@ class References:
             return list(self.servers)
         return [name for name in self.servers if glob.matches(name)]
 
+    @staticmethod
+    def needs_check(node: Node) -> bool:
+        """Whether `pattern` can find anything. Most of thousands of patterns name neither a server nor a tool of one."""
+        return isinstance(node, Scalar) and node.text is not None and (":" in node.text or "__" in node.text)
+
     def pattern(self, node: Node, key: str) -> None:
         """Check that `server:glob` names a defined server: a deny rule that never matches gives false safety."""
         text = text_of(node) or ""
@@ -115,11 +120,13 @@ def _check_governance(found: References) -> None:
     for position, rule in enumerate(governance.list("rules")):
         if not isinstance(rule, Mapping):
             continue
-        key = f"governance.rules[{position}]"
-        _check_workflow(found, rule, key)
-        for name, check in (("server", found.server), ("match", found.pattern)):
-            if (node := rule.get(name)) is not None:
-                check(node, f"{key}.{name}")
+        entries = rule.entries
+        if "approval" in entries:
+            _check_workflow(found, rule, f"governance.rules[{position}]")
+        if (server := entries.get("server")) is not None:
+            found.server(server.value, f"governance.rules[{position}].server")
+        if (match := entries.get("match")) is not None and found.needs_check(match.value):
+            found.pattern(match.value, f"governance.rules[{position}].match")
         uses_policy = uses_policy or rule.text("action") == "policy"
     _check_order_of_rules(found, governance.list("rules"))
     for node, key in each(governance.get("force_required"), "governance.force_required"):

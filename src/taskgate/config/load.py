@@ -16,7 +16,7 @@ from pathlib import Path
 
 from taskgate.config.cross_references import check_references
 from taskgate.config.document import kind_of, read_document
-from taskgate.config.env_overrides import apply_overrides, ignored_variables
+from taskgate.config.env_overrides import FORCE_REQUIRED, NUMBERS, apply_overrides, ignored_variables
 from taskgate.config.environments import apply_overlay
 from taskgate.config.files import read_text, unreadable
 from taskgate.config.governance_forms import normalize_governance
@@ -132,7 +132,7 @@ def load_text(
     document = read_document(text, name, kind_of(name))
     sources = ValueSources(variables, base)
     try:
-        loaded = _loaded(document, sources, path)
+        loaded = _loaded(document, sources, path, has_references=_may_have_references(text))
     except ConfigError as error:
         secret_values = SecretValues(sources.values)
         raise ConfigError(_without_secrets(problem, secret_values) for problem in error.problems) from None
@@ -143,9 +143,14 @@ def _without_secrets(problem: Problem, secret_values: SecretValues) -> Problem:
     return replace(problem, message=secret_values.text(problem.message), hint=secret_values.text(problem.hint))
 
 
-def _loaded(document: Mapping, sources: ValueSources, path: Path | None) -> LoadedConfig:
+def _may_have_references(text: str) -> bool:
+    """Whether any value of a file can contain a reference: `${`, also written with an escape."""
+    return "${" in text or "\\" in text
+
+
+def _loaded(document: Mapping, sources: ValueSources, path: Path | None, *, has_references: bool) -> LoadedConfig:
     base = sources.folder
-    reading = _read_tree(document, sources)
+    reading = _read_tree(document, sources, has_references=has_references)
     registry = _registry(reading.tree, base, reading.servers, sources)
     root = _validated_root(reading, registry, base)
     entries = {**registry.entries, **reading.servers}
@@ -184,7 +189,7 @@ class _Reading:
     warnings: list[Problem]
 
 
-def _read_tree(tree: Mapping, sources: ValueSources) -> _Reading:
+def _read_tree(tree: Mapping, sources: ValueSources, *, has_references: bool) -> _Reading:
     """Apply environment, overrides, server forms and variables, in this order: each may change what the next one reads."""
     variables = sources.environment
     tree, chosen = apply_overlay(tree, variables)
@@ -193,7 +198,8 @@ def _read_tree(tree: Mapping, sources: ValueSources) -> _Reading:
     tree, block = normalize_servers(tree)
     if (tree.map("secrets").text("allow_command") or "").lower() in _ON:
         sources.allow_commands()
-    tree, unset = _expanded(tree, sources)
+    overridden = any("${" in variables.get(name, "") for name in (*NUMBERS, FORCE_REQUIRED))
+    tree, unset = _expanded(tree, sources) if has_references or overridden else (tree, [])
     tree, governance_problems = normalize_governance(tree)
     tree, scope_problems = normalize_scopes(tree)
     problems += [*block.problems, *governance_problems, *scope_problems]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from taskgate.lazy_dataclass import dataclass
 
 _ALIKE_ENOUGH = 70
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True, gc=False):
     """A position in a file. Line and column count from 1; line 0 means that only the file is known."""
 
     file: str

@@ -271,18 +271,21 @@ class Section:
             return value
         if not isinstance(value, dict):
             raise Invalid(Fault("type", "must be a map of keys"))
-        declared = _declared(cls)
-        values, faults, given = dict(declared.defaults), list[Fault](), set[str]()
+        declared = _known.get(cls) or _declared(cls)
+        values = declared.defaults.copy()
+        faults: list[Fault] = []
+        given: set[str] = set()
         for name, factory in declared.factories:
             values[name] = factory()
+        readers, by_key = declared.readers, declared.by_key
         for key, item in value.items():
-            name, field = declared.by_key.get(key, _UNKNOWN)
-            if field is None or name in given:
+            field = by_key.get(key)
+            if field is None or field in given:
                 faults.append(Fault("unknown", "unknown key", (str(key),), section=cls))
                 continue
-            given.add(name)
+            given.add(field)
             try:
-                values[name] = field.reader(item)
+                values[field] = (readers.get(field) or declared.reader(cls, field))(item)
             except Invalid as invalid:
                 faults.extend(invalid.below(key))
         if not given >= declared.required:
@@ -290,7 +293,7 @@ class Section:
             faults.extend(Fault("missing", "required key is missing", (key,), section=cls) for key in sorted(absent))
         if faults:
             raise Invalid(*faults)
-        made = cls._made(values, frozenset(given))
+        made = cls._made(values, declared.required if given == declared.required else frozenset(given))
         for check in cls._checks:
             _applied(check.function, made)
         return made
@@ -298,7 +301,8 @@ class Section:
     @classmethod
     def _made(cls, values: dict[str, Any], given: frozenset[str]) -> Self:
         made = cls.__new__(cls)
-        made.__dict__.update(values, _given=given)
+        values["_given"] = given
+        _set_attributes(made, "__dict__", values)
         return made
 
     def model_copy(self, *, update: dict[str, Any]) -> Self:
@@ -314,12 +318,15 @@ class Section:
         exclude: Collection[str] = (),
     ) -> dict[str, Any]:
         """Return plain values by attribute name; `json` also converts durations, times and secrets to text."""
-        shown, values = {}, self.__dict__
-        for name in _declared(type(self)).shown:
-            left_out = name in exclude or (exclude_unset and name not in self._given)
-            if not left_out and (include is None or name in include):
-                value = values[name]
-                shown[name] = value if value is None or type(value) is str else _plain(value, mode, exclude_unset)
+        values, names = self.__dict__, _declared(type(self)).shown
+        if exclude_unset:
+            names = tuple(name for name in names if name in self._given)
+        if exclude or include is not None:
+            names = tuple(name for name in names if name not in exclude and (include is None or name in include))
+        shown = {name: values[name] for name in names}
+        if not _PLAIN_TYPES.issuperset(map(type, shown.values())):
+            for name, value in shown.items():
+                shown[name] = _plain(value, mode, exclude_unset)
         return shown
 
     def model_dump_json(self, *, exclude: Collection[str] = ()) -> str:
@@ -353,17 +360,23 @@ class Section:
 class _Declared(NamedTuple):
     """The declarations of a section, as validation uses them."""
 
-    by_key: dict[Any, tuple[str, FieldInfo | None]]
+    by_key: dict[Any, str]
+    """The name of the field for each key."""
+    readers: dict[str, Reader]
+    """Those that a file needed so far."""
     defaults: dict[str, Any]
     factories: tuple[tuple[str, Callable[[], Any]], ...]
     required: frozenset[str]
     shown: tuple[str, ...]
 
-
-_UNKNOWN: Final = ("", None)
+    def reader(self, section: type[Section], name: str) -> Reader:
+        found = self.readers[name] = section.model_fields[name].reader
+        return found
 
 
 _known: Final = dict[Any, _Declared]()
+_set_attributes: Final = object.__setattr__
+_PLAIN_TYPES: Final = frozenset({str, type(None)})
 
 
 def _declared(section: type[Section]) -> _Declared:
@@ -377,9 +390,10 @@ def _read_declaration(fields: dict[str, FieldInfo]) -> _Declared:
     factories = {name: field.default_factory for name, field in fields.items() if field.default_factory is not None}
     return _Declared(
         {
-            **{name: (name, field) for name, field in fields.items()},
-            **{field.alias: (name, field) for name, field in fields.items() if field.alias is not None},
+            **{name: name for name in fields},
+            **{field.alias: name for name, field in fields.items() if field.alias is not None},
         },
+        {},
         {name: field.default for name, field in fields.items() if field.default is not _MISSING},
         tuple(factories.items()),
         frozenset(name for name, field in fields.items() if field.is_required()),

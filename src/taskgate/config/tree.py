@@ -2,23 +2,24 @@
 
 Scalars keep the text of the file, because only the key decides whether `off`, `1.10` or `007` is a word, a number or a
 boolean. Moving a branch (pasted server blocks, overlays) keeps its positions. Built by `document`, rewritten by
-`environments`, `variables` and the `*_forms` modules, and read by `validation`.
+`environments`, `variables` and the `*_forms` modules, and read by `validation`. A file with thousands of rules has a hundred
+thousand of these values, so they are structs, which are created in a tenth of the time of a dataclass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, replace
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 from taskgate.config.problems import Mark
-from taskgate.lazy_dataclass import dataclass
 
 _NOWHERE = Mark("configuration")
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(msgspec.Struct, frozen=True, gc=False):
     """A single value; `text` is None for an empty one. `secret` marks text that was expanded from a variable."""
 
     text: str | None
@@ -27,8 +28,7 @@ class Scalar:
     size: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence:
+class Sequence(msgspec.Struct, frozen=True, gc=False):
     """A list."""
 
     items: tuple[Node, ...]
@@ -36,8 +36,7 @@ class Sequence:
     size: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One key of a map, with the position of the key."""
 
     key: str
@@ -45,11 +44,10 @@ class Entry:
     value: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Mapping:
+class Mapping(msgspec.Struct, frozen=True, gc=False):
     """A map; the keys keep the order of the file."""
 
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, Entry] = msgspec.field(default_factory=dict)
     mark: Mark = _NOWHERE
     size: int = 1
 

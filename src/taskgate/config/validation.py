@@ -22,12 +22,17 @@ def validated(model: type[Kind], tree: Mapping, prefix: KeyPath = ()) -> tuple[K
 
 def present(node: Node) -> Any:
     """Convert the tree to plain values without empty keys: `rules:` without a value means no rules."""
-    if isinstance(node, Mapping):
-        values = {entry.key: present(entry.value) for entry in node}
-        return {key: value for key, value in values.items() if value is not None}
+    if isinstance(node, Scalar):
+        return node.text
     if isinstance(node, Sequence):
         return [present(item) for item in node.items]
-    return node.text
+    values = {}
+    for key, entry in node.entries.items():
+        item = entry.value
+        value = item.text if isinstance(item, Scalar) else present(item)
+        if value is not None:
+            values[key] = value
+    return values
 
 
 def _problem(tree: Mapping, fault: Fault, prefix: KeyPath) -> Problem:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
+
+from msgspec.structs import replace
 
 from taskgate.config.problems import Mark, ReferenceFailed
 from taskgate.config.tree import Entry, KeyPath, Mapping, Node, Scalar, Sequence, key_name

@@ -6,45 +6,64 @@ events, so nesting costs no stack. Duplicate keys are refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import field
+from collections.abc import Callable
 from typing import Any
 
 import yaml
 
 from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence
-from taskgate.lazy_dataclass import dataclass
 
 MAX_DEPTH = 64
 MAX_NODES = 100_000
 MAX_KEY = 512
-_NOTHING = {"", "~", "null", "Null", "NULL"}
+_NOTHING = frozenset({"", "~", "null", "Null", "NULL"})
+_QUOTED = frozenset("'\"|>")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass(slots=True)
 class _Open:
     """A map or list whose end event has not been read."""
 
-    is_map: bool
-    mark: Mark
-    anchor: str | None
-    entries: dict[str, Entry] = field(default_factory=dict)
-    items: list[Node] = field(default_factory=list)
-    key: tuple[str, Mark] | None = None
-    merges: list[tuple[Mark, Node]] = field(default_factory=list)
-    size: int = 1
+    __slots__ = ("anchor", "entries", "is_map", "items", "key", "key_mark", "mark", "merges", "size")
+
+    def __init__(self, is_map: bool, mark: Mark, anchor: str | None) -> None:
+        self.is_map = is_map
+        self.mark = mark
+        self.anchor = anchor
+        self.entries: dict[str, Entry] = {}
+        self.items: list[Node] = []
+        self.key: str | None = None
+        self.key_mark = mark
+        self.merges: list[tuple[Mark, Node]] | None = None
+        self.size = 1
 
     def close(self) -> Node:
-        if self.is_map:
-            return Mapping(_merged(self.entries, self.merges), self.mark, self.size)
-        return Sequence(tuple(self.items), self.mark, self.size)
+        if not self.is_map:
+            return Sequence(tuple(self.items), self.mark, self.size)
+        entries = self.entries if self.merges is None else _merged(self.entries, self.merges)
+        return Mapping(entries, self.mark, self.size)
+
+    def add(self, node: Node) -> None:
+        self.size += node.size
+        key = self.key
+        if key is None:
+            self.items.append(node)
+            return
+        self.key = None
+        if key == "<<":
+            self.merges = [*(self.merges or ()), (self.key_mark, node)]
+        else:
+            self.entries[key] = Entry(key, self.key_mark, node)
 
 
 def read_yaml(text: str, name: str) -> Node | None:
     try:
-        return _Builder(name).build(yaml.parse(text, Loader=_Loader))
+        loader = _Loader(text)
+        try:
+            return _Builder(name).build(loader.get_event)
+        finally:
+            loader.dispose()
     except yaml.reader.ReaderError as error:
         raise ConfigError([_unreadable_character(text, name, error)]) from None
     except yaml.MarkedYAMLError as error:
@@ -53,39 +72,47 @@ def read_yaml(text: str, name: str) -> Node | None:
         raise ConfigError([Problem(name, 0, 0, "", f"not readable as YAML ({str(error)[:200]})")]) from None
 
 
-@dataclass(slots=True)
 class _Builder:
     """Builds a tree from the stream of YAML events, without recursion."""
 
-    _name: str
-    _stack: list[_Open] = field(default_factory=list)
-    _anchors: dict[str, Node] = field(default_factory=dict)
-    _size: int = 0
-    _root: Node | None = None
-    _documents: int = 0
+    __slots__ = ("_anchors", "_documents", "_name", "_root", "_size", "_stack")
 
-    def build(self, events: Iterator[Any]) -> Node | None:
-        for event in events:
-            self._take(event)
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._stack: list[_Open] = []
+        self._anchors: dict[str, Node] = {}
+        self._size = 0
+        self._root: Node | None = None
+        self._documents = 0
+
+    def build(self, next_event: Callable[[], Any]) -> Node | None:
+        name, stack = self._name, self._stack
+        kind: Any = None
+        while kind is not yaml.StreamEndEvent:
+            event = next_event()
+            kind = type(event)
+            if kind is yaml.ScalarEvent:
+                at = event.start_mark
+                mark, value = Mark(name, at.line + 1, at.column + 1), event.value
+                if stack and (top := stack[-1]).is_map and top.key is None:
+                    self._key(top, value, mark)
+                    continue
+                if value in _NOTHING and event.style not in _QUOTED:
+                    value = None
+                self._place(Scalar(value, mark), event.anchor)
+            elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+                self._open(event, is_map=kind is yaml.MappingStartEvent)
+            elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+                done = stack.pop()
+                self._place(done.close(), done.anchor)
+            elif kind is yaml.AliasEvent:
+                self._alias(event)
+            elif kind is yaml.DocumentStartEvent:
+                self._documents += 1
+                if self._documents > 1:
+                    hint = "keep one document, without `---`"
+                    raise self._error(self._mark(event), "a second document begins here", hint)
         return self._root
-
-    def _take(self, event: Any) -> None:
-        kind = type(event)
-        if kind is yaml.ScalarEvent:
-            self._scalar(event)
-        elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
-            self._open(event, is_map=kind is yaml.MappingStartEvent)
-        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
-            done = self._stack.pop()
-            self._place(done.close(), done.anchor)
-        elif kind is yaml.AliasEvent:
-            self._alias(event)
-        elif kind is yaml.DocumentStartEvent:
-            self._documents += 1
-            if self._documents > 1:
-                raise self._error(
-                    self._mark(event), "a second document begins here", "keep one document, without `---`"
-                )
 
     def _mark(self, event: Any) -> Mark:
         return Mark(self._name, event.start_mark.line + 1, event.start_mark.column + 1)
@@ -103,18 +130,6 @@ class _Builder:
             )
         self._stack.append(_Open(is_map, mark, event.anchor))
 
-    def _scalar(self, event: Any) -> None:
-        mark = self._mark(event)
-        quoted = event.style in ("'", '"', "|", ">")
-        text: str | None = event.value
-        top = self._stack[-1] if self._stack else None
-        if top is not None and top.is_map and top.key is None:
-            self._key(top, event.value, mark)
-            return
-        if not quoted and event.value in _NOTHING:
-            text = None
-        self._place(Scalar(text, mark), event.anchor)
-
     def _key(self, top: _Open, key: str, mark: Mark) -> None:
         if len(key) > MAX_KEY:
             raise self._error(mark, f"a key is longer than {MAX_KEY} characters")
@@ -123,7 +138,7 @@ class _Builder:
             raise ConfigError(
                 [problem_at(mark, key, f"duplicate key (first in line {first.line})", "remove one of the two")]
             )
-        top.key = (key, mark)
+        top.key, top.key_mark = key, mark
 
     def _alias(self, event: Any) -> None:
         mark = self._mark(event)
@@ -136,30 +151,17 @@ class _Builder:
         self._place(node, None)
 
     def _place(self, node: Node, anchor: str | None) -> None:
-        self._count(node)
-        if anchor is not None:
-            self._anchors[anchor] = node
-        if not self._stack:
-            self._root = node
-            return
-        top: _Open = self._stack[-1]
-        top.size += node.size
-        if not top.is_map:
-            top.items.append(node)
-            return
-        assert top.key is not None
-        (key, mark), top.key = top.key, None
-        if key == "<<":
-            top.merges.append((mark, node))
-        else:
-            top.entries[key] = Entry(key, mark, node)
-
-    def _count(self, node: Node) -> None:
-        self._size += node.size if isinstance(node, Scalar) else 1
+        self._size += 1
         if self._size > MAX_NODES or node.size > MAX_NODES:
             raise self._error(
                 node.mark, f"more than {MAX_NODES} values (aliases count in full)", "split the file or remove aliases"
             )
+        if anchor is not None:
+            self._anchors[anchor] = node
+        if self._stack:
+            self._stack[-1].add(node)
+        else:
+            self._root = node
 
 
 def _merged(entries: dict[str, Entry], merges: list[tuple[Mark, Node]]) -> dict[str, Entry]:

@@ -14,6 +14,8 @@ from dataclasses import field
 from enum import StrEnum
 from functools import lru_cache
 
+import msgspec
+
 from taskgate.core.globs import KEPT_PATTERNS, MAX_PATTERN, AnyOf, Glob, PatternError
 from taskgate.core.resource_uri import normal_form, normal_glob
 from taskgate.core.text.lookalikes import skeleton
@@ -28,14 +30,19 @@ class PatternKind(StrEnum):
     PROMPT = "prompt"
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(msgspec.Struct, frozen=True, eq=False):
     """One compiled pattern. Patterns with equal texts are equal."""
 
     text: str
-    kind: PatternKind = field(compare=False)
-    server: Glob = field(compare=False)
-    name: Glob = field(compare=False)
+    kind: PatternKind
+    server: Glob
+    name: Glob
+
+    def __eq__(self, other: object) -> bool:
+        return self.text == other.text if isinstance(other, Pattern) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.text)
 
     @classmethod
     def compile(cls, text: str) -> Pattern:

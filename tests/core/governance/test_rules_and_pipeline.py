@@ -374,3 +374,9 @@ def test_rules_are_described_in_order_with_the_default() -> None:
         ("rules[0] pay", "pay", "bank", "approve", "money"),
         ("defaults", "everything else", "", "deny", ""),
     ]
+
+
+def test_workflows_are_named_by_their_first_rule_and_by_the_defaults() -> None:
+    again = Rule("wipe_*", Action.APPROVE, approval="ops")
+    rules = compile_rules([*EXAMPLE, again], default=Action.APPROVE, default_workflow="night")
+    assert rules.workflows() == {"ops": "rules[1] delete_*", "money": "rules[2] pay_*", "night": "defaults"}

@@ -21,6 +21,8 @@ RESERVED_SERVERS = frozenset({"resource", "prompt", "tool"})
 RESERVED_SCOPES = frozenset({"v1"})
 _ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9-])?\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z", re.ASCII)
+_ORDINARY_PATTERN = re.compile(rf"[A-Za-z0-9_.:/*?-]{{1,{MAX_PATTERN}}}\Z", re.ASCII)
+"""Most patterns: none of their characters can be a mistake."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}\Z", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z", re.ASCII)
@@ -45,6 +47,8 @@ def server_id_fault(text: str) -> str | None:
 
 def pattern_fault(text: str) -> str | None:
     """Return why a text is not a valid glob, or None."""
+    if _ORDINARY_PATTERN.match(text) and text.count("*") <= MAX_STARS:
+        return None
     if not text.strip():
         return 'is empty; write a glob such as "read_*", or "*" for everything'
     if len(text) > MAX_PATTERN:

@@ -6,7 +6,11 @@ name. What follows from a rule, and whether a later stage restricts it, is decid
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Final
+
+import msgspec
 
 from taskgate.core.globs import Glob, PatternError
 from taskgate.core.governance.answers import AnswersByName
@@ -23,9 +27,8 @@ class BadRule(ValueError):
     """A rule that is invalid or contradicts itself; the message begins with its place in the configuration."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule as configured."""
+class Rule(msgspec.Struct, frozen=True):
+    """One rule as configured. A struct, because there may be thousands."""
 
     match: str
     action: Action
@@ -49,25 +52,34 @@ class Matched:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _CompiledRule:
+class _CompiledRule(msgspec.Struct, frozen=True):
+    number: int
+    """Its place among all rules, which is part of its label."""
+    rule: Rule
     pattern: Pattern
-    server: str | None
-    matched: Matched
-    from_script: bool
+
+    @property
+    def label(self) -> str:
+        return f"rules[{self.number}] {self.rule.match}"
+
+    def matched(self) -> Matched:
+        rule = self.rule
+        return Matched(rule.action, rule.approval, rule.policy_id or "", self.label, rule.reason)
 
 
 class RuleSet:
     """Compiled rules with a cache of results. Create a new one for a new configuration."""
 
-    __slots__ = ("_answers", "_default", "_forced", "_forced_answers", "_index", "_lookalikes", "_rules")
+    __slots__ = ("_answers", "_default", "_forced", "_forced_answers", "_index", "_lookalikes", "_matched", "_rules")
 
     def __init__(self, rules: Sequence[_CompiledRule], default: Matched, forced: PatternSet) -> None:
         self._rules = tuple(rules)
         self._default = default
         self._forced = forced
-        self._index = RuleIndex([(rule.pattern, rule.server) for rule in rules], lambda pattern: pattern.name)
+        self._index = RuleIndex([(rule.pattern, rule.rule.server) for rule in rules], _name_of)
         self._lookalikes: RuleIndex | None = None
+        self._matched: dict[int, Matched] = {}
+        """Of the rules that matched a name. Few of thousands do."""
         self._answers = AnswersByName[Matched]()
         self._forced_answers = AnswersByName[bool]()
 
@@ -92,14 +104,18 @@ class RuleSet:
     def workflows(self) -> dict[str, str]:
         """Return every workflow that a rule names, with the label of the first rule that does."""
         named: dict[str, str] = {}
-        for matched in (*(rule.matched for rule in self._rules), self._default):
-            if matched.workflow is not None:
-                named.setdefault(matched.workflow, matched.label)
+        for rule in self._rules:
+            if rule.rule.approval is not None:
+                named.setdefault(rule.rule.approval, rule.label)
+        if self._default.workflow is not None:
+            named.setdefault(self._default.workflow, self._default.label)
         return named
 
     def described(self) -> list[dict[str, str]]:
         """Return every rule in order, and the default, for display. `rule` is the label that decisions have."""
-        rows = [(rule.pattern.text, rule.server or "", rule.from_script, rule.matched) for rule in self._rules]
+        rows = [
+            (each.pattern.text, each.rule.server or "", each.rule.from_script, each.matched()) for each in self._rules
+        ]
         return [
             {
                 "rule": matched.label,
@@ -117,7 +133,7 @@ class RuleSet:
     def match_lookalike(self, kind: PatternKind, server: str, name: str) -> Matched:
         """Return the first rule that matches a name which looks like this one, else the defaults. Not cached."""
         if self._lookalikes is None:
-            rules = [(rule.pattern, rule.server) for rule in self._rules]
+            rules = [(rule.pattern, rule.rule.server) for rule in self._rules]
             self._lookalikes = RuleIndex(rules, lambda pattern: pattern.name.lookalike)
         return self._numbered(self._lookalikes.first(kind, server, checked_skeleton(name, kind)))
 
@@ -126,7 +142,15 @@ class RuleSet:
         return self._numbered(self._index.first(kind, server, form))
 
     def _numbered(self, number: int) -> Matched:
-        return self._default if number == NO_MATCH else self._rules[number].matched
+        if number == NO_MATCH:
+            return self._default
+        found = self._matched.get(number)
+        if found is None:
+            found = self._matched[number] = self._rules[number].matched()
+        return found
+
+
+_name_of: Final[Callable[[Pattern], Glob]] = attrgetter("name")
 
 
 def compile_rules(
@@ -141,8 +165,8 @@ def compile_rules(
     """Compile rules in order, for the calls of scripts or for all others. Raises BadRule for an invalid glob or a rule that
     contradicts itself.
     """
-    every = [_compile(index, rule) for index, rule in enumerate(rules)]
-    compiled = [rule for rule in every if from_script or not rule.from_script]
+    every = [_compile(number, rule) for number, rule in enumerate(rules)]
+    compiled = [each for each in every if from_script or not each.rule.from_script]
     _check(Rule("*", default, approval=default_workflow, policy_id=default_policy_id), "governance.defaults")
     return RuleSet(
         compiled,
@@ -156,10 +180,12 @@ def unreachable(rules: Sequence[tuple[int, Pattern, str | None]]) -> dict[int, i
     covers each.
     """
     found: dict[int, int] = {}
-    for place, (number, pattern, server) in enumerate(rules):
+    needles: list[str] = []
+    for number, pattern, server in rules:
         text = pattern.name.text
         # What covers a pattern has its longest literal part in common with it: most pairs end there.
-        earlier = [rule for rule in rules[:place] if rule[1].name.needle in text]
+        earlier = [rules[place] for place, needle in enumerate(needles) if needle in text]
+        needles.append(pattern.name.needle)
         covering = (n for n, wide, limit in earlier if n not in found and _covers(wide, limit, pattern, server))
         first = next(covering, None)
         if first is not None:
@@ -175,18 +201,20 @@ def _covers(wide: Pattern, limit: str | None, narrow: Pattern, server: str | Non
     return wide.server.covers(only) and (limit is None or (only.literal and only.text == limit))
 
 
-def _compile(index: int, rule: Rule) -> _CompiledRule:
-    label = f"rules[{index}] {rule.match}"
-    where = rule.where or f"governance.rules[{index}]"
-    _check(rule, where)
+def _compile(number: int, rule: Rule) -> _CompiledRule:
+    if rule.policy_id is not None or rule.approval is not None:
+        _check(rule, _where(number, rule))
     try:
         pattern = Pattern.compile(rule.match)
     except PatternError as error:
-        raise BadRule(f"{where}: {error.message}") from error
-    matched = Matched(rule.action, rule.approval, rule.policy_id or "", label, rule.reason)
+        raise BadRule(f"{_where(number, rule)}: {error.message}") from error
     if rule.from_script and pattern.kind is not PatternKind.TOOL:
-        raise BadRule(f"{where}: `from: script` only makes sense for tools, not for `{rule.match}`")
-    return _CompiledRule(pattern, rule.server, matched, rule.from_script)
+        raise BadRule(f"{_where(number, rule)}: `from: script` only makes sense for tools, not for `{rule.match}`")
+    return _CompiledRule(number, rule, pattern)
+
+
+def _where(number: int, rule: Rule) -> str:
+    return rule.where or f"governance.rules[{number}]"
 
 
 def _forced(patterns: Iterable[str]) -> PatternSet:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing
 
 
-
 def record_sessions(
     metrics: Metrics, tracing: Tracing | None, events: EventHub, upstreams: Live[Mapping[str, Upstream]]
 ) -> None:
