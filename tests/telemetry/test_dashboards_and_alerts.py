@@ -42,7 +42,9 @@ async def test_every_metric_and_label_of_the_examples_exists() -> None:
 
 def test_every_metric_of_the_examples_is_scraped_from_the_gateway() -> None:
     """The compose file has no collector of OpenTelemetry, so a panel with one of its metrics would stay empty."""
-    names = {name for expression in expressions() for name in re.findall(r"\b\w+_(?:bucket|total|seconds)\b", expression)}
+    names = {
+        name for expression in expressions() for name in re.findall(r"\b\w+_(?:bucket|total|seconds)\b", expression)
+    }
     assert {name for name in names if not name.startswith("taskgate_")} == set()
 
 
