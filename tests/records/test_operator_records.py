@@ -239,7 +239,7 @@ async def test_requests_tasks_and_pending_approvals_are_counted() -> None:
         assert seen['taskgate_request_seconds_count{method="tools/call"}'] == 2
 
 
-@seam
+@virtual_time
 async def test_length_of_sessions_is_counted_when_they_end() -> None:
     notes = notes_server()
     async with Gateway({}, {"notes": notes}) as gate:
