@@ -261,21 +261,28 @@ async def test_counts_are_added_up_by_period_and_found_by_subject(store: Store) 
     await store.recorded()
     subject = ChartSubject(Dimension.SERVER, "files")
     days = await store.history_counts(subject, Period.DAY, 0, START + 2 * DAY, DAY)
-    assert sorted(row.calls for row in days) == [2, 4]
+    assert sorted((row.outcome, row.step, row.calls) for row in days) == [
+        *(("", 3, 2), ("", 3, 4)),
+        *(("ok", -1, 2), ("ok", -1, 4)),
+    ]
     minutes = await store.history_counts(subject, Period.MINUTE, START, START + 120_000, 60_000)
-    assert sorted((row.start_ms, row.calls) for row in minutes) == [(START, 2), (START + 60_000, 2)]
+    expected_rows = [(START, "", 2), (START, "ok", 2), (START + 60_000, "", 2), (START + 60_000, "ok", 2)]
+    assert sorted((row.start_ms, row.outcome, row.calls) for row in minutes) == expected_rows
     both = await store.history_counts(subject, Period.MINUTE, START, START + 120_000, 300_000)
-    assert [row.calls for row in both] == [4]
+    assert [row.calls for row in both] == [4, 4]
     assert (
         await store.history_counts(ChartSubject(Dimension.SERVER, "files", "globex"), Period.DAY, 0, START + DAY, DAY)
         == ()
     )
     totals = await store.history_totals(Dimension.SERVER, None, Period.DAY, 0, START + 2 * DAY)
-    assert set(totals) == {CountRow(0, "files", "ok", 3, 6), CountRow(0, "web", "failed", 5, 3)}
+    assert set(totals) == {
+        *(CountRow(0, "files", "ok", -1, 6), CountRow(0, "files", "", 3, 6)),
+        *(CountRow(0, "web", "failed", -1, 3), CountRow(0, "web", "", 5, 3)),
+    }
     sums = await store.history_totals(Dimension.SERVER, None, Period.DAY_SUM, 0, START + 2 * DAY)
     assert set(sums) == {CountRow(0, "files", "ok", -1, 6), CountRow(0, "web", "failed", -1, 3)}
     of_tenant = await store.history_totals(Dimension.SERVER, "acme", Period.DAY, 0, START + 2 * DAY)
-    assert [row.name for row in of_tenant] == ["files"]
+    assert {row.name for row in of_tenant} == {"files"}
     latencies = await store.history_latencies(
         Dimension.SERVER, None, Period.DAY, ["files", 'no "such'], since_ms=START - DAY, until_ms=START + 2 * DAY
     )
@@ -309,7 +316,7 @@ async def test_old_counts_are_deleted(adapter: StoreUnderTest) -> None:
     while await store.forget_history(30 * DAY, 1_000):
         pass
     assert await store.history_counts(ChartSubject(), Period.MINUTE, 0, START + DAY, DAY) == ()
-    assert len(await store.history_counts(ChartSubject(), Period.DAY, 0, START + DAY, DAY)) == 1
+    assert len(await store.history_counts(ChartSubject(), Period.DAY, 0, START + DAY, DAY)) == 2
     await store.close()
 
 

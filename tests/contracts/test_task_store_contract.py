@@ -242,6 +242,22 @@ async def test_progress_is_visible_at_once_and_written_later(adapter: StoreUnder
     await again.close()
 
 
+async def test_last_progress_before_the_end_is_stored_with_it(store: Store) -> None:
+    """Reports wait for the next commit, which is usually that of the end."""
+    task = await dispatched(store)
+    store.note(task.id, h.Noted("half", 1, 2))
+    await store.keep("flush", b"1")
+    store.note(task.id, h.Noted("all of it", 2, 2))
+    ended = await store.advance(task.id, h.ResultReceived(b"{}", message="done"))
+    assert isinstance(ended, Change)
+    await store.keep("flush", b"2")
+    found = await store.get(task.id)
+    assert found is not None
+    assert [(step.progress, step.message) for step in found.progress_steps] == [(1, "half"), (2, "all of it")]
+    assert (found.state, found.progress, found.status_message) == (TaskState.COMPLETED, 2, "done")
+    assert found.revision == ended.task.revision
+
+
 async def test_progress_of_a_finished_task_is_ignored(store: Store) -> None:
     task = await finished(store)
     store.note(task.id, h.Noted("still here"))

@@ -17,7 +17,7 @@ from taskgate.core.governance import approval as approval_rules
 from taskgate.core.governance.approval import Binding
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.governance.workflow import Workflow
-from taskgate.core.history.counts import NO_LATENCY, Period, counted, step_of
+from taskgate.core.history.counts import ANY_OUTCOME, NO_LATENCY, Period, counted, step_of
 from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind, numbered
 from taskgate.core.ids import new_task_id, ulid
 from taskgate.core.tasks.state import TaskState
@@ -294,9 +294,10 @@ def week_counts(rows: int, now_ms: int) -> Iterator[Columns]:
             if start < now_ms - period.kept_ms - period.length_ms:
                 continue
             for one in subjects:
-                kept_step = one.step if period.has_latencies else NO_LATENCY
-                key = (period.value, one.dimension.value, one.name, start, one.tenant, one.outcome.value, kept_step)
-                sums[key] = sums.get(key, 0) + 1
+                subject = (period.value, one.dimension.value, one.name, start, one.tenant)
+                kinds = [(one.outcome.value, NO_LATENCY), (ANY_OUTCOME, one.step)]
+                for kind in kinds if period.has_latencies else kinds[:1]:
+                    sums[*subject, *kind] = sums.get((*subject, *kind), 0) + 1
     names = ("period", "dimension", "name", "start_ms", "tenant", "outcome", "step", "calls")
     for key in sorted(sums):
         yield dict(zip(names, (*key, sums[key]), strict=True))

@@ -124,8 +124,7 @@ def _common(names: Names) -> dict[str, Any]:
         "states": None,
         "scope": None,
         "tool": "tool_1",
-        "text": None,
-        "pattern": None,
+        **dict.fromkeys(("part_1", "part_2", "part_3", "part_4")),
         "before": "~",
         "include_expired": False,
         "finished_only": False,
@@ -212,7 +211,9 @@ BY_STATEMENT: dict[str, dict[str, Any]] = {
     "forget_history_of": {"caller": "acme/with-few-rows"},
     "history_matching": {
         **_ANY_NUMBER,
-        **dict.fromkeys(("tenant", "caller", "scope", "tool", "client", "error_type", "kind", "outcomes", "words")),
+        **dict.fromkeys(
+            ("tenant", "caller", "scope", "tool", "client", "error_type", "kind", "outcomes", "words", "contained")
+        ),
         "match": 'server : "server 1"',
     },
     "forget_old_history": {"before": numbered(NOW_MS - 86_400_000, 0)},
@@ -407,6 +408,7 @@ class PostgresPlans:
                 row = ClientCursor(self._connection).execute(asked.encode(), given).fetchone()
             finally:
                 self._connection.execute("DEALLOCATE asked")
+        assert row is not None
         plan: dict[str, Any] = row[0][0]["Plan"]
         return plan
 

@@ -1,4 +1,5 @@
-"""What searching costs with 200,000 rows of history, on both databases: CPU time of each filter and chart, and bytes per row.
+"""What searching costs with 200,000 rows of history and 10,000 open tasks, on both databases: CPU time of each filter and
+chart, and bytes per row.
 
 `make history` runs it and prints the numbers. CPU time is that of the thread or database process that does the work; each query
 runs several times, and the least is reported, because a busy machine can only add to it.
@@ -14,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.console.large_store import add_open
 from tests.harness.postgres import fresh_url
 from tests.store.filled_store import Put, put_postgres, put_sqlite, week_counts, week_row
 
 from taskgate.core.history.counts import ChartSubject, Dimension, Period, series, totals, with_latencies
 from taskgate.core.history.filters import HistoryFilter
 from taskgate.core.history.row import CallOutcome, RowKind, numbered
+from taskgate.core.tasks.state import OPEN
+from taskgate.ports.store_answers import TaskFilter
 from taskgate.store.operations.history import history_columns
 from taskgate.store.operations.reader import Reader
 from taskgate.store.sealing import Sealing
@@ -62,6 +66,23 @@ FILTERS: dict[str, HistoryFilter] = {
     "all of them": HistoryFilter(
         tenant="acme", server="server-7", scope="scope-2", client="agent", text="upstream", since_ms=NOW_MS - WEEK_MS
     ),
+}
+OPEN_TASKS = 10_000
+OPEN_FILTERS: dict[str, TaskFilter] = {
+    "none": TaskFilter(states=OPEN),
+    "server": TaskFilter(states=OPEN, server="server-7"),
+    "part of a tool": TaskFilter(states=OPEN, tool="get_7"),
+    "a tool that matches nothing": TaskFilter(states=OPEN, tool="xyzzy"),
+    "caller": TaskFilter(states=OPEN, principal="acme/user-000003"),
+    "tenant that matches nothing": TaskFilter(states=OPEN, tenant="umbrella"),
+    "scope that matches nothing": TaskFilter(states=OPEN, scope="nowhere"),
+    "text": TaskFilter(states=OPEN, text="server-17"),
+    "text that matches everything": TaskFilter(states=OPEN, text="server"),
+    "text that matches nothing": TaskFilter(states=OPEN, text="xyzzy"),
+    "name of a field": TaskFilter(states=OPEN, text="created_ms"),
+    "two words that match together nothing": TaskFilter(states=OPEN, text="user-000003 xyz"),
+    "four words that match together nothing": TaskFilter(states=OPEN, text="__get server user xyz"),
+    "tenant and text": TaskFilter(states=OPEN, tenant="acme", text="server-17 get_9"),
 }
 
 
@@ -203,6 +224,43 @@ def test_each_filter_and_chart_on_postgres() -> None:
         assert size[0] / ROWS <= MAX_BYTES
         partitions = connection.execute("SELECT count(*) FROM history_other_days").fetchone()
         assert partitions == (0,)
+
+
+def open_filters(reader: Reader) -> dict[str, Callable[[], Any]]:
+    now_ms = time.time_ns() // 1_000_000
+    return {name: partial(reader.find_tasks, wanted, None, 50, now_ms) for name, wanted in OPEN_FILTERS.items()}
+
+
+async def test_each_filter_of_open_tasks_on_sqlite(tmp_path: Path) -> None:
+    from taskgate.store.sqlite.store import open_store
+
+    await add_open(open_store(tmp_path / "store.db"), OPEN_TASKS)
+    connection = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    reader = Reader(statements_of(connection), TransactionSettings(), Sealing(()))
+    check({name: cpu_ms(ask) for name, ask in open_filters(reader).items()}, "sqlite")
+    connection.close()
+
+
+async def test_each_filter_of_open_tasks_on_postgres() -> None:
+    from taskgate.store.postgres.connection import connect
+    from taskgate.store.postgres.statements import PREPARED
+    from taskgate.store.postgres.statements import SQL as POSTGRES
+    from taskgate.store.postgres.store import open_store
+
+    url = fresh_url()
+    await add_open(open_store(url), OPEN_TASKS)
+    with connect(url, "taskgate tests", statement_ms=600_000) as connection:
+        connection.execute("ANALYZE")
+        backend = connection.info.backend_pid
+
+        def run(name: str, /, **values: Any) -> Any:
+            return connection.cursor(binary=True).execute(POSTGRES[name], values, prepare=PREPARED.get(name))
+
+        def database_and_ours() -> int:
+            return _cpu_ns(backend) + time.thread_time_ns()
+
+        reader = Reader(run, TransactionSettings(), Sealing(()))
+        check({name: cpu_ms(ask, database_and_ours) for name, ask in open_filters(reader).items()}, "postgres")
 
 
 def _cpu_ns(pid: int) -> int:

@@ -54,7 +54,9 @@ def list_(
     in_scope: Annotated[str | None, Option(help="Scope of the call.")] = None,
     since: Annotated[str | None, Option(help="Created since: 30m, 24h, 7d or a date.")] = None,
     until: Annotated[str | None, Option(help="Created before: 30m, 24h, 7d or a date.")] = None,
-    text: Annotated[str | None, Option(help="Text in the task record.")] = None,
+    text: Annotated[
+        str | None, Option(help="Parts of the id or of the names of caller, scope, server and tool.")
+    ] = None,
 ) -> None:
     """List tasks: of all callers for operators, otherwise your own."""
     filters = {

@@ -100,6 +100,9 @@ def _short(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _value(value: Any) -> str:
+    if type(value) is int:
+        # Two in each row. Encoding them as JSON would take as long as the rest of the row.
+        return str(value)
     shown = clear(value) if isinstance(value, str) else show_json(value)
     left_out = len(shown) - LONGEST_VALUE
     return shown if left_out <= 0 else f"{shown[:LONGEST_VALUE]}… ({left_out} more characters in the JSON)"
@@ -109,8 +112,8 @@ def _fitting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The first rows that fit on a page, at least one."""
     left, shown = MAX_CHARACTERS, 0
     for row in rows:
-        values = sum(len(escape(value)) for value in row.values() if isinstance(value, str))
-        left -= _MARKUP + values + len(escape(row["principal"])) + len(escape(row["name"]))
+        values = [*(value for value in row.values() if isinstance(value, str)), row["principal"], row["name"]]
+        left -= _MARKUP + len(escape("".join(values)))
         if left < 0 and shown:
             break
         shown += 1

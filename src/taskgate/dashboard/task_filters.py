@@ -15,7 +15,7 @@ FILTERS: Final = {
     "scope": "scope of the call",
     "since": "created since: 30m, 24h, 7d, or a date or time",
     "until": "created before",
-    "text": "text in any field except arguments and result; ASCII case is ignored",
+    "text": "up to four parts of the id or the names of caller, scope, server and tool, separated by spaces; ASCII case is ignored",
     "after": "start of the next page, from `next`",
     "limit": "maximum number of rows, up to 1000",
 }

@@ -153,8 +153,9 @@ class TaskPage(msgspec.Struct, frozen=True):
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """A search for tasks; None matches any. `tool` matches a part of the name, `text` a part of the record without arguments and
-    result, ignoring ASCII case. Times are those of creation."""
+    """A search for tasks; None matches any. `tool` matches a part of the name. Each part of `text` between spaces, up to four of
+    them, must be in the id or in the name of the caller, scope, server or tool, ignoring ASCII case; a text without parts matches
+    nothing. Times are those of creation."""
 
     principal: str | None = None
     tenant: str | None = None

@@ -3,9 +3,9 @@
 Statements that both databases understand are in `store/queries/`; an adapter's own `queries/` folder has those that differ. The
 shared ones use two notations that one of the databases lacks, and are translated when they are loaded:
 
-- a cast `:value::type`, which PostgreSQL needs where it cannot infer the type of a parameter, and which SQLite does not know; -
-`IN (SELECT value FROM json_each(:ids))` for a list of ids as JSON, which is SQLite's; PostgreSQL uses an index only with an
-array.
+- a cast `:value::type`, which PostgreSQL needs where it cannot infer the type of a parameter, and which SQLite does not know;
+- `IN (SELECT value FROM json_each(:ids))` for a list of ids as JSON, which is SQLite's; PostgreSQL uses an index only with an
+  array.
 """
 
 from __future__ import annotations

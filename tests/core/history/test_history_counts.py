@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from taskgate.core.history.counts import (
+    ANY_OUTCOME,
     LAST_STEP,
     NO_LATENCY,
     CountRow,
@@ -58,6 +59,15 @@ def test_calls_that_were_not_sent_have_no_latency() -> None:
     assert found.p50_ms is not None
     assert found.p50_ms <= upper_bound_ms(3)
     assert totals([CountRow(0, "", "denied", NO_LATENCY, 5)])[0].summary.p99_ms is None
+
+
+def test_latencies_are_counted_in_rows_without_an_outcome() -> None:
+    rows = [CountRow(NOW, "", "ok", NO_LATENCY, 2), CountRow(NOW, "", "failed", NO_LATENCY, 1)]
+    found = series([*rows, CountRow(NOW, "", ANY_OUTCOME, 3, 3)], NOW, NOW + 60_000, 60_000)
+    assert found.total.counts == {CallOutcome.OK: 2, CallOutcome.FAILED: 1}
+    assert found.latencies == ((upper_bound_ms(3), 3),)
+    assert found.total.p50_ms is not None
+    assert series(rows, NOW, NOW + 60_000, 60_000).total.p50_ms is None
 
 
 def test_series_has_a_bucket_for_every_interval_also_without_calls() -> None:

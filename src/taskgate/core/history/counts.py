@@ -1,8 +1,8 @@
 """Counts of calls by time, for charts: how many ended how, and how long they took.
 
 Every call is counted, also those of which sampling keeps no row. A count belongs to a period of several lengths, to a subject
-(all calls, one server, one tool, one caller) and to a tenant; it has an outcome and a step of latency. Steps grow by the square
-root of two, so a percentile is accurate to about a fifth.
+(all calls, one server, one tool, one caller) and to a tenant. Outcomes and steps of latency are counted separately. Steps grow by
+the square root of two, so a percentile is accurate to about a fifth.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ STEPS_PER_OCTAVE: Final = 2
 LAST_STEP: Final = 53
 """The step of calls that took a day or longer."""
 NO_LATENCY: Final = -1
-"""The step of calls of which nothing was sent."""
+"""The step of calls of which nothing was sent, and of rows that count outcomes."""
+ANY_OUTCOME: Final = ""
+"""The outcome of rows that count latencies."""
 MAX_BUCKETS: Final = 400
 MAX_TOTALS: Final = 1_000
 
@@ -108,7 +110,7 @@ class Counted(NamedTuple):
 
 
 class CountRow(NamedTuple):
-    """What the store returns: calls of one period, name, outcome and step."""
+    """What the store returns: calls of one period and name with one outcome, or with one step of latency."""
 
     start_ms: int
     name: str
@@ -269,7 +271,8 @@ class _Sums:
 
     def add(self, outcome: str, step: int, calls: int) -> None:
         counts, steps = self.counts, self.steps
-        counts[outcome] = counts.get(outcome, 0) + calls
+        if outcome != ANY_OUTCOME:
+            counts[outcome] = counts.get(outcome, 0) + calls
         if step != NO_LATENCY:
             steps[step] = steps.get(step, 0) + calls
 

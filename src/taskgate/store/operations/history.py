@@ -10,7 +10,7 @@ import msgspec
 
 from taskgate.core.governance.approval import Approval, Verdict
 from taskgate.core.history.classify import row_of_held, row_of_task
-from taskgate.core.history.counts import NO_LATENCY, Counted, Dimension, Period
+from taskgate.core.history.counts import ANY_OUTCOME, NO_LATENCY, Counted, Dimension, Period
 from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind, as_key, first_number
 from taskgate.core.tasks.task import Task
 from taskgate.ports.history import Loss
@@ -158,14 +158,18 @@ def _approvers(tx: Transaction, approval_id: str) -> str:
 
 def counts_by_period(at_ms: int, counts: Sequence[Counted]) -> list[str]:
     """The counts of all periods that contain this time, as values of `add_history_counts`, in one order everywhere: two gateways
-    that add to the same rows must not deadlock."""
+    that add to the same rows must not deadlock. Outcomes and latencies are counted in rows of their own: a row for each combination
+    would be several times as many, and a chart reads all of them."""
     sums: dict[tuple[str, str, str, int, str, str, int], int] = {}
     for period in Period:
         start, has_steps = at_ms // period.length_ms * period.length_ms, period.has_latencies
         for dimension, name, tenant, outcome, step, calls in counts:
-            kind = (dimension.value, name, start, tenant, outcome.value, step if has_steps else NO_LATENCY)
-            key = (period.value, *kind)
+            subject = (period.value, dimension.value, name, start, tenant)
+            key = (*subject, outcome.value, NO_LATENCY)
             sums[key] = sums.get(key, 0) + calls
+            if has_steps and step != NO_LATENCY:
+                key = (*subject, ANY_OUTCOME, step)
+                sums[key] = sums.get(key, 0) + calls
     rows = [(*key, sums[key]) for key in sorted(sums)]
     parts = (rows[start : start + COUNTS_PER_WRITE] for start in range(0, len(rows), COUNTS_PER_WRITE))
     return [json.dumps(part) for part in parts]

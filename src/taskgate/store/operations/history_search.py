@@ -32,6 +32,8 @@ def history_query(filters: HistoryFilter, before: int | None, limit: int) -> tup
     words = search_words(filters.text) if filters.text is not None else ()
     values |= {name: given.get(name) for name in _COLUMNS} | {"outcomes": outcomes}
     values["match"] = _match(given, filters, words)
+    # The longest word is in the fewest names. Databases differ in how they make other than ASCII letters lower case.
+    values["contained"] = max((word for word in words if word.isascii()), key=len, default=None)
     values["words"] = " & ".join(f"'{word}':*" if _is_beginning(word) else f"'{word}'" for word in words) or None
     return "history_matching", values
 

@@ -187,7 +187,9 @@ def advance(
     audit: AuditEntry | None = None,
     spill: str | None = None,
     received: ReceivedOutcomes | None = None,
+    noted: Noted | None = None,
 ) -> Advancing:
+    """Apply an event to a task and write it. `noted` is a report that is not written yet: it is stored if the task ends."""
     found = load_any_task if isinstance(event, BY_ANY_GATEWAY) else load_our_task
     task = found(tx, task_id)
     if not isinstance(task, Task):
@@ -195,6 +197,8 @@ def advance(
     after = apply(task, event, tx.now_ms)
     if not isinstance(after, Task):
         return after
+    if noted is not None and after.state.is_terminal:
+        after = _with_last_report(task, after, noted, tx.now_ms)
     if spill is not None and after.outcome is not None:
         after = replace(after, outcome=replace(after.outcome, spill=spill))
     for question in questions:
@@ -206,6 +210,15 @@ def advance(
     if received is not None:
         mark_received(tx, task_id, received)
     return Change(after, move_task(tx, task, after, audit, spill))
+
+
+def _with_last_report(task: Task, after: Task, noted: Noted, now_ms: int) -> Task:
+    """The ended task with the progress that was reported just before its end."""
+    shown = apply(task, noted, now_ms)
+    if not isinstance(shown, Task):
+        return after
+    last = {"progress": shown.progress, "progress_total": shown.progress_total, "progress_steps": shown.progress_steps}
+    return replace(after, **last)
 
 
 def mark_received(tx: Transaction, script_id: str, received: ReceivedOutcomes) -> None:

@@ -44,7 +44,7 @@ GROUP BY name, outcome, step;
 -- name: history_courses
 SELECT start_ms / :bucket_ms::bigint * :bucket_ms AS bucket, name, '', -1, sum(calls)::bigint FROM history_counts
 WHERE period = :period AND dimension = :dimension AND name IN (SELECT value FROM json_each(:names))
-  AND start_ms >= :since_ms AND start_ms < :until_ms AND (:tenant::text IS NULL OR tenant = :tenant)
+  AND start_ms >= :since_ms AND start_ms < :until_ms AND outcome <> '' AND (:tenant::text IS NULL OR tenant = :tenant)
 GROUP BY name, bucket;
 
 -- name: history_latencies

@@ -123,10 +123,20 @@ class TaskView(StoreView):
         if isinstance(event, Dispatched):
             raise ValueError("a dispatch is written by `intend`, with its recheck")
         spill = await self._write_large_result(task_id, event)
+        # A report that waits for the next commit would be written too late, if this ends the task.
+        noted = self._notes.peek(task_id)
         # If this is cancelled, the commit may still succeed, so the bytes stay; if it does not, the sweep removes them.
         answer = await self._write(
             lambda tx: tasks.advance(
-                tx, task_id, event, questions=questions, answers=answers, audit=audit, spill=spill, received=received
+                tx,
+                task_id,
+                event,
+                questions=questions,
+                answers=answers,
+                audit=audit,
+                spill=spill,
+                received=received,
+                noted=noted,
             ),
             _task_locks(task_id),
         )

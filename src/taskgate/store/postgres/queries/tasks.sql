@@ -80,7 +80,8 @@ WHERE id >= :first AND id < :before
   AND (:tenant::text IS NULL OR strpos(principal, :tenant || '/') = 1)
   AND (:scope::text IS NULL OR scope = :scope)
   AND (:tool::text IS NULL OR strpos(wire_name, :tool) > 0)
-  AND (:text::text IS NULL OR strpos(lower(convert_from(doc, 'UTF8') COLLATE "C"), :text) > 0)
+  AND (:part_1::text IS NULL OR lower(wire_name || ' ' || principal || ' ' || server || ' ' || scope || ' ' || id COLLATE "C") LIKE ALL (
+    array_remove(ARRAY[:part_1::text, :part_2::text, :part_3::text, :part_4::text], NULL)))
 ORDER BY id DESC
 LIMIT :limit;
 
@@ -95,7 +96,8 @@ WHERE finished_ms IS NULL AND id >= :first AND id < :before
   AND (:tenant::text IS NULL OR strpos(principal, :tenant || '/') = 1)
   AND (:scope::text IS NULL OR scope = :scope)
   AND (:tool::text IS NULL OR strpos(wire_name, :tool) > 0)
-  AND (:text::text IS NULL OR strpos(lower(convert_from(doc, 'UTF8') COLLATE "C"), :text) > 0)
+  AND (:part_1::text IS NULL OR lower(wire_name || ' ' || principal || ' ' || server || ' ' || scope || ' ' || id COLLATE "C") LIKE ALL (
+    array_remove(ARRAY[:part_1::text, :part_2::text, :part_3::text, :part_4::text], NULL)))
 ORDER BY id DESC
 LIMIT :limit;
 

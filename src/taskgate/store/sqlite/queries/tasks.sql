@@ -31,6 +31,7 @@ ORDER BY t.id DESC
 LIMIT :limit;
 
 -- name: find_tasks
+-- A text is compared with each name: joining the names first would take twice as long.
 SELECT doc, owner, fence
 FROM tasks
 WHERE id >= :first AND id < :before
@@ -41,7 +42,10 @@ WHERE id >= :first AND id < :before
   AND (:tenant IS NULL OR instr(principal, :tenant || '/') = 1)
   AND (:scope IS NULL OR scope = :scope)
   AND (:tool IS NULL OR instr(wire_name, :tool) > 0)
-  AND (:pattern IS NULL OR CAST(doc AS TEXT) LIKE :pattern ESCAPE '!')
+  AND (:part_1 IS NULL OR wire_name LIKE :part_1 ESCAPE '\' OR principal LIKE :part_1 ESCAPE '\' OR server LIKE :part_1 ESCAPE '\' OR scope LIKE :part_1 ESCAPE '\' OR id LIKE :part_1 ESCAPE '\')
+  AND (:part_2 IS NULL OR wire_name LIKE :part_2 ESCAPE '\' OR principal LIKE :part_2 ESCAPE '\' OR server LIKE :part_2 ESCAPE '\' OR scope LIKE :part_2 ESCAPE '\' OR id LIKE :part_2 ESCAPE '\')
+  AND (:part_3 IS NULL OR wire_name LIKE :part_3 ESCAPE '\' OR principal LIKE :part_3 ESCAPE '\' OR server LIKE :part_3 ESCAPE '\' OR scope LIKE :part_3 ESCAPE '\' OR id LIKE :part_3 ESCAPE '\')
+  AND (:part_4 IS NULL OR wire_name LIKE :part_4 ESCAPE '\' OR principal LIKE :part_4 ESCAPE '\' OR server LIKE :part_4 ESCAPE '\' OR scope LIKE :part_4 ESCAPE '\' OR id LIKE :part_4 ESCAPE '\')
 ORDER BY id DESC
 LIMIT :limit;
 
@@ -56,7 +60,10 @@ WHERE finished_ms IS NULL AND id >= :first AND id < :before
   AND (:tenant IS NULL OR instr(principal, :tenant || '/') = 1)
   AND (:scope IS NULL OR scope = :scope)
   AND (:tool IS NULL OR instr(wire_name, :tool) > 0)
-  AND (:pattern IS NULL OR CAST(doc AS TEXT) LIKE :pattern ESCAPE '!')
+  AND (:part_1 IS NULL OR wire_name LIKE :part_1 ESCAPE '\' OR principal LIKE :part_1 ESCAPE '\' OR server LIKE :part_1 ESCAPE '\' OR scope LIKE :part_1 ESCAPE '\' OR id LIKE :part_1 ESCAPE '\')
+  AND (:part_2 IS NULL OR wire_name LIKE :part_2 ESCAPE '\' OR principal LIKE :part_2 ESCAPE '\' OR server LIKE :part_2 ESCAPE '\' OR scope LIKE :part_2 ESCAPE '\' OR id LIKE :part_2 ESCAPE '\')
+  AND (:part_3 IS NULL OR wire_name LIKE :part_3 ESCAPE '\' OR principal LIKE :part_3 ESCAPE '\' OR server LIKE :part_3 ESCAPE '\' OR scope LIKE :part_3 ESCAPE '\' OR id LIKE :part_3 ESCAPE '\')
+  AND (:part_4 IS NULL OR wire_name LIKE :part_4 ESCAPE '\' OR principal LIKE :part_4 ESCAPE '\' OR server LIKE :part_4 ESCAPE '\' OR scope LIKE :part_4 ESCAPE '\' OR id LIKE :part_4 ESCAPE '\')
 ORDER BY id DESC
 LIMIT :limit;
 
