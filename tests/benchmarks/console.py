@@ -85,8 +85,11 @@ PAGES: tuple[str, ...] = (
     "/usage",
     "/waterfall",
     "/system",
+    "/scopes",
     "/scopes/default",
     "/try",
+    "/grants",
+    "/approvals",
     "/definitions",
 )
 ROUNDS = 10

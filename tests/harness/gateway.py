@@ -58,7 +58,7 @@ class Gateway:
 
     @property
     def log(self) -> str:
-        return self.program.output(100_000) if self.program else ""
+        return self.program.output(1_000_000) if self.program else ""
 
     def write(self, config: Mapping[str, Any] | str) -> None:
         self.config.write_text(config if isinstance(config, str) else yaml.safe_dump(dict(config), sort_keys=False))

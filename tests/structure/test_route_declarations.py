@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.console.actions import ACTIONS
 from tests.virtual_time import Gateway, virtual_time
 
 from taskgate.access.routes import DeclaredRoute, RouteKind, check_distinct
@@ -50,3 +51,10 @@ async def test_every_route_is_declared_once_and_only_the_listed_ones_are_public(
         assert {route.access for route in routes if route.kind is RouteKind.MCP} == {Access.CALL}
         changing = {route.kind for route in routes if route.method != "GET"}
         assert changing == {RouteKind.MCP, RouteKind.API, RouteKind.FORM, RouteKind.WEBHOOK}
+
+
+@virtual_time
+async def test_every_form_is_in_the_list_of_actions_that_a_browser_drives() -> None:
+    async with Gateway({}, {}) as gate:
+        forms = {route.path for route in gate.life.site.routes if route.kind is RouteKind.FORM}
+    assert forms == set(ACTIONS)
