@@ -16,7 +16,7 @@ from taskgate.client import LoginFailed, Unauthorized, connect
 from taskgate.client.oauth import browser_login
 from taskgate.client.oauth.discovery import Authority
 from taskgate.client.oauth.fetcher import Fetcher, may_be_opened
-from taskgate.client.oauth.login import read_code, wanted_scope
+from taskgate.client.oauth.login import read_code, scope_to_request
 from taskgate.mcp.oauth_challenge import Challenge
 
 pytestmark = pytest.mark.timeout(30)
@@ -66,7 +66,7 @@ def test_the_requested_oauth_scope_is_derived_from_challenge_and_metadata(
     challenge: Challenge, resource_scopes: Any, own_scopes: Any, granted: Any, scope: str | None
 ) -> None:
     known = authority(resource_scopes=resource_scopes, own_scopes=own_scopes)
-    assert wanted_scope(known, challenge, granted) == scope
+    assert scope_to_request(known, challenge, granted) == scope
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ OLD, NEW = Generation.STATEFUL, Generation.STATELESS
 
 
 @pytest.mark.parametrize(
-    ("generation", "wants_tasks", "token", "client", "delivery_mode"),
+    ("generation", "accepts_tasks", "token", "client", "delivery_mode"),
     [
         (NEW, True, False, "x", Delivery(8.0, False, ReplyForm.HANDLE)),
         (NEW, True, True, "x", Delivery(8.0, True, ReplyForm.HANDLE)),
@@ -26,15 +26,15 @@ OLD, NEW = Generation.STATEFUL, Generation.STATELESS
     ],
 )
 def test_the_delivery_mode_follows_from_the_declared_capabilities(
-    generation: Generation, wants_tasks: bool, token: bool, client: str, delivery_mode: Delivery
+    generation: Generation, accepts_tasks: bool, token: bool, client: str, delivery_mode: Delivery
 ) -> None:
     settings = DeliverySettings(clients=("my-agent*",))
-    found = delivery(settings, generation, wants_tasks=wants_tasks, has_token=token, client=client)
+    found = delivery(settings, generation, accepts_tasks=accepts_tasks, has_token=token, client=client)
     assert found == delivery_mode
 
 
 def test_promotion_can_be_switched_off() -> None:
-    off = delivery(DeliverySettings(promote_after_s=0), OLD, wants_tasks=False, has_token=False, client="")
+    off = delivery(DeliverySettings(promote_after_s=0), OLD, accepts_tasks=False, has_token=False, client="")
     assert off.wait_s is None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import mcp_types as t
 from fastmcp import Client
-from script import ROOT, SPOKEN, Notebook, options, perform, report
+from script import ROOT, SUPPORTED_PROTOCOLS, Notebook, options, perform, report
 from scripted import Operations, dump
 
 warnings.filterwarnings("ignore")
@@ -38,7 +38,7 @@ class Person:
 
     async def sample(self, messages: Any, params: Any, context: Any) -> str:
         self.notebook.questions.append(["sampling", messages[0].content.text])
-        return SPOKEN
+        return SUPPORTED_PROTOCOLS
 
 
 async def main(chosen: argparse.Namespace) -> None:

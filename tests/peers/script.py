@@ -17,7 +17,7 @@ from typing import Any
 STEP_DEADLINE = 120.0
 NOTICE_DEADLINE = 120.0
 NAMES = ("Ann", "Bob", "Cleo", "Dora")
-SPOKEN = "hello from the caller's model"
+SUPPORTED_PROTOCOLS = "hello from the caller's model"
 ROOT = "file:///tmp/project"
 
 

@@ -10,7 +10,7 @@ import re
 from types import ModuleType
 from typing import Any
 
-from script import ROOT, SPOKEN, Notebook
+from script import ROOT, SUPPORTED_PROTOCOLS, Notebook
 
 
 def dump(result: Any) -> Any:
@@ -88,7 +88,7 @@ class Person:
 
     async def sample(self, context: Any, params: Any) -> Any:
         self.notebook.questions.append(["sampling", params.messages[0].content.text])
-        spoken = self.types.TextContent(type="text", text=SPOKEN)
+        spoken = self.types.TextContent(type="text", text=SUPPORTED_PROTOCOLS)
         return self.types.CreateMessageResult(role="assistant", content=spoken, model="none")
 
     async def roots(self, context: Any) -> Any:

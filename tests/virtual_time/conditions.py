@@ -159,7 +159,7 @@ def virtual_conditions(seed: int = 1) -> Iterator[Callable[[], VirtualLoop]]:
         stack.enter_context(seeded(seed))
         stack.callback(sys.setswitchinterval, interval)
         stack.callback(clock.install(lambda: made[-1].time(), lambda: made[-1].wall()))
-        for where, name, stands_in in (
+        for where, name, placeholder in (
             (lifecycle, "bind", _Bound),
             (lifecycle, "GarbageCollector", lambda: None),
             (store_module, "migrate", _migrate),
@@ -174,7 +174,7 @@ def virtual_conditions(seed: int = 1) -> Iterator[Callable[[], VirtualLoop]]:
             (os, "kill", _send(os.kill)),
             (os, "killpg", _send(os.killpg)),
         ):
-            stack.enter_context(patch.object(where, name, stands_in))
+            stack.enter_context(patch.object(where, name, placeholder))
         stack.enter_context(patch("taskgate.lifecycle.reloading.changed_files", _no_changes))
         yield new_loop
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 PROTOCOL = 1
-SPOKEN = (1,)
+SUPPORTED_PROTOCOLS = (1,)
 """The protocol versions that this bridge supports."""
 HELLO_BYTES = 1 << 20
 HELLO_S = 10.0

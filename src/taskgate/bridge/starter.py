@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from taskgate import __version__
 from taskgate.bridge.gateway_files import GatewayFiles, monotonic
-from taskgate.bridge.handshake import HELLO_BYTES, HELLO_S, SPOKEN, hello, read, replace_request
+from taskgate.bridge.handshake import HELLO_BYTES, HELLO_S, SUPPORTED_PROTOCOLS, hello, read, replace_request
 
 START_S = 30.0
 """Timeout of a cold start on a busy machine, also if another bridge starts it."""
@@ -83,7 +83,7 @@ def _connect(files: GatewayFiles, scope: str | None, wait: Wait) -> GatewayConne
     except (OSError, ValueError):
         made.close()
         return None
-    if received.get("serves") and received["protocol"] in SPOKEN:
+    if received.get("serves") and received["protocol"] in SUPPORTED_PROTOCOLS:
         made.setblocking(False)
         return GatewayConnection(made, rest)
     made.close()

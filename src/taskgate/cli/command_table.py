@@ -23,7 +23,7 @@ HEADINGS: dict[str, dict[str, Listed]] = {
         "init": Listed("init", "Create a configuration from the clients found on this machine."),
         "schema": Listed("init", "Print the JSON schema of the configuration, for editors."),
         "completion": Listed("completion", "Print a completion script for your shell."),
-        "demo": Listed("demo", "Start a demo gateway and show four scenes."),
+        "demo": Listed("demo", "Start a demo gateway and show four features."),
         "serve": Listed("serve", "Serve the gateway over HTTP."),
         "stdio": Listed("serve", "Serve on standard input and output, for clients that start their servers."),
         "check": Listed("check", "Check the configuration without starting the gateway."),

@@ -14,7 +14,7 @@ from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import GatewayApi, run_with_gateway
 from taskgate.cli.local_gateways import running_gateways
 
-Json = Annotated[bool, Option("--json", help="JSON for scripts: one object a line.")]
+Json = Annotated[bool, Option("--json", help="Print JSON, one object per line.")]
 
 
 def register(app: Commands) -> None:

@@ -119,7 +119,7 @@ class Following:
     def long_lived(self, handle: Followed) -> None:
         """Subscribe to a slow task of a stateless server."""
         if self.generation is Generation.STATELESS and handle.task_id and self._conversation.dialect.runs_tasks():
-            self._conversation.subscriptions.want_task(handle.task_id)
+            self._conversation.subscriptions.add_task(handle.task_id)
 
     def warn(self, update: TaskUpdate) -> None:
         if self.options.on_expiry is not None:

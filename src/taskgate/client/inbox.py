@@ -56,9 +56,9 @@ class GatewayInbox:
             return POLL_SECONDS
         try:
             if options.elicitation is not None or options.answer_by_hand:
-                await self._look(ELICITATION, *_ELICITATIONS)
+                await self._poll(ELICITATION, *_ELICITATIONS)
             if options.sampling is not None:
-                await self._look(SAMPLING, *_SAMPLINGS)
+                await self._poll(SAMPLING, *_SAMPLINGS)
         except ClientError as error:
             # Other errors appear in the open call.
             self._absent = isinstance(error, ServerError) and error.error_type == "unknown_tool"
@@ -85,7 +85,7 @@ class GatewayInbox:
     def _is_gateway(self) -> bool:
         return self._conversation.dialect.server_info.get("name") == GATEWAY
 
-    async def _look(self, method: str, tool: str, key: str) -> None:
+    async def _poll(self, method: str, tool: str, key: str) -> None:
         for row in _rows(await self._tool(tool, {}), key):
             # Questions that are tied to a call or a task arrive there.
             if row.get("undecided") is True and row["request_id"] not in self._answered:

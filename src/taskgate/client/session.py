@@ -265,7 +265,7 @@ class Session:
     async def subscribe(self, uri: str, timeout: float | None = None) -> None:
         """Subscribe to changes of a resource; receive them with `on("notifications/resources/updated", ...)`."""
         if self.generation is Generation.STATELESS:
-            self._conversation.subscriptions.want_resource(uri)
+            self._conversation.subscriptions.add_resource(uri)
         else:
             await self._conversation.request("resources/subscribe", {"uri": uri}, timeout=timeout)
 
@@ -278,7 +278,7 @@ class Session:
     async def watch_lists(self) -> None:
         """Subscribe to changes of the lists of tools, prompts and resources. Stateful servers send them without it."""
         if self.generation is Generation.STATELESS:
-            self._conversation.subscriptions.want_lists()
+            self._conversation.subscriptions.add_lists()
 
     async def complete(
         self,

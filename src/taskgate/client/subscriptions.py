@@ -34,10 +34,10 @@ class Subscriptions:
         self._stream: asyncio.Task[None] | None = None
         self._refused = False
 
-    def want_lists(self) -> None:
+    def add_lists(self) -> None:
         self._change(self._kinds, {"toolsListChanged", "promptsListChanged", "resourcesListChanged"})
 
-    def want_resource(self, uri: str) -> None:
+    def add_resource(self, uri: str) -> None:
         self._change(self._uris, {uri})
 
     def drop_resource(self, uri: str) -> None:
@@ -45,7 +45,7 @@ class Subscriptions:
             self._uris.discard(uri)
             self._reopen()
 
-    def want_task(self, task_id: str) -> None:
+    def add_task(self, task_id: str) -> None:
         if len(self._tasks) < MAX_TASKS:
             self._change(self._tasks, {task_id})
 

@@ -36,10 +36,10 @@ class Delivery:
 
 
 def delivery(
-    settings: DeliverySettings, generation: Generation, *, wants_tasks: bool, has_token: bool, client: str
+    settings: DeliverySettings, generation: Generation, *, accepts_tasks: bool, has_token: bool, client: str
 ) -> Delivery:
     """Return the delivery mode of a request that did not itself request a task."""
-    if generation is Generation.STATELESS and wants_tasks:
+    if generation is Generation.STATELESS and accepts_tasks:
         return Delivery(settings.grace_s, has_token, ReplyForm.HANDLE)
     if settings.promote_after_s <= 0:
         return Delivery(None, has_token, ReplyForm.SENTENCE)

@@ -28,9 +28,9 @@ class PlaceholderObject:
                 members[name] = Raw(body[begin:end])
                 continue
             mark = wire.encode(f"{nonce}{number}")
-            stands_in = {b"{": b'{"large":%b}', b"[": b"[%b]"}.get(body[begin : begin + 1], b"%b") % mark
-            self._aside[stands_in] = view[begin:end]
-            members[name] = Raw(stands_in)
+            placeholder = {b"{": b'{"large":%b}', b"[": b"[%b]"}.get(body[begin : begin + 1], b"%b") % mark
+            self._aside[placeholder] = view[begin:end]
+            members[name] = Raw(placeholder)
         self.small = wire.join(members)
 
     def refill(self, edited: bytes) -> bytes:

@@ -65,9 +65,9 @@ class SeenRevisions(NamedTuple):
     def current_at(self, loaded: Mapping[str, int]) -> float:
         """Return when copies with these revisions were last known to be current. While a change is being loaded, that is the time
         of the read before it."""
-        for look in (self, *reversed(self.earlier)):
-            if all(look.numbers.get(topic, 0) <= number for topic, number in loaded.items()):
-                return look.at
+        for reading in (self, *reversed(self.earlier)):
+            if all(reading.numbers.get(topic, 0) <= number for topic, number in loaded.items()):
+                return reading.at
         return float("-inf")
 
 

@@ -31,7 +31,7 @@ class UpstreamCall(msgspec.Struct, frozen=True):
     on_question: Callable[[Question], Awaitable[Answer]]
     name: str = ""
     """The tool, prompt, URI or task, by the server's name."""
-    wants_progress: bool = False
+    requests_progress: bool = False
     progress_token: Raw | None = None
     """The caller's own progress token, for updates that arrive after the reply on a link of this caller alone."""
     keep_envelope: bool = False

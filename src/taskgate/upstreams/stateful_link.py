@@ -192,7 +192,7 @@ class StatefulLink:
     async def _request(self, request: UpstreamCall) -> Reply:
         number = next_number()
         members = remove_envelope(request.params) if request.keep_envelope else request.params
-        if request.wants_progress:
+        if request.requests_progress:
             members = with_meta(members, {PROGRESS_TOKEN: wire.raw(number)})
         params = wire.join(members) if members else None
         body = wire.request(b"%d" % number, wire.encode(request.method), params)

@@ -148,7 +148,7 @@ class StatelessLink:
         elif (request.profile.inbox and self.keeps_questions) or self.uses_models:
             profile = request.profile.towards(self.keeps_questions, self.uses_models)
             members = with_meta(members, {CAPABILITIES: wire.raw(profile.capabilities)})
-        if request.wants_progress:
+        if request.requests_progress:
             members = with_meta(members, {PROGRESS_TOKEN: wire.raw(number)})
         params = wire.join(members)
         body = wire.request(b"%d" % number, _method(request.method), params)

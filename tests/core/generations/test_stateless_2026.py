@@ -43,7 +43,7 @@ def test_revisions_belong_to_generations() -> None:
 def test_an_envelope_is_read_with_its_optional_parts() -> None:
     meta = {**GOOD, CLIENT_INFO: {"name": "c"}, LOG_LEVEL: "info"}
     envelope = read_envelope({"_meta": meta}, b"2026-07-28")
-    assert (envelope.client_info, envelope.log_level, envelope.wants_tasks) == ({"name": "c"}, "info", False)
+    assert (envelope.client_info, envelope.log_level, envelope.accepts_tasks) == ({"name": "c"}, "info", False)
     assert has_envelope({"_meta": meta})
     bare = read_envelope({"_meta": {**GOOD, CLIENT_INFO: 1, LOG_LEVEL: 2}})
     assert (bare.client_info, bare.log_level) == (None, None)
@@ -52,7 +52,7 @@ def test_an_envelope_is_read_with_its_optional_parts() -> None:
 @pytest.mark.parametrize(("settings", "expected_headers"), [({}, True), ({"x": 1}, False), (None, False)])
 def test_only_an_empty_settings_object_declares_tasks(settings: Any, expected_headers: bool) -> None:
     meta = {**GOOD, CAPABILITIES: {"extensions": {TASKS_EXTENSION: settings}}}
-    assert read_envelope({"_meta": meta}).wants_tasks is expected_headers
+    assert read_envelope({"_meta": meta}).accepts_tasks is expected_headers
 
 
 @pytest.mark.parametrize(

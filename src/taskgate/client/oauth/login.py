@@ -74,7 +74,7 @@ class OAuth:
         kept = self._kept(url)
         known = kept if kept.get("issuer") == authority.issuer else {}
         credentials = await self._credentials(authority, known)
-        scope = wanted_scope(authority, challenge, known.get("scope"))
+        scope = scope_to_request(authority, challenge, known.get("scope"))
         if known.get("refresh_token") and challenge.error != "insufficient_scope":
             tokens = await self._refresh(authority, credentials, str(known["refresh_token"]))
         else:
@@ -157,7 +157,7 @@ def _end(expires_in: Any) -> float | None:
     return clock.wall() + expires_in if is_number else None
 
 
-def wanted_scope(authority: Authority, challenge: Challenge, granted: Any) -> str | None:
+def scope_to_request(authority: Authority, challenge: Challenge, granted: Any) -> str | None:
     """Return the scopes to request: those of the challenge, else all that the server lists, plus those granted before."""
     if challenge.scope:
         scopes = challenge.scope.split()

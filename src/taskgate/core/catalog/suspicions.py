@@ -85,7 +85,7 @@ def _flags_of_texts(tool: Mapping[str, Any], others: Names) -> list[Flag]:
     total = 0
     for path, text in _texts("", tool):
         total += len(text)
-        flags.extend(_look(path, text, others))
+        flags.extend(_flags_in(path, text, others))
     if total > MAX_DEFINITION_TEXT:
         flags.append(Flag(FlagKind.TOO_LONG, "", f"{total} characters of text in one definition"))
     return flags
@@ -113,7 +113,7 @@ def deceptive_characters(text: str) -> tuple[str, ...]:
     return tuple(f"U+{ord(character):04X} {unicodedata.name(character, 'unnamed')}" for character in found)
 
 
-def _look(path: str, text: str, others: Names) -> Iterator[Flag]:
+def _flags_in(path: str, text: str, others: Names) -> Iterator[Flag]:
     limit = MAX_NAME if path == "name" else MAX_DESCRIPTION
     if len(text) > limit:
         yield Flag(FlagKind.TOO_LONG, path, f"{len(text)} characters")

@@ -97,7 +97,7 @@ def _cut_text(block: Mapping[str, msgspec.Raw], room: int) -> msgspec.Raw | None
 
 _SURROGATES: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 _LONGEST_ESCAPE: Final = 12
-_LOOK_BYTES: Final = 4096
+_BYTES_BEFORE: Final = 4096
 
 
 def cut_string(string: bytes | memoryview, size: int) -> bytes:
@@ -125,9 +125,9 @@ def _is_escaped(text: bytes, at: int) -> bool:
     """Whether the byte is the second one of an escape: it follows an odd number of backslashes."""
     begin = at
     while begin > 1:
-        look = text[max(1, begin - _LOOK_BYTES) : begin]
-        rest = len(look.rstrip(b"\\"))
-        begin -= len(look) - rest
+        before = text[max(1, begin - _BYTES_BEFORE) : begin]
+        rest = len(before.rstrip(b"\\"))
+        begin -= len(before) - rest
         if rest:
             break
     return (at - begin) % 2 == 1

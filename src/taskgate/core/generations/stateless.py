@@ -56,7 +56,7 @@ class Envelope(msgspec.Struct, frozen=True):
     capabilities: Mapping[str, Any]
     client_info: Mapping[str, Any] | None
     log_level: str | None
-    wants_tasks: bool
+    accepts_tasks: bool
     """Whether the caller declared the tasks extension."""
 
 
@@ -82,13 +82,13 @@ def read_envelope(params: Any, header: bytes | None = None) -> Envelope:
         raise CallerError("invalid_envelope", f'Every request needs "_meta" with "{CAPABILITIES}"; {{}} is fine.')
     info, level = meta.get(CLIENT_INFO), meta.get(LOG_LEVEL)
     extensions = capabilities.get("extensions")
-    wants_tasks = type(extensions) is dict and extensions.get(TASKS_EXTENSION) == {}
+    accepts_tasks = type(extensions) is dict and extensions.get(TASKS_EXTENSION) == {}
     return Envelope(
         version,
         capabilities,
         info if type(info) is dict else None,
         level if type(level) is str else None,
-        wants_tasks,
+        accepts_tasks,
     )
 
 

@@ -120,7 +120,7 @@ def _with(lists: tuple[PatternSet, ...], more: PatternSet | None) -> tuple[Patte
 
 
 def _unknown(name: str, profiles: Mapping[str, Profile], path: tuple[str, ...]) -> str:
-    wanted_by = f", which profile {path[-1]!r} extends," if path else ""
+    needed_by = f", which profile {path[-1]!r} extends," if path else ""
     near = difflib.get_close_matches(name, profiles, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"The profile {name!r}{wanted_by} does not exist.{hint}"
+    return f"The profile {name!r}{needed_by} does not exist.{hint}"

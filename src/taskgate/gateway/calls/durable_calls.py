@@ -21,7 +21,7 @@ from taskgate.core.governance.decision import Denied, Forward
 from taskgate.core.governance.task_annotation import TaskCheck
 from taskgate.core.meta import meta_of
 from taskgate.gateway.calls.lookup import Lookup
-from taskgate.gateway.calls.task_contract import TaskContract, wants_handle
+from taskgate.gateway.calls.task_contract import TaskContract, requests_handle
 from taskgate.gateway.catalog.argument_checks import ArgumentChecks
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.approval_by_url import ApprovalByUrl
@@ -127,7 +127,7 @@ class DurableCalls:
     async def _check_task_contract(self, call: _Call) -> None:
         request, tool = call.request, call.tool
         concerned = "task" in request.params or tool.forced or call.governed or call.requires_task
-        if concerned or wants_handle(request):
+        if concerned or requests_handle(request):
             call.runs_as_task = self.contract.check(request, tool) is TaskCheck.TASK
 
     async def _resume_after_url(self, call: _Call) -> bytes | None:

@@ -17,7 +17,7 @@ from taskgate.gateway.requests.request import Request
 from taskgate.lazy_dataclass import dataclass
 
 
-def wants_handle(request: Request) -> bool:
+def requests_handle(request: Request) -> bool:
     """Whether a stateless caller requested a task handle at once."""
     return request.envelope is not None and meta_of(request.params).get(TASK_META) is True
 
@@ -31,7 +31,7 @@ class TaskContract:
     def check(self, request: Request, tool: ToolRef) -> TaskCheck:
         """Return whether the call runs as a task. Raises CallerError if it breaks the contract."""
         session = request.session
-        if session is None and not request.inner and (tool.forced or wants_handle(request)):
+        if session is None and not request.inner and (tool.forced or requests_handle(request)):
             _require_tasks_extension(request)
             return TaskCheck.TASK
         if session is None or request.inner or not supports_tasks(session.version):
@@ -51,7 +51,7 @@ class TaskContract:
 
 
 def _require_tasks_extension(request: Request) -> None:
-    if request.envelope is not None and not request.envelope.wants_tasks:
+    if request.envelope is not None and not request.envelope.accepts_tasks:
         raise missing_capability(
             {"extensions": {TASKS_EXTENSION: {}}}, "Declare the tasks extension to get a task handle."
         )

@@ -26,7 +26,7 @@ async def small_members(result: bytes) -> Mapping[str, Any]:
 def upstream_task(request: Request, tool: ToolRef, result: Mapping[str, Any]) -> UpstreamHandle | None:
     """The task handle in the result of a stateless server, for a caller that supports tasks."""
     task_id = result.get("taskId")
-    if task_id is None or request.envelope is None or not request.envelope.wants_tasks:
+    if task_id is None or request.envelope is None or not request.envelope.accepts_tasks:
         return None
     if type(task_id) is not str or result.get("resultType") != "task":
         return None

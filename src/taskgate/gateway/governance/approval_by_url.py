@@ -53,7 +53,7 @@ class ApprovalByUrl:
         sent wherever the operator configured one, because its reply is the vote.
         """
         envelope = request.envelope
-        if envelope is None or envelope.wants_tasks or request.conversation_name in self._unopened:
+        if envelope is None or envelope.accepts_tasks or request.conversation_name in self._unopened:
             return None
         if may_answer_itself(self._plan.value, approval) and can_answer(envelope.capabilities, ELICIT, {}):
             return form_of(approval)

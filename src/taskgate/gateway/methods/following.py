@@ -123,7 +123,7 @@ class Following:
         if type(task_ids) is not list:
             return []
         envelope = listen.request.envelope
-        if envelope is None or not envelope.wants_tasks:
+        if envelope is None or not envelope.accepts_tasks:
             raise missing_capability(
                 {"extensions": {TASKS_EXTENSION: {}}}, "Declare the tasks extension to follow tasks."
             )

@@ -88,7 +88,7 @@ class UpstreamNotifications:
                 feed = self._activity.of_session(session)
                 if feed is not None:
                     self._activity.add_server_message(feed, link.server, method, raw)
-                if level is None or session.wants_log(level):
+                if level is None or session.accepts_log(level):
                     session.notify(method, raw)
 
     def _resource_updated(self, link: Link, params: Raw | None) -> None:

@@ -42,10 +42,10 @@ class InnerDelivery(ReplyDelivery, eq=False, kw_only=True):
             caller.notify(method, raw)
             return
         self.activity.add_server_message(self.feed, self.server, method, raw)
-        if method != "notifications/message" or caller.wants_log(log_level(raw)):
+        if method != "notifications/message" or caller.accepts_log(log_level(raw)):
             caller.notify(method, raw)
 
-    def wants_log(self, level: str) -> bool:
+    def accepts_log(self, level: str) -> bool:
         return True
 
 

@@ -19,7 +19,7 @@ from taskgate.core.tasks.deadlines import read_ttl
 from taskgate.core.tool_class import ToolClass
 from taskgate.core.wire import Raw
 from taskgate.gateway.calls.durable_calls import TTL_META
-from taskgate.gateway.calls.task_contract import wants_handle
+from taskgate.gateway.calls.task_contract import requests_handle
 from taskgate.gateway.governance.gated_call import GatedCall
 from taskgate.gateway.own_tools.script_plans import plan_for_approvers, planned, refuse_faults
 from taskgate.gateway.own_tools.script_stubs import describe_tools
@@ -54,7 +54,7 @@ async def run_script(parts: ScriptToolParts, request: Request, given: dict[str, 
         plan = await planned(parts.lookup, request, given["code"], names)
         approval = msgspec.structs.replace(approval, plan=plan_for_approvers(plan))
     new, key = _new_call(parts, request, given), idempotency_key(request)
-    if "task" in request.params or wants_handle(request):
+    if "task" in request.params or requests_handle(request):
         if request.session is not None:
             request.session.mark_task_use()
         return (await parts.tasks.create(request, new, approval, key))[1]

@@ -36,7 +36,7 @@ async def describe_tools(parts: ScriptToolParts, request: Request, given: dict[s
     view = await parts.lookup.view(request, listing=True)
     found = [name for name in names_of(view) if is_listed(view, request, view.for_script(view.tools[name.tool]))]
     if given.get("names") is not None:
-        found = [name for name in found if _is_meant(name, view.tools[name.tool], set(given["names"]))]
+        found = [name for name in found if _is_named(name, view.tools[name.tool], set(given["names"]))]
     if given.get("search") is not None:
         await load(*FUZZY)
         hits = (await index_of(view)).search(given["search"][:MAX_QUERY], MAX_RESULTS)
@@ -68,7 +68,7 @@ async def _stubs(view: View, names: Sequence[PythonName], max_bytes: int) -> Stu
     return await asyncio.to_thread(stubs_of, described, max_bytes)
 
 
-def _is_meant(name: PythonName, tool: ToolRef, requested: Collection[str]) -> bool:
+def _is_named(name: PythonName, tool: ToolRef, requested: Collection[str]) -> bool:
     return not {name.tool, name.namespace, f"{name.namespace}.{name.function}", tool.server}.isdisjoint(requested)
 
 

@@ -116,10 +116,10 @@ class SharedInbox:
         await self._rows.forget_questions(now_ms - _FORGET_MS)
 
     async def _poll(self) -> None:
-        await self.look()
+        await self.load_changes()
         await self._wakeups.wait(QUESTIONS, POLL_S)
 
-    async def look(self) -> None:
+    async def load_changes(self) -> None:
         """Load the questions of other gateways, and accept the answers given there."""
         for kept in await self._rows.questions_answered():
             await self._accept_answer(kept)

@@ -29,7 +29,7 @@ def on_notification(request: Request, method: str, params: Raw | None) -> None:
         if params is not None:
             request.delivery.report_progress(params, request.progress_token)
         return
-    if method == "notifications/message" and not request.delivery.wants_log(_level_of(params)):
+    if method == "notifications/message" and not request.delivery.accepts_log(_level_of(params)):
         return
     request.delivery.notify(method, params)
 

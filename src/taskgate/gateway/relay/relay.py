@@ -96,7 +96,7 @@ class Relay:
             lambda method, params: self._on_notification(request, server, method, params),
             lambda question: self._ask_for(request, question),
             name=name,
-            wants_progress=request.progress_token is not None,
+            requests_progress=request.progress_token is not None,
             progress_token=request.progress_token,
             keep_envelope=request.generation is STATELESS,
             headers=headers,

@@ -291,9 +291,9 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
         elif method != "notifications/progress":
             self.session.notify(method, body)
 
-    def wants_log(self, level: str) -> bool:
+    def accepts_log(self, level: str) -> bool:
         """Whether the caller gets a log message of this level. A stateless caller must request it with the call."""
         if self.session is not None:
-            return self.session.wants_log(level)
+            return self.session.accepts_log(level)
         assert self.envelope is not None
         return self.envelope.log_level is not None and passes_log_level(level, self.envelope.log_level)

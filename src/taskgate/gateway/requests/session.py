@@ -126,7 +126,7 @@ class Session:
         self.log_level = level
         self.profile = msgspec.structs.replace(self.profile, log_level=level)
 
-    def wants_log(self, level: str) -> bool:
+    def accepts_log(self, level: str) -> bool:
         return passes_log_level(level, self.log_level)
 
     def begin(self, message_id: bytes, carrier: asyncio.Task[Any]) -> None:

@@ -19,7 +19,7 @@ from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.delivery import ReplyDelivery
 from taskgate.gateway.requests.request import Request
 
-_ENVELOPE: Final = Envelope(NEWEST_STATELESS, {}, None, None, wants_tasks=False)
+_ENVELOPE: Final = Envelope(NEWEST_STATELESS, {}, None, None, accepts_tasks=False)
 
 
 class ScriptOutlet:

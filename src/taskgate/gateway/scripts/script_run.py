@@ -334,7 +334,7 @@ class ScriptRun:
         budget_s = self._parts.lookup.plan.value.limits.script_time_s
         while True:
             self.wake.clear()
-            outcomes, active, held, wait_s = await self._look()
+            outcomes, active, held, wait_s = await self._read_pending()
             self._report_held(held)
             if outcomes:
                 return outcomes
@@ -354,7 +354,7 @@ class ScriptRun:
             if active:
                 self._spent_s += clock.monotonic() - began
 
-    async def _look(self) -> _Pending:
+    async def _read_pending(self) -> _Pending:
         outcomes: dict[int, CallOutcome] = {}
         held: list[str] = []
         active, wait_s = False, None if self._records.store.sessions is None else SHARED_POLL_S

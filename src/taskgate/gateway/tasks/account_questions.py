@@ -80,7 +80,7 @@ class AccountQuestions:
     async def as_result(self, request: Request, needed: AccountNeeded, method: str, name: str) -> bytes | None:
         """The question as a result, for a stateless caller that can open URLs and was not asked yet; else None."""
         envelope = request.envelope
-        if envelope is None or envelope.wants_tasks or "requestState" in request.params:
+        if envelope is None or envelope.accepts_tasks or "requestState" in request.params:
             return None
         if self._login_of(needed.principal) is None:
             return None

@@ -185,7 +185,7 @@ class Followers:
         session = self._creators.get(event.task_id)
         members = wire.members_of(event.params)
         level = wire.parse_strictly(bytes(members.get("level", Raw(b'"info"'))))
-        if session is not None and session.wants_log(level if type(level) is str else "info"):
+        if session is not None and session.accepts_log(level if type(level) is str else "info"):
             related = with_meta(members, {RELATED_TASK: wire.raw({"taskId": event.task_id})})
             session.notify("notifications/message", wire.join(related))
 

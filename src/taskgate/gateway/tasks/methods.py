@@ -260,7 +260,7 @@ class TaskMethods:
         return state.server, state.body
 
     def _check_extension(self, request: Request) -> None:
-        if request.envelope is not None and not request.envelope.wants_tasks:
+        if request.envelope is not None and not request.envelope.accepts_tasks:
             raise missing_capability({"extensions": {TASKS_EXTENSION: {}}}, "Declare the tasks extension to use tasks.")
 
 

@@ -230,12 +230,12 @@ class Promotions:
         if request.delivery.mode is not None:
             return request.delivery.mode
         settings, has_token = self.plan.value.calls.delivery, request.progress_token is not None
-        wants_tasks = request.envelope is not None and request.envelope.wants_tasks
-        if has_token or wants_tasks:
+        accepts_tasks = request.envelope is not None and request.envelope.accepts_tasks
+        if has_token or accepts_tasks:
             return delivery(
                 settings,
                 request.generation,
-                wants_tasks=wants_tasks,
+                accepts_tasks=accepts_tasks,
                 has_token=has_token,
                 client=request.client_name,
             )
@@ -243,7 +243,7 @@ class Promotions:
 
     def _default_mode(self, settings: DeliverySettings) -> tuple[DeliverySettings, Delivery, TimerQueue | None]:
         """The delivery mode of callers that mention neither tasks nor progress. It is the same for all of them."""
-        delivery_mode = delivery(settings, Generation.STATEFUL, wants_tasks=False, has_token=False, client="")
+        delivery_mode = delivery(settings, Generation.STATEFUL, accepts_tasks=False, has_token=False, client="")
         self._default = usual = (settings, delivery_mode, self._queue(delivery_mode))
         return usual
 
@@ -258,7 +258,7 @@ class Promotions:
         if (
             request.delivery.mode is None
             and request.progress_token is None
-            and (envelope is None or not envelope.wants_tasks)
+            and (envelope is None or not envelope.accepts_tasks)
         ):
             settings = self.plan.value.calls.delivery
             usual = self._default

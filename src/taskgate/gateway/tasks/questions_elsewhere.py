@@ -34,14 +34,14 @@ class QuestionsElsewhere:
         """Questions that were sent on a stream of this gateway, by task and key."""
         self._work: set[asyncio.Task[None]] = set()
         if records.store.sessions is not None:
-            events.subscribe(TaskStreamOpened, lambda event: self._look_soon(event.task_id))
-            events.subscribe(TaskChanged, lambda event: self._look_soon(event.task.id))
+            events.subscribe(TaskStreamOpened, lambda event: self._schedule_update(event.task_id))
+            events.subscribe(TaskChanged, lambda event: self._schedule_update(event.task.id))
 
-    def _look_soon(self, task_id: str) -> None:
+    def _schedule_update(self, task_id: str) -> None:
         if task_id in self._asked or self._followers.is_awaited(task_id):
-            self._in_background(self._look(task_id))
+            self._in_background(self._update(task_id))
 
-    async def _look(self, task_id: str) -> None:
+    async def _update(self, task_id: str) -> None:
         """Send the open questions of a task that runs elsewhere, and withdraw those that are settled."""
         try:
             task = await self._records.store.get(task_id)

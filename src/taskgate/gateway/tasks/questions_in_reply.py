@@ -37,7 +37,7 @@ class QuestionsInReply:
     async def reply(self, request: Request, task: Task) -> bytes | None:
         """The open questions of the task as a result; None if there are none, or none that the caller can answer in this way."""
         envelope = request.envelope
-        if envelope is None or envelope.wants_tasks or task.state is not TaskState.INPUT_REQUIRED:
+        if envelope is None or envelope.accepts_tasks or task.state is not TaskState.INPUT_REQUIRED:
             return None
         await clock.sleep(GATHER_S)
         asked = {stored.key: stored for stored in await self._records.store.questions(task.id)}

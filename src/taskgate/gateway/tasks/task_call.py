@@ -167,7 +167,7 @@ class TaskCall:
             lambda method, raw: self._on_notification(task, method, raw),
             lambda question: self._questions.ask(task.id, question),
             name=task.tool,
-            wants_progress=True,
+            requests_progress=True,
             conversation=task.conversation_key.stream,
             side=TaskSide(self._records, task),
             trace=trace,
