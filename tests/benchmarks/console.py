@@ -59,7 +59,7 @@ PAGES: tuple[str, ...] = (
     "/tasks?text=tool+77",
     "/tasks?text=nothing",
     "/tasks?scope=nowhere",
-    "/tasks?since=10y",
+    "/tasks?since=3650d",
     "/tasks/{open}",
     "/tasks/{ended}",
     "/approvals/{approval}",

@@ -104,7 +104,7 @@ async def filters_and_columns(console: Console) -> None:
     await browser.until("location.search.includes('after=')")
     await opened(console, "/tasks?text=nothing")
     await shown(browser, "No matching tasks")
-    await opened(console, "/tasks?since=10y")
+    await opened(console, "/tasks?since=3650d")
     await opened(console, "/tasks?state=bad")
     await browser.run("document.querySelector('details.small').open = true")
     await browser.run("document.querySelector('input[name=column][value=client]').checked = true")

@@ -120,6 +120,8 @@ async def test_every_way_to_end_is_distinguished() -> None:
         }
         assert found["remove"]["rule"] != ""
         assert found["remove"]["error_type"] == "policy_denied"
+        for refused in ("remove", "invented"):
+            assert (found[refused]["client"], found[refused]["generation"]) == ("agent", "stateful")
         assert (found["read"]["client"], found["read"]["caller"], found["read"]["kind"]) == ("agent", "ann", "call")
         assert found["read"]["digest"].startswith("sha256:")
         assert found["slow"]["duration_ms"] >= 3_000

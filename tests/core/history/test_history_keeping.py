@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from taskgate.core.history.keeping import MAX_KINDS, SUM_MS, EqualRows, Sample, always_kept, to_delete
 from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind
@@ -46,6 +47,13 @@ def test_first_denial_is_written_at_once_and_equal_ones_are_summed() -> None:
     [summed] = sums.due(SUM_MS + 40)
     assert (summed.count, summed.accepted_ms, summed.ended_ms) == (3, 10, 30)
     assert sums.add(denial(SUM_MS + 50)) is not None, "a new time begins with a row"
+
+
+def test_equal_denials_of_different_clients_are_kept_apart() -> None:
+    sums = EqualRows()
+    rows = [replace(denial(0), client=client, trace="4bf9") for client in ("editor", "agent", "editor")]
+    assert [sums.add(row) for row in rows] == [*rows[:2], None]
+    assert [(row.client, row.trace, row.count) for row in sums.due(0, last=True)] == [("editor", "", 1)]
 
 
 def test_sums_end_with_the_gateway_and_when_the_clock_is_set_back() -> None:

@@ -44,6 +44,7 @@ class _Alike(NamedTuple):
     scope: str
     server: str
     tool: str
+    client: str
     error_type: str
     rule: str
 
@@ -71,12 +72,14 @@ class EqualRows:
 
     def add(self, row: HistoryRow) -> HistoryRow | None:
         """Return the row to write now, or None if it is summed."""
-        kind = _Alike(row.outcome, row.caller, row.scope, row.server, row.tool, row.error_type, row.rule)
+        kind = _Alike(row.outcome, row.caller, row.scope, row.server, row.tool, row.client, row.error_type, row.rule)
         if kind not in self._sums and len(self._sums) >= MAX_KINDS:
-            kind = _Alike(row.outcome, row.caller if len(self._sums) < 2 * MAX_KINDS else "", "", "", "", "", "")
+            kind = _Alike(row.outcome, row.caller if len(self._sums) < 2 * MAX_KINDS else "", "", "", "", "", "", "")
             if not kind.caller:
                 row = msgspec.structs.replace(row, caller="")
-            row = msgspec.structs.replace(row, scope="", server="", tool="", error_type="", rule="", reason="")
+            row = msgspec.structs.replace(
+                row, scope="", server="", tool="", client="", error_type="", rule="", reason=""
+            )
         found = self._sums.get(kind)
         if found is None:
             self._sums[kind] = _Sum(row)
@@ -100,7 +103,8 @@ class EqualRows:
             found = self._sums.pop(kind)
             if found.count:
                 times = {"accepted_ms": found.first_ms, "ended_ms": found.last_ms}
-                rows.append(msgspec.structs.replace(found.row, count=found.count, **times))
+                # The trace is that of the first one, which has a row of its own.
+                rows.append(msgspec.structs.replace(found.row, count=found.count, trace="", **times))
         return rows
 
 

@@ -60,7 +60,7 @@ class Denials:
             return
         server, shown = _subject(request, problem, kind)
         found = self._unseen.explain(request.caller, request.narrowing, kind, shown, server=server)
-        self._note(request.caller, problem.error_type, kind.value, found)
+        self._note(request.caller, problem.error_type, kind.value, found, request)
 
     def session_refused(self, caller: Caller, problem: NotAllowed) -> None:
         """Record a session that requested servers outside its scope."""
@@ -81,7 +81,7 @@ class Denials:
         else:
             self._failed["", reason] += 1
 
-    def _note(self, caller: Caller, error_type: str, kind: str, found: Unseen) -> None:
+    def _note(self, caller: Caller, error_type: str, kind: str, found: Unseen, request: Request | None = None) -> None:
         self._metrics.denied.add(error_type)
         log.info(
             "denied",
@@ -105,15 +105,16 @@ class Denials:
                 rule=found.rule,
                 decision=error_type,
                 reason=found.reason[:500],
-            )
+            ),
+            request,
         )
 
-    def call_refused(self, entry: AuditEntry) -> None:
+    def call_refused(self, entry: AuditEntry, request: Request) -> None:
         """Record a call refused by a rule, a policy or a pin. The gate has logged and counted it."""
-        self._row(entry)
+        self._row(entry, request)
 
-    def _row(self, entry: AuditEntry) -> None:
-        self._history.denied(entry)
+    def _row(self, entry: AuditEntry, request: Request | None = None) -> None:
+        self._history.denied(entry, request)
         # The gate knows server and tool; in other refusals they may be invented.
         known = entry.event == "call_denied"
         self._usage.denied(entry.principal, entry.server if known else "", entry.name if known else "")

@@ -71,16 +71,17 @@ class CallGate:
             raise
         self._recorder.governed(call, settled, server_requested=server_requested)
         if isinstance(settled, Denied):
-            self._refuse(call, settled, shown)
+            self._refuse(request, call, settled, shown)
         if isinstance(settled, NeedsApproval):
             return self.approvals.request(call, settled, request.caller_key, shown, request.caller.limit_key)
         self._record_forwarded(call, settled)
         return None
 
-    def _refuse(self, call: GatedCall, denied: Denied, shown: str) -> NoReturn:
+    def _refuse(self, request: Request, call: GatedCall, denied: Denied, shown: str) -> NoReturn:
         self._metrics.denied.add(denied.gate.value)
         log.info("denied", name=call.name, server=call.server, caller=call.principal, why=denied.reason)
-        self._denials.call_refused(self._entry(call, "call_denied", denied.rule, denied.error_type, denied.reason))
+        entry = self._entry(call, "call_denied", denied.rule, denied.error_type, denied.reason)
+        self._denials.call_refused(entry, request)
         raise refusal(denied, call.kind, shown)
 
     def _record_forwarded(self, call: GatedCall, settled: Forward) -> None:

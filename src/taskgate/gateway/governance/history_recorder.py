@@ -111,8 +111,8 @@ class HistoryRecorder:
         elif (first := self._sums.add(row)) is not None:
             self._rows.append(first)
 
-    def denied(self, entry: AuditEntry) -> None:
-        """Keep the row of a refused request; equal ones are summed."""
+    def denied(self, entry: AuditEntry, request: Request | None) -> None:
+        """Keep the row of a refused request; equal ones are summed. `request` is None if the refusal came before one was read."""
         if self._plan.value.history.keep_ms <= 0:
             return
         now = self._store.now_ms()
@@ -123,6 +123,9 @@ class HistoryRecorder:
             scope=as_key(entry.scope),
             server=cleaned(entry.server),
             tool=cleaned(entry.name),
+            client=cleaned(request.client_name) if request is not None else "",
+            generation=request.generation.value if request is not None else "",
+            trace=trace_of(request.params) if request is not None else "",
             accepted_ms=now,
             ended_ms=now,
             error_type=cleaned(entry.decision),
