@@ -17,9 +17,9 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from taskgate.core.errors import CallerError
+from taskgate.core.raw_json import Raw as Raw
 
-Raw = msgspec.Raw
-Members = dict[str, msgspec.Raw]
+Members = dict[str, Raw]
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 100_000
@@ -36,8 +36,8 @@ parsed again.
 
 _OPENINGS: Final = (b"{", b"[")
 _surrogate_escape = re.compile(rb"\\u[dD][89a-fA-F]")
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_elements = msgspec.json.Decoder(list[Raw]).decode
 _quickly = msgspec.json.Decoder().decode
 encode: Final = msgspec.json.Encoder().encode
 parse_checked: Final[Callable[[bytes], Any]] = _quickly

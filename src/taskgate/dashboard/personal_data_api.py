@@ -19,6 +19,7 @@ from taskgate.core.history.row import as_key
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.ids import is_task_id
+from taskgate.core.raw_json import Raw
 from taskgate.core.timestamps import iso
 from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.ports import CallForgetting, Events, PersonForgetting, TaskControl
@@ -135,9 +136,9 @@ class DataApi:
         row = {
             "kind": "task",
             **task_row(task),
-            "arguments": msgspec.Raw(task.arguments or b"null"),
-            "params": msgspec.Raw(task.params_rest or b"null"),
-            "result": msgspec.Raw(result if result is not None else b"null"),
+            "arguments": Raw(task.arguments or b"null"),
+            "params": Raw(task.params_rest or b"null"),
+            "result": Raw(result if result is not None else b"null"),
             "questions": [_question(question) for question in questions],
         }
         return [row], len(task.arguments) + len(result or b"")
@@ -160,7 +161,7 @@ class DataApi:
             {
                 "kind": "approval",
                 "tool": held.wire_name,
-                "arguments": msgspec.Raw(held.arguments or b"null"),
+                "arguments": Raw(held.arguments or b"null"),
                 "approval": held.approval,
             }
             for held in page.held
@@ -183,7 +184,7 @@ class DataApi:
         rows: Rows = []
         for row in page.rows:
             content = await self._store.history_content(row.task_id) if row.task_id else None
-            rows.append({"kind": "history", "call": as_json(row), "content": msgspec.Raw(content or b"null")})
+            rows.append({"kind": "history", "call": as_json(row), "content": Raw(content or b"null")})
         return rows, str(page.after) if page.after is not None else None
 
     async def _usage(self, principal: str, _rest: str) -> tuple[Rows, str | None]:
@@ -195,7 +196,7 @@ class DataApi:
         rows: Rows = []
         for record in await self._store.identity_records_of(principal):
             known = b"null" if record.kind == CONSOLE_SESSION else record.body or b"null"
-            rows.append({"kind": record.kind, "until_ms": record.expires_ms, "known": msgspec.Raw(known)})
+            rows.append({"kind": record.kind, "until_ms": record.expires_ms, "known": Raw(known)})
         accounts = await self._accounts.accounts_of(principal)
         return rows + [{"kind": "account", "server": name, **row} for name, row in accounts.items()], None
 
@@ -253,6 +254,6 @@ def _question(question: TaskQuestion) -> dict[str, Any]:
         "server": question.server,
         "method": question.method,
         "asked_at": iso(question.asked_ms),
-        "request": msgspec.Raw(question.request),
-        "answer": msgspec.Raw(question.answer or b"null"),
+        "request": Raw(question.request),
+        "answer": Raw(question.answer or b"null"),
     }

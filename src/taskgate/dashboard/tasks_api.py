@@ -20,6 +20,7 @@ from taskgate.core.identity.access import Access
 from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.identity.roles import Permission
 from taskgate.core.ids import is_task_id
+from taskgate.core.raw_json import Raw
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, Task
 from taskgate.dashboard import reply_schemas
@@ -226,7 +227,7 @@ class TasksApi:
         if body is None:
             return problem(410, f"This task ended as {task.state.value}; its result has expired.")
         name = "error" if task.outcome.kind is OutcomeKind.ERROR else "result"
-        return json_answer({**row, name: msgspec.Raw(body)})
+        return json_answer({**row, name: Raw(body)})
 
     async def _ended(self, visit: Visit, task: Task, wait_s: float) -> Task | None:
         """The task when it has finished, or as it is when the time is up; None if it no longer exists."""

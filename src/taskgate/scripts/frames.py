@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from taskgate.core.raw_json import Raw
 from taskgate.ports.script_interpreter import (
     CallKind,
     CallOutcome,
@@ -55,7 +56,7 @@ def start_request(number: int, program: ScriptProgram, limits: ScriptLimits, fac
             {
                 "op": "start",
                 "code": program.code,
-                "inputs": msgspec.Raw(program.inputs),
+                "inputs": Raw(program.inputs),
                 "tools": [[tool.namespace, tool.function, tool.tool] for tool in program.tools],
                 **_common(number, limits, facts),
             }
@@ -77,7 +78,7 @@ def _common(number: int, limits: ScriptLimits, facts: StepFacts) -> dict[str, ob
 
 def _settled(outcome: CallOutcome) -> dict[str, object]:
     if isinstance(outcome, Returned):
-        return {"value": msgspec.Raw(outcome.value)}
+        return {"value": Raw(outcome.value)}
     if isinstance(outcome, Referenced):
         return {"reference": outcome.reference}
     return {"type": outcome.type, "message": outcome.message, "executed": outcome.executed}
@@ -90,8 +91,8 @@ class _Call(msgspec.Struct):
     id: int
     kind: CallKind
     tool: str
-    positional: msgspec.Raw
-    keywords: msgspec.Raw
+    positional: Raw
+    keywords: Raw
     line: int
     offset: int = -1
     references: list[_Reference] = []
@@ -106,7 +107,7 @@ class _Reply(msgspec.Struct, kw_only=True):
     cpu: float = 0.0
     calls: list[_Call] = []
     pending: list[int] = []
-    value: msgspec.Raw = msgspec.Raw(b"null")
+    value: Raw = Raw(b"null")
     abandoned: list[int] = []
     references: list[_Reference] = []
     reason: FailureReason = FailureReason.WORKER

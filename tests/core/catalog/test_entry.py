@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from taskgate.core.catalog.entry import EntryKind, read_entries
 from taskgate.core.catalog.rendering import Audience, render
 from taskgate.core.catalog.task_support import TaskSupport
 from taskgate.core.generations.generation import Generation
+from taskgate.core.raw_json import Raw
 
 AWKWARD = (
     b'{"zeta":1.50,"name":"read","big":123456789012345678901234567890,"annotations":{"readOnlyHint":true,"x":1e2},'
@@ -22,7 +22,7 @@ AWKWARD = (
 
 
 def read(raw: bytes, kind: EntryKind = EntryKind.TOOL) -> Any:
-    return list(read_entries(kind, "files", msgspec.Raw(raw)))
+    return list(read_entries(kind, "files", Raw(raw)))
 
 
 def test_an_entry_keeps_its_bytes_beside_the_fields_we_decide_on() -> None:
@@ -123,9 +123,7 @@ def test_rendering_keeps_everything_else(fields: dict[str, Any], generation: Gen
 
 
 def output_schema_of(schema: Any, audience: Audience, *, notices: bool = False) -> Any:
-    (entry,) = read_entries(
-        EntryKind.TOOL, "s", msgspec.Raw(json.dumps([{"name": "t", "outputSchema": schema}]).encode())
-    )
+    (entry,) = read_entries(EntryKind.TOOL, "s", Raw(json.dumps([{"name": "t", "outputSchema": schema}]).encode()))
     return json.loads(render(entry, "t", None, audience, notices=notices)).get("outputSchema", "left out")
 
 
@@ -151,7 +149,7 @@ def test_where_a_notice_may_come_the_output_schema_allows_it() -> None:
 
 def test_task_support_is_removed_for_revisions_without_tasks() -> None:
     raw = b'[{"name":"t","execution":{"taskSupport":"required"},"annotations":{"taskSupport":"required","title":"T"}}]'
-    (entry,) = read_entries(EntryKind.TOOL, "s", msgspec.Raw(raw))
+    (entry,) = read_entries(EntryKind.TOOL, "s", Raw(raw))
     old = Audience(Generation.STATEFUL, supports_tasks=False)
     assert json.loads(render(entry, "t", TaskSupport.OPTIONAL, old)) == {"name": "t", "annotations": {"title": "T"}}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +13,11 @@ from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.merge import merge
 from taskgate.core.catalog.names import NameStyle
 from taskgate.core.catalog.pages import EntryList, InvalidCursor, page
+from taskgate.core.raw_json import Raw
 
 
 def entry(kind: EntryKind, server: str, name: str) -> CatalogEntry:
-    return CatalogEntry(kind, server, name, msgspec.Raw(b"{}"))
+    return CatalogEntry(kind, server, name, Raw(b"{}"))
 
 
 def listed(kind: EntryKind, **names: list[str]) -> dict[str, list[CatalogEntry]]:

@@ -20,7 +20,7 @@ from taskgate.core.wire import Raw
 from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.param_headers import ANNOTATION, InvalidParamHeader, ParamHeader, param_headers_of
 
-_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_elements = msgspec.json.Decoder(list[Raw]).decode
 
 
 MAX_NAME: Final = 8192

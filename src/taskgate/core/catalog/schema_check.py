@@ -25,6 +25,7 @@ from taskgate.core.catalog.schema_work import (
     parts_of,
 )
 from taskgate.core.errors import CallerError, Executed, UpstreamError
+from taskgate.core.raw_json import Raw
 from taskgate.lazy_dataclass import dataclass
 
 MAX_SCHEMA_BYTES: Final = 256 * 1024
@@ -126,7 +127,7 @@ class SchemaCheck:
             raise UnusableSchema("its references form too long a chain") from None
         return cls(schema, work)
 
-    def violations(self, value: Any, text: bytes | None = None) -> tuple[Violation, ...]:
+    def violations(self, value: Any, text: bytes | Raw | None = None) -> tuple[Violation, ...]:
         """Return the first violation; empty if the value is valid. Raises UnusableSchema if the check would take too
         long.
 
@@ -175,7 +176,7 @@ class SchemaCheck:
             return False
         return bool(validator.is_valid(value))
 
-    def _refuse_too_much(self, value: Any, text: bytes) -> None:
+    def _refuse_too_much(self, value: Any, text: bytes | Raw) -> None:
         weight = self._weight
         try:
             if weight is None:

@@ -9,13 +9,14 @@ from typing import Final
 import msgspec
 
 from taskgate.core.catalog.output_schema import cut_notice
+from taskgate.core.raw_json import Raw
 
 MIN_OUTPUT_BYTES = 1024
 TRUNCATED_META = "taskgate/truncated"
 
 _MARKER_ROOM = 768
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_elements = msgspec.json.Decoder(list[Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -29,7 +30,7 @@ def truncate_result(raw: bytes, max_bytes: int) -> bytes:
         return raw
     try:
         members = _members(raw)
-        blocks = _elements(members.pop("content", msgspec.Raw(b"[]")))
+        blocks = _elements(members.pop("content", Raw(b"[]")))
     except msgspec.MsgspecError:
         members, blocks = {}, []
     cut = CutResult(members, blocks, len(raw), max_bytes)
@@ -48,20 +49,18 @@ class CutResult:
 
     __slots__ = ("_dropped", "_kept", "_limit", "_passing", "_room", "_size", "last")
 
-    def __init__(
-        self, members: Mapping[str, msgspec.Raw], blocks: Sequence[msgspec.Raw], size: int, max_bytes: int
-    ) -> None:
+    def __init__(self, members: Mapping[str, Raw], blocks: Sequence[Raw], size: int, max_bytes: int) -> None:
         self._size = size
         self._limit = max(max_bytes, MIN_OUTPUT_BYTES)
         self._room = self._limit - _MARKER_ROOM
-        self._kept: dict[str, msgspec.Raw] = {}
+        self._kept: dict[str, Raw] = {}
         self._dropped: list[str] = []
-        self._passing: list[msgspec.Raw] = []
-        self.last: msgspec.Raw | None = None
+        self._passing: list[Raw] = []
+        self.last: Raw | None = None
         self._take_members(members)
         self._take_blocks(blocks)
 
-    def _take_members(self, members: Mapping[str, msgspec.Raw]) -> None:
+    def _take_members(self, members: Mapping[str, Raw]) -> None:
         for name in sorted(members, key=lambda name: (name == "structuredContent", len(members[name]))):
             size = len(name) * 6 + len(members[name]) + 4
             if size <= self._room:
@@ -71,7 +70,7 @@ class CutResult:
                 # Other names could exceed the space of the note.
                 self._dropped.append(name[:32])
 
-    def _take_blocks(self, blocks: Sequence[msgspec.Raw]) -> None:
+    def _take_blocks(self, blocks: Sequence[Raw]) -> None:
         for block in blocks:
             if len(block) + 1 > self._room:
                 self.last = block
@@ -79,20 +78,20 @@ class CutResult:
             self._passing.append(block)
             self._room -= len(block) + 1
 
-    def finish(self, last: Mapping[str, msgspec.Raw]) -> bytes:
+    def finish(self, last: Mapping[str, Raw]) -> bytes:
         part = _cut_text(last, self._room - 1)
         passing = self._passing if part is None else [*self._passing, part]
         return _marked(self._kept, passing, self._size, self._limit, self._dropped)
 
 
-def _cut_text(block: Mapping[str, msgspec.Raw], room: int) -> msgspec.Raw | None:
+def _cut_text(block: Mapping[str, Raw], room: int) -> Raw | None:
     """Return the block with as much of its text as fits; None if it is not text or nothing fits."""
     text = memoryview(block.get("text", b""))
     if bytes(block.get("type", b"")) != b'"text"' or bytes(text[:1]) != b'"':
         return None
     free = room - len(_encode({**block, "text": ""}))
     cut = cut_string(text, free + 2) if free > 0 else b'""'
-    return None if cut == b'""' else msgspec.Raw(_encode({**block, "text": msgspec.Raw(cut)}))
+    return None if cut == b'""' else Raw(_encode({**block, "text": Raw(cut)}))
 
 
 _SURROGATES: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
@@ -133,18 +132,16 @@ def _is_escaped(text: bytes, at: int) -> bool:
     return (at - begin) % 2 == 1
 
 
-def _marked(
-    kept: dict[str, msgspec.Raw], blocks: list[msgspec.Raw], size: int, limit: int, dropped: list[str]
-) -> bytes:
+def _marked(kept: dict[str, Raw], blocks: list[Raw], size: int, limit: int, dropped: list[str]) -> bytes:
     lost = f" Left out: {', '.join(dropped)}." if dropped else ""
     text = f"[This result was cut by the gateway: it had {size} bytes and the limit is {limit}.{lost}]"
     note = {"originalBytes": size, "limitBytes": limit}
     try:
-        meta = _members(kept.pop("_meta", msgspec.Raw(b"{}")))
+        meta = _members(kept.pop("_meta", Raw(b"{}")))
     except msgspec.MsgspecError:
         meta = {}
-    content = [*blocks, msgspec.Raw(_encode({"type": "text", "text": text}))]
+    content = [*blocks, Raw(_encode({"type": "text", "text": text}))]
     if "structuredContent" in dropped:
         # A client with an output schema would reject a result without structured content.
-        kept["structuredContent"] = msgspec.Raw(_encode(cut_notice(size, limit, "The output was too large.")))
+        kept["structuredContent"] = Raw(_encode(cut_notice(size, limit, "The output was too large.")))
     return _encode({"content": content, **kept, "_meta": {**meta, TRUNCATED_META: note}})

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, assert_never
 
-import msgspec
-
+from taskgate.core.raw_json import Raw
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.timestamps import iso
@@ -66,11 +65,11 @@ def stateless_detailed(
     match shown["status"]:
         case "input_required":
             asked = questions if questions is not None else {}
-            shown["inputRequests"] = {key: msgspec.Raw(body) for key, body in asked.items()}
+            shown["inputRequests"] = {key: Raw(body) for key, body in asked.items()}
         case "completed" if outcome is not None:
-            shown["result"] = msgspec.Raw(outcome)
+            shown["result"] = Raw(outcome)
         case "failed" if outcome is not None:
-            shown["error"] = msgspec.Raw(outcome)
+            shown["error"] = Raw(outcome)
         case _:
             pass
     return shown

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 from taskgate.core import wire
 from taskgate.core.tasks.projections_stateful import stateful_status
 from taskgate.core.tasks.state import TaskState
@@ -54,12 +52,12 @@ def vendor_outcome(task: Task, outcome: bytes | None) -> dict[str, Any]:
     if task.outcome is None or outcome is None:
         return {}
     if task.outcome.kind is not OutcomeKind.RESULT:
-        return {"error": msgspec.Raw(outcome)}
+        return {"error": Raw(outcome)}
     if not task.outcome.is_error:
-        return {"result": msgspec.Raw(outcome)}
+        return {"result": Raw(outcome)}
     message = task.status_message or "The tool reported an error."
     error = {"code": TOOL_FAILED_CODE, "message": message, "data": {"error_type": "tool_failed"}}
-    return {"result": msgspec.Raw(outcome), "error": error}
+    return {"result": Raw(outcome), "error": error}
 
 
 def vendor_result(task: Task, outcome: bytes) -> bytes:

@@ -15,7 +15,7 @@ from taskgate.gateway.catalog.offer import Offer, OmittedTools
 
 
 class _Kept(msgspec.Struct):
-    entries: dict[str, list[msgspec.Raw]]
+    entries: dict[str, list[Raw]]
     capabilities: dict[str, Any]
     instructions: str | None
     generation: str | None

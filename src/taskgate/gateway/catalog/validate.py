@@ -93,7 +93,7 @@ class Validation:
                 if side == "output":
                     log.info(f"Tool {entry.name}: output is not validated", server=entry.server, why=why)
 
-    def arguments(self, entry: CatalogEntry, shown: str, arguments: Any, text: bytes) -> None:
+    def arguments(self, entry: CatalogEntry, shown: str, arguments: Any, text: bytes | Raw) -> None:
         """Check arguments. Raises InvalidArguments or UnusableSchema if that is enforced. `text` is the JSON of the arguments."""
         checks = self._checks.get((entry.server, entry.name))
         if checks is None or checks.entry is not entry:
@@ -115,7 +115,7 @@ class Validation:
             if self._mode is Validate.ENFORCE:
                 raise
 
-    def before_hold(self, entry: CatalogEntry | None, shown: str, arguments: Any, text: bytes) -> str:
+    def before_hold(self, entry: CatalogEntry | None, shown: str, arguments: Any, text: bytes | Raw) -> str:
         """Check the arguments of a call before approval is requested. Return why they could not be checked, or an empty string if
         they are valid.
 
