@@ -94,6 +94,39 @@ async def test_a_body_may_come_in_pieces_and_in_chunks(gateway: Gateway) -> None
     assert (await line.result())["vendor/extra"] == 5
 
 
+async def test_a_repeated_head_belongs_to_its_own_body(gateway: Gateway) -> None:
+    """Heads that were parsed before are recognized; whatever differs from them is parsed."""
+    line = await RawConnection.open(gateway)
+    for number in (11, 12, 13_000_000):
+        await line.send(post(ask(number)))
+        assert (await line.result())["vendor/extra"] == number
+    whole = post(ask(14))
+    await line.send(whole[:-5])
+    await line.send(whole[-5:])
+    assert (await line.result())["vendor/extra"] == 14
+    await line.send(post(ask(15)) + post(ask(16)))
+    assert [(await line.result())["vendor/extra"] for _ in range(2)] == [15, 16]
+    await line.send(post(ask(17)).replace(b"Mcp-Name: new__mirror", b"Mcp-Name: new__mirroR"))
+    assert (await line.receive())[0] == 400
+    await line.send(post(ask(18)))
+    assert (await line.result())["vendor/extra"] == 18
+    await line.send(post(ask(19), length=len(ask(19)) - 1))
+    assert (await line.receive())[0] == 400
+    assert await line.is_closed()
+
+
+async def test_the_rest_of_a_body_is_no_part_of_the_next_head(gateway: Gateway) -> None:
+    """The end of a body arrives together with the next request: that data is no head to be recognized."""
+    line = await RawConnection.open(gateway)
+    first, second = post(ask(21)), post(ask(22))
+    await line.send(first[:-3])
+    await asyncio.sleep(0)
+    await line.send(first[-3:] + second)
+    assert [(await line.result())["vendor/extra"] for _ in range(2)] == [21, 22]
+    await line.send(first[-3:] + second)
+    assert (await line.receive())[0] == 400
+
+
 async def test_an_absolute_request_target_is_accepted(gateway: Gateway) -> None:
     line = await RawConnection.open(gateway)
     await line.send(post(ask(6), line=f"POST {gateway.url} HTTP/1.1"))

@@ -21,12 +21,14 @@ from taskgate.access.arrival import Arrival
 from taskgate.access.open_stream import CONNECTION
 from taskgate.gateway.limits import Limits
 from taskgate.gateway.plan import Live, Plan
+from taskgate.inbound.http.asgi import Headers
 from taskgate.inbound.http.coalescing_transport import CoalescingTransport
 from taskgate.inbound.http.open_connections import OpenConnections
 from taskgate.inbound.http.post_request import Answering, Post
 from taskgate.inbound.http.reading_flow import ReadingFlow
 from taskgate.inbound.http.request_head import HeadersRefused, check_head, check_head_bytes
 from taskgate.inbound.http.uvicorn_parts import HttpToolsProtocol
+from taskgate.mcp.http.repeated_head import MAX_DIGITS, RepeatedHead
 from taskgate.mcp.turn_budget import TurnBudget
 
 PARSE_BYTES: Final = 16 * 1024
@@ -35,6 +37,8 @@ SLOW_AFTER_S: Final = 10.0
 MIN_BYTES_PER_S: Final = 1024
 LAST_REQUEST_S: Final = 1.0
 """How long a stopping gateway waits for the first request of a new connection."""
+MAX_UNREPEATED: Final = 16
+"""A caller that repeats none of this many heads does not repeat the next one either."""
 _NOT_OPEN: Final = Arrival("", False, False)
 _UPGRADE_HEADERS: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
 
@@ -103,6 +107,12 @@ class CallerConnection(HttpToolsProtocol):
         self._unparsed: deque[bytes] = deque()
         """Received data beyond the turn budget."""
         self._next_turn: asyncio.Handle | None = None
+        self._between_requests = True
+        """The parser has read nothing of the next request."""
+        self._repeated: tuple[RepeatedHead, Limits, bytes] | None = None
+        """The head of the last POST request, the limits that it fits into, and its URL. The next one probably repeats it."""
+        self._unrepeated = 0
+        """How many heads were kept in a row and not repeated."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -157,7 +167,8 @@ class CallerConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._idle_since = None
         if len(data) <= PARSE_BYTES and not self._unparsed:
-            self._parse(data)
+            if not self._take_repeated(data):
+                self._parse(data)
         else:
             self._unparsed.extend(data[at : at + PARSE_BYTES] for at in range(0, len(data), PARSE_BYTES))
         if self._unparsed or self._budget.spent:
@@ -186,7 +197,7 @@ class CallerConnection(HttpToolsProtocol):
         self._parse_within_budget()
 
     def _parse(self, data: bytes) -> None:
-        before = self._received
+        before, between_requests = self._received, self._between_requests
         size = self._read_bytes = len(data)
         try:
             self.parser.feed_data(data)
@@ -194,6 +205,8 @@ class CallerConnection(HttpToolsProtocol):
                 self._check_unfinished_head(size)
             elif self._body_since is not None:
                 self._check_framing(size, self._received - before)
+            elif self._post is not None and between_requests and self._between_requests:
+                self._note_head(data, self._post)
         except httptools.HttpParserUpgrade as upgrade:
             self._ignore_upgrade(data[upgrade.args[0] :])
         except HeadersRefused as refused:
@@ -205,6 +218,38 @@ class CallerConnection(HttpToolsProtocol):
                 self.send_400_response("Invalid HTTP request received.")
         self._budget.spend(size, self._parsed_chunks, self._parsed_messages)
         self._parsed_chunks = self._parsed_messages = 0
+
+    def _take_repeated(self, data: bytes) -> bool:
+        """Take a complete request whose head was parsed before. Return False if the parser must read it."""
+        if self._repeated is None or not self._between_requests or self._last_request:
+            return False
+        repeated, limits, url = self._repeated
+        body = repeated.body_in(data) if limits is self.plan.value.limits else None
+        if body is None:
+            return False
+        self._unrepeated = 0
+        self._budget.spend(len(data), 1, 1)
+        self.on_lost = None
+        self.url, self.expect_100_continue = url, False
+        self._begin_post(repeated.header_list, repeated.fields, limits.request_bytes, keep_alive=True)
+        assert self._post is not None
+        self._post.take(body)
+        self._post.complete()
+        return True
+
+    def _note_head(self, data: bytes, post: Post) -> None:
+        """Keep the head of a POST request that was this data and nothing else."""
+        limits, fields = self.plan.value.limits, post.headers
+        if (
+            self._unrepeated < MAX_UNREPEATED
+            and post.keep_alive
+            and self._parsed_messages == 1
+            and b"expect" not in fields
+            and len(data) - self._received + len(fields) + MAX_DIGITS <= limits.header_bytes
+        ):
+            self._unrepeated += 1
+            repeated = RepeatedHead.of(data, self._received, post.every_header, fields)
+            self._repeated = (repeated, limits, self.url) if repeated is not None else None
 
     def _check_unfinished_head(self, size: int) -> None:
         """Limit an incomplete head, which the parser would buffer without a limit."""
@@ -239,6 +284,7 @@ class CallerConnection(HttpToolsProtocol):
         self._parse(b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method, self.url, lines, rest))
 
     def on_message_begin(self) -> None:
+        self._between_requests = False
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
@@ -280,7 +326,8 @@ class CallerConnection(HttpToolsProtocol):
         if not url.startswith(b"/"):
             url = self.url = _without_host(url)
         if self.parser.get_method() == b"POST" and (url == b"/mcp" or url.startswith((b"/mcp/", b"/mcp?"))):
-            self._begin_post(fields, limits.request_bytes)
+            keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+            self._begin_post(self.headers, fields, limits.request_bytes, keep_alive=keep_alive)
         else:
             self._begin_asgi()
         if self._last_request:
@@ -294,14 +341,13 @@ class CallerConnection(HttpToolsProtocol):
         self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
 
-    def _begin_post(self, fields: dict[bytes, bytes], max_bytes: int) -> None:
+    def _begin_post(self, headers: Headers, fields: dict[bytes, bytes], max_bytes: int, *, keep_alive: bool) -> None:
         before: Any = self.cycle
-        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
         first = before is None or before.response_complete
         post = self._post = Post(
             self,
             self.url,
-            self.headers,
+            headers,
             fields,
             keep_alive=keep_alive,
             limit=max_bytes,
@@ -342,6 +388,7 @@ class CallerConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._body_since = None
+        self._between_requests = True
         if self._post is not None:
             self._post.complete()
         elif not self.parser.should_upgrade():

@@ -16,6 +16,7 @@ import msgspec
 
 from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.failures import Stage
+from taskgate.mcp.http.repeated_head import RepeatedHead
 from taskgate.mcp.sse import SseEvent, SseOverflow, SseParser
 from taskgate.mcp.turn_budget import SLICE_BYTES, TurnBudget
 
@@ -50,6 +51,9 @@ OnChunk = Callable[[bytes], "asyncio.Future[None] | None"]
 _HEAD_BYTES = 64 * 1024
 _HEADER_COUNT = 256
 _INTERIM_COUNT = 32
+_OK = 200
+_TYPE = b"content-type"
+_JSON = b"application/json"
 
 
 @dataclass(slots=True)
@@ -84,6 +88,7 @@ class ReplyReader:
         "_headers",
         "_interim",
         "_interim_count",
+        "_is_first_data",
         "_is_passthrough",
         "_limits",
         "_on_chunk",
@@ -92,6 +97,7 @@ class ReplyReader:
         "_parsed_to_end",
         "_parser",
         "_problem",
+        "_repeated",
         "_sse",
         "_unparsed",
         "_until_close",
@@ -114,6 +120,8 @@ class ReplyReader:
         """Received data beyond the turn budget."""
         self._parsed_to_end = False
         """The reply is parsed completely, but some of its events are not delivered yet."""
+        self._repeated: RepeatedHead | None = None
+        """The head of an earlier JSON reply with status 200, which the next one probably repeats."""
         self.head: HttpHead | None = None
         self.start(None, None)
 
@@ -128,6 +136,7 @@ class ReplyReader:
         self._body: list[bytes] = []
         self._body_bytes = self._interim_count = self._framing_bytes = 0
         self._interim = self._until_close = False
+        self._is_first_data = True
         self._sse = None
         self._budget.renew()
         self.head = None
@@ -149,13 +158,35 @@ class ReplyReader:
     def feed(self, data: bytes) -> None:
         """Parse data within the turn budget and keep the rest for `catch_up`. Raises ReplyProblem or a listener's exception."""
         if len(data) <= SLICE_BYTES and not self._unparsed:
+            is_first, self._is_first_data = self._is_first_data, False
+            if is_first and self._repeated is not None and self._take_repeated(self._repeated, data):
+                return
             self._parse(data)
             if self.complete and self._problem is None:
                 # The common case: the reply ends with this data, and none of its events is left.
+                if is_first and self.keep_alive:
+                    self._note_head(data)
                 return
         else:
             self.keep(data)
         self._read_within_budget()
+
+    def _take_repeated(self, repeated: RepeatedHead, data: bytes) -> bool:
+        """Take a complete reply whose head was parsed before. Return False if the parser must read it."""
+        body = repeated.body_in(data) if self._on_head is None else None
+        if body is None or len(body) > self._limits.max_response_bytes:
+            return False
+        self.head = HttpHead(_OK, repeated.fields, repeated.header_list)
+        self._body.append(body)
+        self.keep_alive = True
+        self._complete()
+        return True
+
+    def _note_head(self, data: bytes) -> None:
+        """Keep the head of a reply that was this data and nothing else."""
+        head = self.head
+        if head is not None and head.status == _OK and not self._interim_count and head.headers.get(_TYPE) == _JSON:
+            self._repeated = RepeatedHead.of(data, self._body_bytes, head.header_list, head.headers)
 
     def keep(self, data: bytes) -> None:
         """Queue data that arrives after the budget is spent."""
