@@ -11,6 +11,7 @@ import pytest
 from taskgate.config.load import LoadedConfig, load
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.gateway.methods.subscriptions import SESSIONS_AT_ONCE, Subscriptions
+from taskgate.lifecycle import reloading
 from taskgate.lifecycle.reloading import Reloader
 
 CONFIG = """
@@ -58,6 +59,32 @@ async def test_an_unchanged_configuration_is_applied_only_on_request(
     monkeypatch.setenv("KEY", "two")
     assert await reloader.reload(only_changes=True) is None
     assert app.times == 3, "a value that it refers to has changed"
+
+
+async def test_file_without_references_is_loaded_only_if_its_text_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "taskgate.yaml"
+    file.write_text("schema: 1\n")
+    app = Applied(load(file))
+    loads: list[Path] = []
+
+    def counted(path: Path) -> LoadedConfig:
+        loads.append(path)
+        return load(path)
+
+    monkeypatch.setattr(reloading, "load", counted)
+    reloader = Reloader(app, "127.0.0.1")  # type: ignore[arg-type]
+    assert await reloader.reload(only_changes=True) is None
+    assert (len(loads), app.times) == (0, 0)
+    file.write_text("schema: 1\nprofile: development\n")
+    assert await reloader.reload(only_changes=True) is None
+    assert (len(loads), app.times, app.loaded.root.profile) == (1, 1, "development")
+    assert await reloader.reload() is None
+    assert (len(loads), app.times) == (2, 2)
+    file.unlink()
+    assert await reloader.reload(only_changes=True) is not None
+    assert app.times == 2
 
 
 class Notified:

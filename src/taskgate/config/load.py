@@ -132,7 +132,7 @@ def load_text(
     document = read_document(text, name, kind_of(name))
     sources = ValueSources(variables, base)
     try:
-        loaded = _loaded(document, sources, path, has_references=_may_have_references(text))
+        loaded = _loaded(document, sources, path, has_references=may_have_references(text))
     except ConfigError as error:
         secret_values = SecretValues(sources.values)
         raise ConfigError(_without_secrets(problem, secret_values) for problem in error.problems) from None
@@ -143,7 +143,7 @@ def _without_secrets(problem: Problem, secret_values: SecretValues) -> Problem:
     return replace(problem, message=secret_values.text(problem.message), hint=secret_values.text(problem.hint))
 
 
-def _may_have_references(text: str) -> bool:
+def may_have_references(text: str) -> bool:
     """Whether any value of a file can contain a reference: `${`, also written with an escape."""
     return "${" in text or "\\" in text
 
