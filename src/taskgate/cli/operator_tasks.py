@@ -253,7 +253,7 @@ def _print_row(row: dict[str, Any], as_json: bool) -> None:
         "state": _shown_state(row),
         "tool": row["tool"],
         "server": row["server"],
-        "caller": f"{row['principal']}, {row['caller']}, scope {row['scope']}",
+        "caller": ", ".join(dict.fromkeys((row["principal"], row["caller"], f"scope {row['scope']}"))),
         "message": row["message"],
         "arguments": json.dumps(row["arguments"], ensure_ascii=False) if "arguments" in row else None,
         "created": printing.local_time(row["created_at"]),
