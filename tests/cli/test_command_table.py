@@ -71,3 +71,10 @@ def test_every_option_and_argument_is_described() -> None:
         and not getattr(parameter, "description", getattr(parameter, "help", ""))
     ]
     assert without == []
+
+
+def test_help_shows_no_range_for_a_number_without_limits() -> None:
+    shown = CliRunner().invoke(build_app(), ["approvals", "approve", "--help"], terminal_width=200)
+    assert shown.exit_code == 0
+    assert "--grant MINUTES" in shown.stdout
+    assert "None" not in shown.stdout

@@ -43,12 +43,12 @@ NAMES = tuple(PythonName(tool.namespace, tool.function, tool.tool) for tool in T
 def answer(call: PendingCall) -> CallOutcome:
     arguments: dict[str, Any] = json.loads(call.keywords)
     if call.tool == "tickets__create":
-        return Raised("denied", "A rule denies it.", "no")
+        return Raised("policy_denied", "A rule denies it.", "no")
     if call.tool == "files__list_files":
         return Returned(json.dumps({"paths": ["a", "b", "c"]}).encode())
     path = arguments.get("path", "a")
     if path == "missing.txt":
-        return Raised("not_found", "There is no such file.", "yes")
+        return Raised("tool_error", "There is no such file.", "yes")
     return Returned(json.dumps({"text": f"text of {path}" if "." in path else "12345678"}).encode())
 
 

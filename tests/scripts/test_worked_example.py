@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.scripts.worked_example import compare
 from tests.virtual_time import virtual_time
 
-PAGE = Path(__file__).parents[2] / "docs" / "script-language.md"
+PAGE = Path(__file__).parents[2] / "docs" / "scripts.md"
 
 
 @virtual_time

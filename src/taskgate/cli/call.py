@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, Argument(metavar="TOOL", help="Tool name as in `taskgate tools`.")]
 Arguments = Annotated[
-    str | None, Argument(metavar="JSON", help="Arguments: a JSON object, `@file.json`, or `-` for stdin.")
+    str | None, Argument(metavar="[JSON]", help="Arguments: a JSON object, `@file.json`, or `-` for stdin.")
 ]
 AsTask = Annotated[bool, Option("--task", help="Start the call as a task and print the task id.")]
 Watch = Annotated[bool, Option("--watch", help="With --task: follow the task until it ends, and print its result.")]

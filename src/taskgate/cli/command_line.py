@@ -211,6 +211,8 @@ def _default_names(name: str, *, is_switch: bool) -> list[str]:
 
 
 def _type(kind: Any, minimum: float | None, maximum: float | None) -> click.ParamType[Any]:
+    if kind in (int, float) and minimum is None and maximum is None:
+        return click.INT if kind is int else click.FLOAT
     if kind is int:
         return click.IntRange(None if minimum is None else int(minimum), None if maximum is None else int(maximum))
     if kind is float:

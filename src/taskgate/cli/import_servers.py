@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 CLIENT_NAMES = "claude-code, claude-desktop, cursor, vscode, codex, zed, windsurf, opencode, cline"
-Names = Annotated[list[str] | None, Argument(help=f"Clients: {CLIENT_NAMES}. Default: all.", metavar="CLIENT")]
+Names = Annotated[list[str] | None, Argument(help=f"Clients: {CLIENT_NAMES}. Default: all.", metavar="[CLIENT]...")]
 Config = Annotated[
     Path | None,
     Option("--config", "-c", help="Configuration file to change. Default: the file that `serve` uses."),

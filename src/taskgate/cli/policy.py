@@ -36,7 +36,7 @@ def test(
             help="Tool name (files__delete_file), SERVER:TOOL, SERVER:resource:URI or SERVER:prompt:NAME.",
         ),
     ],
-    arguments: Annotated[str, Argument(metavar="JSON", help="Arguments of the call.")] = "{}",
+    arguments: Annotated[str, Argument(metavar="[JSON]", help="Arguments of the call.")] = "{}",
     *,
     caller: Annotated[str, Option("--caller", help="Token id of the caller.")] = "anonymous",
     role: Annotated[
