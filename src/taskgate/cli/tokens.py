@@ -48,7 +48,7 @@ def revoke(
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Revoke a token. All gateways that share the store refuse it within five seconds."""
+    """Revoke a token. All gateways that share the store refuse it within four seconds."""
 
     def work(api: GatewayApi) -> None:
         done = api.post("/api/v1/tokens/revoke", {"name": name, "reason": reason}).value

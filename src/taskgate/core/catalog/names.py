@@ -1,4 +1,4 @@
-"""Names of tools and prompts as callers see them, and the way back from a called name.
+"""Names of tools and prompts as callers see them, and the resolution of a called name.
 
 A prefixed name is `server__tool` in characters that every client accepts, at most 48 of them. A name that had to be
 changed or cut ends in `_xxxx`, four characters of a digest of the original pair, so it is stable. If two names would be
