@@ -23,12 +23,11 @@ import msgspec
 import pytest
 from tests.console.large_store import SERVERS, TENANTS, held, open_task
 from tests.console.test_console_pages import Person
-from tests.store.filled_store import week_counts, week_row
+from tests.store.filled_store import DAY_MS, week_calls, week_row
 from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 from tests.virtual_time.waiting import the_loop
 
-from taskgate.core.history.counts import Counted, Dimension, Period
-from taskgate.core.history.row import CallOutcome
+from taskgate.core.history.counts import Counted
 from taskgate.core.ids import new_task_id
 
 TASKS, OPEN = 10_000, 200
@@ -94,19 +93,10 @@ async def fill(gate: Gateway, tasks: int) -> None:
     store.add_history([week_row(number, tasks, now) for number in reversed(range(tasks))])
     await store.recorded()
     by_day: dict[int, list[Counted]] = {}
-    for row in week_counts(tasks, now):
-        if row["period"] == Period.DAY:
-            one = Counted(
-                Dimension(row["dimension"]),
-                row["name"],
-                row["tenant"],
-                CallOutcome(row["outcome"]),
-                row["step"],
-                row["calls"],
-            )
-            by_day.setdefault(row["start_ms"], []).append(one)
-    for day, counts in by_day.items():
-        store.add_counts(min(day + 3_600_000, now), counts)
+    for ended_ms, counts in week_calls(tasks, now):
+        by_day.setdefault(ended_ms // DAY_MS * DAY_MS, []).extend(counts)
+    for day, of_day in by_day.items():
+        store.add_counts(min(day + 3_600_000, now), of_day)
     await store.recorded()
     for number in range(OPEN):
         call = open_task(number)

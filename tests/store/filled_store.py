@@ -7,7 +7,7 @@ thousand callers share them. Documents are real ones, so that statements can be 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from taskgate.core.governance import approval as approval_rules
 from taskgate.core.governance.approval import Binding
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.governance.workflow import Workflow
-from taskgate.core.history.counts import ANY_OUTCOME, NO_LATENCY, Period, counted, step_of
+from taskgate.core.history.counts import ANY_OUTCOME, NO_LATENCY, Counted, Period, counted, step_of
 from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind, numbered
 from taskgate.core.ids import new_task_id, ulid
 from taskgate.core.tasks.state import TaskState
@@ -282,15 +282,23 @@ def week_row(number: int, rows: int, now_ms: int) -> HistoryRow:
     return history_row(number, now_ms - number * WEEK_MS // rows)
 
 
-def week_counts(rows: int, now_ms: int) -> Iterator[Columns]:
-    """The counts of all these rows, as far as the gateway would still have them."""
-    sums: dict[tuple[Any, ...], int] = {}
+def week_calls(rows: int, now_ms: int) -> Iterator[tuple[int, Sequence[Counted]]]:
+    """The end of each of these calls, and what the gateway counts of it."""
     for number in range(rows):
         row = week_row(number, rows, now_ms)
         step = step_of(1 + number % 997 * 3)
-        subjects = counted(row.caller, row.tenant, row.server, row.tool, outcome=row.outcome, step=step, calls=1)
+        yield (
+            row.ended_ms,
+            counted(row.caller, row.tenant, row.server, row.tool, outcome=row.outcome, step=step, calls=1),
+        )
+
+
+def week_counts(rows: int, now_ms: int) -> Iterator[Columns]:
+    """The counts of all these rows, as far as the gateway would still have them."""
+    sums: dict[tuple[Any, ...], int] = {}
+    for ended_ms, subjects in week_calls(rows, now_ms):
         for period in Period:
-            start = row.ended_ms // period.length_ms * period.length_ms
+            start = ended_ms // period.length_ms * period.length_ms
             if start < now_ms - period.kept_ms - period.length_ms:
                 continue
             for one in subjects:
