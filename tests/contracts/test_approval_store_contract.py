@@ -280,6 +280,23 @@ async def test_the_inbox_is_oldest_first_in_pages(adapter: StoreUnderTest) -> No
     await store.close()
 
 
+async def test_a_page_of_a_tenant_skips_the_approvals_of_all_others(adapter: StoreUnderTest) -> None:
+    store = adapter.open()
+    made = {}
+    for name in ("globex/eve", "acmee/dan", "acme", "https://acme/ann", "acme/ann", "globex/eve", "acme/bob"):
+        call = a_call(principal=name, caller=name, limited_as=name)
+        made[name] = request = asking(call)
+        assert isinstance(await store.accept(call, approval=request), Change)
+        adapter.clock.turn(1)
+    expected = [made["acme/ann"].id, made["acme/bob"].id]
+    for open_only in (True, False):
+        first = await store.held_page(open_only=open_only, limit=1, tenant="acme")
+        second = await store.held_page(open_only=open_only, limit=1, after=first.after, tenant="acme")
+        assert [held.approval.id for held in (*first.held, *second.held)] == expected
+        assert second.after is None
+    await store.close()
+
+
 async def test_an_unknown_approval_is_reported_as_unknown(store: Store) -> None:
     assert await store.held("ap_nothing") is None
     assert await store.change_held("ap_nothing", OPS, YES) == UnknownApproval("ap_nothing")

@@ -76,9 +76,16 @@ class Records:
     async def held_page(
         self, user: Approver, *, open_only: bool = True, after: str | None = None, limit: int = 50
     ) -> HeldPage:
+        """Open approvals, or all of them, that this person may see, oldest first.
+
+        The store selects those of the person's tenant, however many older ones others have; pages are filtered here only for
+        the few people with names in several tenants.
+        """
         found: list[HeldCall] = []
+        own = user.tenants()
+        tenant = next(iter(own)) if len(own) == 1 else None
         for _ in range(MAX_PAGES):
-            page = await self.store.held_page(open_only=open_only, after=after, limit=limit - len(found))
+            page = await self.store.held_page(open_only=open_only, after=after, limit=limit - len(found), tenant=tenant)
             found += [held for held in page.held if user.reaches(held.approval.binding.principal)]
             after = page.after
             if after is None or len(found) >= limit:

@@ -145,8 +145,10 @@ class ApprovalStore(Protocol):
         """Return whether this gateway notifies approvers of a held request without a task: it owns it, or the owner is dead."""
         ...
 
-    async def held_page(self, *, open_only: bool = True, after: str | None = None, limit: int = 50) -> HeldPage:
-        """Return held calls, oldest first."""
+    async def held_page(
+        self, *, open_only: bool = True, after: str | None = None, limit: int = 50, tenant: str | None = None
+    ) -> HeldPage:
+        """Return held calls, oldest first: all of them, or those of the callers of a tenant."""
         ...
 
     async def pending_count(self, caller: str | None = None, *, tenant: str | None = None) -> int:

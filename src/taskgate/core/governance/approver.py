@@ -39,8 +39,12 @@ class Approver:
 
     def reaches(self, principal: str) -> bool:
         """Whether this principal is in the same tenant. A person without a tenant reaches all principals."""
-        own = {tenant_of(name) for name in (self.id, *self.identities)} - {""}
+        own = self.tenants()
         return not own or tenant_of(principal) in own
+
+    def tenants(self) -> set[str]:
+        """The tenants of the person's names; empty if they have none, and reach all principals."""
+        return {tenant_of(name) for name in (self.id, *self.identities)} - {""}
 
     def may_see_data_of(self, principal: str) -> bool:
         """Whether data of this principal may be shown to this person: within the tenant, by role or as their own."""

@@ -20,6 +20,7 @@ from taskgate.core.history.counts import ChartSubject, CountRow, Dimension, Peri
 from taskgate.core.history.filters import HistoryFilter
 from taskgate.core.history.row import HistoryRow, number_of
 from taskgate.core.identity.conversation import streams_between
+from taskgate.core.identity.identity import principal_name
 from taskgate.core.ids import RANDOM_BYTES, new_task_id
 from taskgate.core.tasks.deadlines import is_expired
 from taskgate.core.tasks.state import OPEN, TaskState
@@ -179,10 +180,11 @@ class Reader:
         row = self._run("find_approval", id=approval_id).fetchone()
         return None if row is None else held_from(self._sealing, row)
 
-    def held_page(self, *, open_only: bool, after: str | None, limit: int) -> HeldPage:
+    def held_page(self, *, open_only: bool, after: str | None, limit: int, tenant: str | None) -> HeldPage:
         query = "page_of_open_approvals" if open_only else "page_of_approvals"
         asked_ms, last = _held_cursor(after)
-        found = self._run(query, asked_ms=asked_ms, id=last, limit=limit + 1).fetchall()
+        begins = None if tenant is None else principal_name(tenant, "")
+        found = self._run(query, asked_ms=asked_ms, id=last, limit=limit + 1, begins=begins).fetchall()
         held = tuple(held_from(self._sealing, row) for row in found[:limit])
         more = len(found) > limit
         return HeldPage(held, f"{held[-1].approval.asked_at_ms}:{held[-1].approval.id}" if more else None)

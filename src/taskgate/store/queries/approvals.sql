@@ -8,6 +8,7 @@ SELECT doc, caller, wire_name, arguments, task_id FROM approvals WHERE id = :id;
 SELECT doc, caller, wire_name, arguments, task_id
 FROM approvals
 WHERE state = 'open' AND (asked_ms, id) > (:asked_ms, :id)
+  AND (:begins::text IS NULL OR substr(caller, 1, length(:begins::text)) = :begins)
 ORDER BY asked_ms, id
 LIMIT :limit;
 
@@ -15,6 +16,7 @@ LIMIT :limit;
 SELECT doc, caller, wire_name, arguments, task_id
 FROM approvals
 WHERE (asked_ms, id) > (:asked_ms, :id)
+  AND (:begins::text IS NULL OR substr(caller, 1, length(:begins::text)) = :begins)
 ORDER BY asked_ms, id
 LIMIT :limit;
 

@@ -53,8 +53,12 @@ class ApprovalView(StoreView):
         locks = Locks(approvals=(approval_id,))
         return await self._write_or_fault(lambda tx: approvals.take_held(tx, approval_id), locks)
 
-    async def held_page(self, *, open_only: bool = True, after: str | None = None, limit: int = 50) -> HeldPage:
-        return await self._read(lambda reader: reader.held_page(open_only=open_only, after=after, limit=limit))
+    async def held_page(
+        self, *, open_only: bool = True, after: str | None = None, limit: int = 50, tenant: str | None = None
+    ) -> HeldPage:
+        return await self._read(
+            lambda reader: reader.held_page(open_only=open_only, after=after, limit=limit, tenant=tenant)
+        )
 
     async def pending_count(self, caller: str | None = None, *, tenant: str | None = None) -> int:
         return await self._read(lambda reader: reader.pending_count(caller, tenant))
