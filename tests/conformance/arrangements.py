@@ -84,7 +84,7 @@ async def through_replicas(arrangement: Arrangement) -> AsyncIterator[str]:
 
 async def programs_started(gateway: Gateway) -> None:
     """A gateway starts a server's program for each generation with the first call. The suite gives some calls half a second,
-    in which a program that is still starting does not respond; with one gateway earlier scenarios have started it."""
+    in which a program that is still starting does not respond; on a busy machine that is so for the first scenarios."""
     for stateless in (True, False):
         able: dict[str, Any] = {"elicitation": {}, "sampling": {}, "roots": {}}
         async with RawClient(gateway.url, stateless=stateless, capabilities=able) as caller:
@@ -136,6 +136,8 @@ async def before(server: dict[str, Any], more: dict[str, Any]) -> AsyncIterator[
     """The URL of a gateway in front of a server."""
     async with running_gateway(plain_configuration(server, more)) as gateway:
         await gateway.until_listed()
+        if "command" in server:
+            await programs_started(gateway)
         yield gateway.url
 
 
