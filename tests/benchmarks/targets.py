@@ -7,7 +7,7 @@ server, started here.
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,9 @@ async def echo_server(*options: str) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def taskgate(upstream: str, launcher: tuple[str, ...] = ("-m", "taskgate")) -> AsyncIterator[Target]:
+async def taskgate(
+    upstream: str, launcher: tuple[str, ...] = ("-m", "taskgate"), more: Mapping[str, Any] | None = None
+) -> AsyncIterator[Target]:
     """One worker on the governed path: a scope and a rule are looked up for every call."""
     config: dict[str, Any] = {
         "schema": 1,
@@ -50,6 +52,7 @@ async def taskgate(upstream: str, launcher: tuple[str, ...] = ("-m", "taskgate")
         "governance": {"defaults": {"action": "forward"}, "rules": [{"match": "drop_*", "action": "deny"}]},
         "scopes": {"default": {"default_servers": ["*"]}},
         "telemetry": {"log_level": "warning"},
+        **(more or {}),
     }
     async with running_gateway(config, launcher=launcher) as gateway:
         yield Target("taskgate", gateway.url, gateway.pid, "up__")

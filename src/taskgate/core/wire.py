@@ -322,7 +322,8 @@ def _cut_out(value: dict[str, Any], body: bytes) -> Members | None:
             and not _is_space(body[begin])
             and not _is_space(body[end - 1])
         ):
-            return {name: Raw(body[begin:end])}
+            # A view: the body stays in memory as long as its members anyway.
+            return {name: Raw(memoryview(body)[begin:end])}
     return None
 
 
