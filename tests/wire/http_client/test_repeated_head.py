@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from taskgate.mcp.failures import Stage
 from taskgate.mcp.http.reader import HttpHead, ReplyLimits, ReplyProblem, ReplyReader
 from taskgate.mcp.http.repeated_head import RepeatedHead
+from taskgate.mcp.turn_budget import SLICE_BYTES
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy")
 
@@ -35,8 +36,8 @@ def reading(reader: ReplyReader, pieces: list[bytes]) -> Observed | Stage:
     return reader.head, reader.take_body(), reader.complete, reader.keep_alive, events
 
 
-def used_reader() -> ReplyReader:
-    reader = ReplyReader(ReplyLimits(4096, 4096))
+def used_reader(limits: ReplyLimits | None = None) -> ReplyReader:
+    reader = ReplyReader(limits or ReplyLimits(4096, 4096))
     reading(reader, [EARLIER])
     assert reader.complete
     return reader
@@ -86,6 +87,18 @@ def test_after_any_reply_the_next_one_is_read_as_by_a_new_reader(data: st.DataOb
 )
 def test_a_head_that_is_almost_repeated_is_read_as_by_a_new_reader(following: bytes) -> None:
     assert reading(used_reader(), [following]) == reading(ReplyReader(ReplyLimits(4096, 4096)), [following])
+
+
+def test_the_end_of_a_body_is_no_reply_of_its_own() -> None:
+    """Its first part is larger than what the parser is given at once, and the rest looks like a complete reply."""
+    rest = reply(b"{}")
+    whole = reply(b" " * (SLICE_BYTES + 1) + rest)
+    pieces = [whole[: -len(rest)], rest]
+    limits = ReplyLimits(2 * SLICE_BYTES, 4096)
+    found = reading(used_reader(limits), pieces)
+    assert found == reading(ReplyReader(limits), pieces)
+    assert not isinstance(found, Stage)
+    assert found[1:4] == (b" " * (SLICE_BYTES + 1) + rest, True, True)
 
 
 def test_an_event_stream_is_not_taken_for_json_after_an_exchange_without_events() -> None:

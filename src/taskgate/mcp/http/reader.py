@@ -157,8 +157,9 @@ class ReplyReader:
 
     def feed(self, data: bytes) -> None:
         """Parse data within the turn budget and keep the rest for `catch_up`. Raises ReplyProblem or a listener's exception."""
+        # What follows the first data belongs to the same reply, even if it looks like another one.
+        is_first, self._is_first_data = self._is_first_data, False
         if len(data) <= SLICE_BYTES and not self._unparsed:
-            is_first, self._is_first_data = self._is_first_data, False
             if is_first and self._repeated is not None and self._take_repeated(self._repeated, data):
                 return
             self._parse(data)
