@@ -53,14 +53,26 @@ def test_unknown_command_error_suggests_a_similar_one() -> None:
         assert (done.exit_code, similar in done.stderr) == (2, True)
 
 
-def test_every_option_and_argument_is_described() -> None:
-    def leaves(command: click.Command, name: str) -> list[tuple[str, click.Command]]:
-        if not isinstance(command, click.Group):
-            return [(name, command)]
-        context = click.Context(command)
-        children = [(child, command.get_command(context, child)) for child in command.list_commands(context)]
-        return [leaf for child, found in children if found is not None for leaf in leaves(found, f"{name} {child}")]
+def leaves(command: click.Command, name: str) -> list[tuple[str, click.Command]]:
+    """All commands below this one that are no groups, with the words that select them."""
+    if not isinstance(command, click.Group):
+        return [(name, command)]
+    context = click.Context(command)
+    children = [(child, command.get_command(context, child)) for child in command.list_commands(context)]
+    return [
+        leaf for child, found in children if found is not None for leaf in leaves(found, f"{name} {child}".lstrip())
+    ]
 
+
+def test_a_missing_argument_or_option_is_named_before_the_command_runs() -> None:
+    required = [words for words, command in leaves(build_app(), "") if any(param.required for param in command.params)]
+    assert {"call", "approvals approve", "tasks result", "data erase"} <= set(required)
+    for words in required:
+        done = CliRunner().invoke(build_app(), words.split())
+        assert (words, done.exit_code, "Missing " in done.stderr) == (words, 2, True)
+
+
+def test_every_option_and_argument_is_described() -> None:
     found = leaves(build_app(), "taskgate")
     assert len(found) > 50
     without = [

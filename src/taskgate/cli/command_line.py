@@ -174,15 +174,16 @@ def _parameter(parameter: inspect.Parameter) -> click.Parameter:
     kind = str if several else _without_none(annotation)
     required = parameter.default is inspect.Parameter.empty
     default = None if required else parameter.default
+    # click takes a default of None for a given value, so that nothing is missing.
+    presence: dict[str, Any] = {"required": True} if required else {"default": default}
     if isinstance(declared, Argument):
         return DescribedArgument(
             [parameter.name],
             declared.help,
             type=_type(kind, None, None),
             metavar=declared.metavar,
-            required=required,
-            default=default,
             nargs=-1 if several else 1,
+            **presence,
         )
     assert isinstance(declared, Option), declared
     is_switch = kind is bool
@@ -192,11 +193,10 @@ def _parameter(parameter: inspect.Parameter) -> click.Parameter:
         type=None if is_switch else _type(kind, declared.min, declared.max),
         is_flag=is_switch,
         multiple=several,
-        required=required,
-        default=default,
         metavar=declared.metavar,
         show_default=declared.show_default and default not in (None, False, ""),
         hidden=declared.hidden,
+        **presence,
     )
 
 
