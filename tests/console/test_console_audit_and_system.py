@@ -50,6 +50,8 @@ async def test_the_log_is_searched_from_the_newest_row_back_page_by_page() -> No
         assert head["whole"] is True
         for query in ("before=x", "since=ever", "limit=0", f"before={'9' * 20}"):
             assert (await gate.operator("GET", f"/api/v1/audit?{query}")).status == 400
+        status, shown = await page(gate, "/audit?caller=%00")
+        assert (status, "\0" in shown) == (400, False)
 
 
 @virtual_time

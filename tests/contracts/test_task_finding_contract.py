@@ -233,6 +233,8 @@ async def test_tasks_are_found_by_caller_tool_server_time_and_text(adapter: Stor
         ("night  ", True),
         (" ", False),
         ("!", False),
+        ("\0", False),
+        ("night " + "n" * 60_000, False),
     ],
 )
 async def test_every_part_of_a_text_is_found_in_names_as_it_was_written_and_ascii_in_any_case(

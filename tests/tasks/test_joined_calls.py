@@ -181,3 +181,14 @@ async def test_client_without_a_conversation_is_held_and_gets_the_handle() -> No
         reported = (await call.done()).text
         assert row["task_id"] in reported
         assert row["url"] in reported
+
+
+@pytest.mark.parametrize("key", ["", "k" * 256, "a\0b", 7])
+@virtual_time
+async def test_unusable_idempotency_key_is_refused_before_anything_is_stored(key: Any) -> None:
+    server = shop()
+    async with Gateway({}, {"shop": server}) as gate:
+        caller = await gate.caller("2025")
+        reply = await caller.call("shop__wipe", {"disk": "a"}, _meta={KEY: key})
+        assert (reply.error["data"]["error_type"], reply.error["data"]["executed"]) == ("invalid_params", "no")
+        assert server.count("wipe") == 0

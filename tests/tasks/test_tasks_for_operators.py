@@ -125,6 +125,8 @@ async def test_invalid_requests_get_an_error_and_change_nothing() -> None:
         for method, path, body, status in (
             ("GET", "/api/v1/tasks?state=sleeping", None, 400),
             ("GET", "/api/v1/tasks?limit=0", None, 400),
+            ("GET", "/api/v1/tasks?text=%00", None, 400),
+            ("GET", "/api/v1/tasks/%00", None, 400),
             ("GET", "/api/v1/tasks/tg_nothing", None, 404),
             ("POST", f"/api/v1/tasks/{task_id}/cancel", {"reason": 7}, 400),
             ("POST", f"/api/v1/tasks/{task_id}/cancel", {"force": True}, 400),

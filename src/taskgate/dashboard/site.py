@@ -240,6 +240,8 @@ class Dashboard:
         bearer = request.headers.get(b"authorization")
         locked = bearer is not None and person is not None and self._passphrase.needed_by(person)
         visit = Visit(replace(request, locked=locked), person, found.values, authorized, self.live.version)
+        if "\0" in request.path or any("\0" in value for value in request.query.values()):
+            return self._has_null(visit, route.kind)
         if route.kind is RouteKind.API:
             return await self.api.answer(found, visit)
         try:
@@ -247,6 +249,13 @@ class Dashboard:
         except RequestProblem as refused:
             title = "Not found" if refused.status == 404 else "Request failed"
             return self._pages.frame.message(visit.request, person, refused.status, title, refused.text)
+
+    def _has_null(self, visit: Visit, kind: RouteKind) -> Answer:
+        """Refuse an address with a null character. No name contains one, and PostgreSQL accepts none as a value."""
+        text = "Invalid request: the address contains the character U+0000."
+        if kind is RouteKind.API:
+            return problem(400, text)
+        return self._pages.frame.message(visit.request, visit.person, 400, "Request failed", text)
 
     async def _visitor(self, request: WebRequest) -> Approver | None:
         """The logged-in person, for the header of a page that refuses the request."""

@@ -38,6 +38,6 @@ def idempotency_key(request: Request) -> str | None:
         key = header.decode("utf-8", "replace") if header is not None else None
     if key is None:
         return None
-    if type(key) is not str or not 0 < len(key) <= 255:
-        raise CallerError("invalid_params", "An idempotency key is a string of 1 to 255 characters.")
+    if type(key) is not str or not 0 < len(key) <= 255 or "\0" in key:
+        raise CallerError("invalid_params", "An idempotency key is a string of 1 to 255 characters without U+0000.")
     return key

@@ -51,6 +51,8 @@ from taskgate.store.transaction_settings import TransactionSettings
 
 _PARTS: Final = ("part_1", "part_2", "part_3", "part_4")
 """Parameters of the statements that search tasks for the parts of a text."""
+_LONGEST_PART: Final = 8192
+"""No name is longer, and SQLite refuses patterns of more than 50,000 bytes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -370,7 +372,7 @@ def _patterns(text: str | None) -> dict[str, str | None]:
     parts = [] if text is None else text.encode().lower().decode().split()
     wanted = sorted(dict.fromkeys(parts), key=len, reverse=True)[: len(_PARTS)]
     patterns = ["%" + re.sub(r"([%_\\])", r"\\\1", part) + "%" for part in wanted]
-    if text is not None and not patterns:
+    if text is not None and (not parts or any(len(part) > _LONGEST_PART or "\0" in part for part in parts)):
         patterns = [""]  # matches no name
     return dict(zip_longest(_PARTS, patterns))
 
