@@ -87,6 +87,14 @@ async def test_every_invalid_response_is_a_typed_error_with_executed(
         assert [request.method for request in server.seen].count("tools/call") == 1
 
 
+async def test_refusal_with_a_json_rpc_error_has_its_message() -> None:
+    async with scripted(call_script(lambda r: http(stated(r, "no"), 503))) as server, stateful(server.url) as session:
+        with pytest.raises(HttpRefusal) as caught:
+            await session.call_tool("x")
+    assert "jsonrpc" not in str(caught.value)
+    assert str(caught.value).endswith(": no")
+
+
 async def test_a_refused_connection_is_a_typed_error() -> None:
     with pytest.raises(CannotConnect):
         async with connect("http://127.0.0.1:1/mcp"):

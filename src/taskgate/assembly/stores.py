@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,10 @@ from taskgate.folders import gateway_key
 SQLITE: Final = "sqlite:///"
 FIRST: Final = "taskgate.db"
 WRAPPED: Final = ".taskgate-wrap-"
+NEEDED_BYTES: Final = 4 << 20
+"""Free space without which a gateway does not start."""
 _OWNER: Final = "taskgate.db.owner"
+_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 def store_path(loaded: LoadedConfig) -> Path:
@@ -63,8 +67,17 @@ def check_store(path: Path) -> None:
         ) as database:
             database.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.Error as problem:
-        text = f"The store {path} cannot be opened: {problem}. Restore a backup, or move it away to start empty."
+        text = f"The store {path} cannot be opened: {problem}. {_remedy(problem, folder)}"
         raise GatewayFault("store_unavailable", text) from None
+
+
+def _remedy(problem: sqlite3.Error, folder: Path) -> str:
+    """Only a damaged file may be moved away: with it go the accepted tasks."""
+    if problem.sqlite_errorcode in _DAMAGED:
+        return "Restore a backup, or move it away to start empty."
+    if shutil.disk_usage(folder).free < NEEDED_BYTES:
+        return f"There is no space left on its disk: free at least {NEEDED_BYTES >> 20} MB."
+    return "Check its permissions and its disk."
 
 
 def _default_name(loaded: LoadedConfig) -> str:

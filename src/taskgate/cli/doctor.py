@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 from taskgate import __version__
+from taskgate.cli import printing
 from taskgate.cli.command_line import Commands, Exit, Option
 from taskgate.cli.configuration import ConfigOption, skip_reason
 from taskgate.cli.doctor_servers import server_findings
@@ -191,7 +192,23 @@ def _gateways(running: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
     for record in running:
         started = "started by a client" if record["kind"] == "on-demand" else "started with `taskgate serve`"
         detail = f"{record['url']} is running ({started}, process {record['pid']}) for {record['config'] or 'the demo'}"
-        yield Finding("ok", "gateway", detail)
+        missing = _missing(record["url"])
+        if missing:
+            fix = "Until then it rejects calls that need what is missing. Its log has the cause."
+            yield Finding("bad", "gateway", f"{detail}, but it is not ready: {missing}", fix)
+        else:
+            yield Finding("ok", "gateway", detail)
+
+
+def _missing(url: str) -> str:
+    """What a running gateway lacks according to its readiness; empty if it is ready or does not answer."""
+    from taskgate.cli.gateway_api import readiness
+
+    found = readiness(url)
+    if found.get("ready") is not False:
+        return ""
+    store = f"the store: {found['store']}" if found.get("store") else ""
+    return printing.clean(store or f"{', '.join(map(str, found.get('degraded') or ()))} unavailable")
 
 
 def _port(loaded: LoadedConfig, ours: Collection[str]) -> Finding:

@@ -19,6 +19,7 @@ from taskgate.cli.local_gateways import SeveralGateways, default_gateway, operat
 from taskgate.lazy_dataclass import dataclass
 
 TIMEOUT_S = 30
+READINESS_WITHIN_S = 5
 
 
 class ApiProblem(Exception):
@@ -101,6 +102,22 @@ class GatewayApi:
                 )
             raise ApiProblem(_EXITS.get(status, ExitCode.FAILED), printing.clean(text))
         return Reply(status, value, after)
+
+
+def readiness(url: str) -> dict[str, Any]:
+    """Return what a gateway answers at `/ready`; empty if it cannot be reached in this way."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.hostname is None:
+        return {}
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=READINESS_WITHIN_S)
+    try:
+        connection.request("GET", "/ready")
+        value = json.loads(connection.getresponse().read())
+    except (OSError, http.client.HTTPException, ValueError):
+        return {}
+    finally:
+        connection.close()
+    return value if isinstance(value, dict) else {}
 
 
 def run_with_gateway(work: Callable[[GatewayApi], None], gateway: str | None, token: str | None, as_json: bool) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from taskgate import clock
+from taskgate.assembly.stores import NEEDED_BYTES
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.listen_errors import listen_error
 from taskgate.config.load import LoadedConfig
@@ -25,7 +26,6 @@ from taskgate.local_gateway import LocalGateway, NoExtraEndpoint, OpenExtraEndpo
 from taskgate.telemetry import logs
 
 MANY_FILES = 65_536
-NEEDED_BYTES = 4 << 20
 CHECK_EVERY_S, REPORT_EVERY_S = 1.0, 60.0
 END_WITHIN_S = 1.4
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

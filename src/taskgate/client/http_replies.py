@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import field
+from typing import Any
 
 from taskgate.client.errors import (
     CannotConnect,
@@ -95,9 +96,11 @@ def read_answer(reply: HttpReply, request_id: int | str, deliver: Deliver, *, in
 def refusal(reply: HttpReply, in_session: bool) -> ClientError:
     if reply.status in (200, 202):
         return InvalidReply(f"the server returned HTTP {reply.status} without JSON for a request")
-    text = reply.body[:200].decode("utf-8", "replace").strip()
+    error = _error_in(reply)
+    given = error.get("message")
+    text = given if type(given) is str else reply.body[:200].decode("utf-8", "replace").strip()
     message = f"HTTP {reply.status} from the server" + (f": {text}" if text else "")
-    stated = _stated(reply)
+    stated = stated_executed(error.get("data"))
     if reply.status in (401, 403):
         return Unauthorized(reply.status, message, stated=stated)
     if reply.status == 404 and in_session:
@@ -105,14 +108,14 @@ def refusal(reply: HttpReply, in_session: bool) -> ClientError:
     return HttpRefusal(reply.status, message, _retry_after(reply), stated=stated)
 
 
-def _stated(reply: HttpReply) -> str | None:
-    """Return `data.executed` of a JSON-RPC error in the body, or None."""
+def _error_in(reply: HttpReply) -> dict[str, Any]:
+    """Return the JSON-RPC error in the body; empty if there is none."""
     try:
         messages = decode_messages(reply.body) if reply.body[:1] == b"{" else []
     except InvalidReply:
-        return None
+        return {}
     error = messages[0].get("error") if messages else None
-    return stated_executed(error.get("data")) if isinstance(error, dict) else None
+    return error if isinstance(error, dict) else {}
 
 
 def read_failure(failure: HttpFailure, target: Target) -> ClientError:
