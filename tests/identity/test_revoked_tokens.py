@@ -33,6 +33,8 @@ async def test_a_revoked_token_is_refused_at_once_and_after_a_restart() -> None:
         revoke = "/api/v1/tokens/revoke"
         assert (await api(gate, "boss-token", "POST", revoke, {"name": "agent"})).status == 403
         assert (await api(gate, "root-token", "POST", revoke, {"name": "nobody"})).status == 404
+        assert (await api(gate, "root-token", "POST", revoke, {"name": "https://a#\0"})).status == 404
+        assert (await api(gate, "root-token", "POST", "/api/v1/data/erase", {"principal": "a\0"})).status == 400
         assert (await api(gate, "root-token", "POST", revoke, {"name": "agent", "reason": "lost"})).status == 200
         assert not await opens(gate, "agent-token")
         await gate.restart()

@@ -236,7 +236,7 @@ class DataApi:
 
 
 def _principal(visit: Visit, name: object) -> str:
-    if type(name) is not str or not name or name == ANONYMOUS or not visit.user.reaches(name):
+    if type(name) is not str or not name or "\0" in name or name == ANONYMOUS or not visit.user.reaches(name):
         raise ValueError(_INVALID_PRINCIPAL)
     return name
 

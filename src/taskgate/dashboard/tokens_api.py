@@ -68,7 +68,7 @@ class PeopleApi:
         for token in found:
             await self._revocations.revoke(token.sha256, token.principal, user.id, reason[:LONGEST_REASON])
         if not found:
-            if "#" not in name or not user.reaches(name):
+            if "#" not in name or "\0" in name or not user.reaches(name):
                 return problem(404, "Token not found. Run `taskgate tokens list` to see the names.")
             await self._revocations.revoke(name, name, user.id, reason[:LONGEST_REASON])
         return json_answer({"revoked": [token.principal for token in found] or [name], "by": user.id})
