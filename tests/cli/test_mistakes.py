@@ -55,6 +55,23 @@ async def test_a_database_that_is_not_supported(tmp_path: Path) -> None:
         assert "PostgreSQL" in output
 
 
+@pytest.mark.parametrize("words", [["check"], ["serve", "--port", "0"]])
+async def test_a_certificate_that_does_not_exist(tmp_path: Path, words: list[str]) -> None:
+    tls = {"cert": "./gate.pem", "key": "./gate.key"}
+    config = configuration(tmp_path, listen={"port": 0, "tls": tls})
+    code, output = await run_with_mistake(tmp_path, *words, "-c", config)
+    assert code == 2
+    assert "listen.tls" in output
+
+
+async def test_check_does_not_ask_for_a_server_if_all_of_them_are_skipped(tmp_path: Path) -> None:
+    config = configuration(tmp_path, servers={"a": {"command": "python", "env": {"A": "${NOT_SET_ANYWHERE}"}}})
+    code, output = await run_with_mistake(tmp_path, "check", "-c", config)
+    assert code == 2
+    assert "NOT_SET_ANYWHERE" in output
+    assert "No server is configured" not in output
+
+
 @pytest.mark.parametrize("words", [["check"], ["serve", "--port", "0"], ["stdio"], ["stdio", "--alone"]])
 async def test_a_state_folder_that_cannot_be_one(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "file").write_text("")

@@ -11,6 +11,7 @@ from taskgate import clock
 from taskgate.assembly import shared_store
 from taskgate.assembly.channels import Outbound, build_channels
 from taskgate.assembly.exposure import check_exposure
+from taskgate.assembly.listener import listener_tls
 from taskgate.assembly.shared_store import AS_CONFIGURED, Start
 from taskgate.assembly.stores import claimed_store_path
 from taskgate.assembly.tracing import build_tracing
@@ -67,6 +68,7 @@ def build_for_check(loaded: LoadedConfig) -> int:
     """
     shared_store.check_configured(loaded)
     check_exposure(loaded.root, loaded.root.listen.host)
+    listener_tls(loaded.root)
     with TemporaryDirectory(prefix="taskgate-check-") as folder:
         store = open_store(Path(folder) / "check.db")
 

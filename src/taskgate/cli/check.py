@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 NO_SERVERS = "No server is configured. Add one under `servers`, or run: taskgate import"
+ALL_SKIPPED = "All configured servers are skipped. Correct what is named above, for example by setting the variables."
 
 
 def register(app: Commands) -> None:
@@ -39,7 +40,7 @@ def check(config: ConfigOption = None) -> None:
     for skipped in loaded.skipped:
         echo(f"{skipped.server} skipped: {skip_reason(skipped)}", err=True)
     if count == 0:
-        raise _wrong(NO_SERVERS)
+        raise _wrong(ALL_SKIPPED if loaded.skipped else NO_SERVERS)
     _note_missing_programs(loaded)
     _note_missing_interpreter(loaded)
     _note_busy_port(loaded)
