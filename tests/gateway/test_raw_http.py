@@ -115,6 +115,20 @@ async def test_a_repeated_head_belongs_to_its_own_body(gateway: Gateway) -> None
     assert await line.is_closed()
 
 
+async def test_space_around_the_value_of_a_header_does_not_belong_to_it(gateway: Gateway) -> None:
+    line = await RawConnection.open(gateway)
+    for number in (31, 32):
+        spaced = (
+            post(ask(number))
+            .replace(b"Content-Length: ", b"Content-Length: \t")
+            .replace(b"\r\n\r\n", b" \t\r\n\r\n", 1)
+        )
+        await line.send(
+            spaced.replace(b"Host: 127.0.0.1", b"Host:  127.0.0.1 ").replace(b"__mirror\r", b"__mirror  \r")
+        )
+        assert (await line.result())["vendor/extra"] == number
+
+
 async def test_the_rest_of_a_body_is_no_part_of_the_next_head(gateway: Gateway) -> None:
     """The end of a body arrives together with the next request: that data is no head to be recognized."""
     line = await RawConnection.open(gateway)

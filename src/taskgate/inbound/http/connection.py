@@ -297,7 +297,8 @@ class CallerConnection(HttpToolsProtocol):
         if self._waiting_since is None:
             # Trailers are ignored.
             return
-        self.headers.append((name.lower(), value))
+        # The parser leaves the space after a value, which does not belong to it (RFC 9110, 5.5).
+        self.headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_url(self, url: bytes) -> None:
         self.url += url
