@@ -113,7 +113,12 @@ async def test_batches_exist_in_one_revision_only(gateway: Gateway) -> None:
     async with RawClient(gateway.url, version="2025-03-26") as caller:
         sent = {"content-type": "application/json", **caller.headers}
         reply = await caller.http.post(gateway.url, content=batch, headers=sent)
+        stateless = sent | {"mcp-protocol-version": "2026-07-28"}
+        stateless.pop("mcp-session-id")
+        refused = (await caller.http.post(gateway.url, content=batch, headers=stateless)).json()["error"]
     assert sorted(answer["id"] for answer in reply.json()) == [1, 2]
+    assert refused["data"]["executed"] == "no"
+    assert (refused["data"]["error_type"], "supported" in refused["data"]) == ("invalid_request", False)
 
 
 @pytest.mark.parametrize(

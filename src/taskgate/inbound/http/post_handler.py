@@ -102,11 +102,12 @@ class PostHandler:
 
     def _dispatch(self, post: Post, caller: Caller, message: Message | None) -> Coroutine[Any, Any, None]:
         """Return the coroutine for the generation and method of a message; None is a batch."""
+        is_stateless = post.headers.get(b"mcp-protocol-version") in _STATELESS
         if message is None:
+            if is_stateless:
+                raise self._access.failed(_no_batch())
             return self._batch(post, caller)
-        if post.headers.get(b"mcp-protocol-version") in _STATELESS or (
-            message.params and META in message.params and has_envelope(message.params)
-        ):
+        if is_stateless or (message.params and META in message.params and has_envelope(message.params)):
             return self._stateless(post, caller, message)
         if message.kind is REQUEST and message.method == "initialize":
             return self._initialize(post, caller, message)
@@ -317,7 +318,7 @@ class PostHandler:
         if session is None:
             return
         if session.version != BATCH_REVISION:
-            raise self._access.failed(InvalidMessage("batches are supported in revision 2025-03-26 only"))
+            raise self._access.failed(_no_batch())
         try:
             messages = await read_batch(self._reader, post.body)
         except TaskgateError as problem:
@@ -344,6 +345,10 @@ class PostHandler:
         finally:
             for request in opened:
                 request.delivery.delivered(post.still_there)
+
+
+def _no_batch() -> InvalidMessage:
+    return InvalidMessage(f"batches are supported in revision {BATCH_REVISION} only")
 
 
 class _BatchOutlet:
