@@ -178,6 +178,23 @@ async def test_person_sees_their_own_calls_or_those_of_their_tenant() -> None:
 
 
 @virtual_time
+async def test_person_of_a_tenant_finds_its_callers_of_the_past_by_their_names_with_and_without_it() -> None:
+    async with Gateway(CONFIG, {"files": files()}) as gate:
+        for name in ("bob", "sue"):
+            await task_of(gate, name)
+        await gate.advance(15)
+        await gate.restart()
+        for person, text, names in (
+            ("chief", "su", ["acme/sue"]),
+            ("chief", "acme/su", ["acme/sue"]),
+            ("chief", "bo", []),
+            ("olga", "bo", ["bob"]),
+        ):
+            reply = await gate.http("GET", f"/api/v1/find?text={text}", headers=whose(person)).done()
+            assert [row["name"] for row in reply.json() if row["kind"] == "caller"] == names, (person, text)
+
+
+@virtual_time
 async def test_cursor_belongs_to_one_person_tenant_and_filter() -> None:
     async with Gateway(CONFIG, {"files": files()}) as gate:
         for _ in range(3):

@@ -14,6 +14,7 @@ from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.governance.approver import Approver
 from taskgate.core.history.counts import Dimension
 from taskgate.core.identity.access import Access
+from taskgate.core.identity.identity import principal_name
 from taskgate.core.identity.roles import Permission
 from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.history_api import reach_of
@@ -80,10 +81,12 @@ class FindApi:
             yield name, upstream.status().state.value, f"/servers/{quote(name, safe='')}"
 
     async def _callers(self, visit: Visit, text: str) -> list[tuple[str, str, str]]:
-        """Callers of recent requests whose name contains the text, and of history whose name begins with it."""
-        recent = {span.caller for span in self._records.spans(visit.user) if span.caller}
-        known = await self._history.names(reach_of(visit), Dimension.CALLER, text, OF_EACH_KIND)
-        return [(name, "", caller_address(name)) for name in sorted(recent | set(known))]
+        """Callers of recent requests whose name contains the text, and of history whose name begins with it, after the
+        person's tenant or with it."""
+        reach, names = reach_of(visit), {span.caller for span in self._records.spans(visit.user) if span.caller}
+        for begins in {text, principal_name(reach.tenant or "", text)}:
+            names.update(await self._history.names(reach, Dimension.CALLER, begins, OF_EACH_KIND))
+        return [(name, "", caller_address(name)) for name in sorted(names)]
 
     def _tools(self) -> Iterator[tuple[str, str, str]]:
         for server, offer in self._catalogs.offers().items():
