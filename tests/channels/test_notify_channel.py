@@ -59,7 +59,7 @@ async def test_an_address_that_fails_is_reported() -> None:
 
     async with listener(refuse) as url:
         assert await NotifyChannel([url]).announce(a_card()) == NotDelivered(
-            "at least one address could not be notified", lasting=False
+            "at least one address could not be notified", permanent=False
         )
 
 
@@ -73,7 +73,7 @@ async def test_an_unresponsive_address_times_out() -> None:
     async with listener(stall) as url:
         reported = await NotifyChannel([url], deadline_s=0.2).announce(a_card())
         release.set()
-    assert reported == NotDelivered("the notification timed out", lasting=False)
+    assert reported == NotDelivered("the notification timed out", permanent=False)
 
 
 async def test_a_notification_without_an_address_is_a_permanent_error() -> None:

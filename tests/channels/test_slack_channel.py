@@ -153,7 +153,7 @@ async def test_a_revoked_app_token_leaves_the_rest_working(double: SlackDouble, 
 async def test_slack_may_be_unavailable_at_the_start(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("taskgate.channels.slack.CONNECT_DEADLINE_S", 0.2)
     channel = await make(DecisionRecorder(), api_url="http://127.0.0.1:9/api/")
-    assert await channel.announce(a_card()) == NotDelivered("slack: unreachable", lasting=False)
+    assert await channel.announce(a_card()) == NotDelivered("slack: unreachable", permanent=False)
 
 
 async def test_a_rate_limited_request_is_retried_after_the_time_slack_states(double: SlackDouble, make: Make) -> None:
@@ -167,19 +167,19 @@ async def test_a_rate_limited_request_is_retried_after_the_time_slack_states(dou
 async def test_a_request_is_given_up_after_repeated_rate_limits(double: SlackDouble, make: Make) -> None:
     double.script["chat.postMessage"] = [1] * 10
     channel = await make()
-    assert await channel.announce(a_card()) == NotDelivered("slack: ratelimited", lasting=False)
+    assert await channel.announce(a_card()) == NotDelivered("slack: ratelimited", permanent=False)
     assert double.count_of("chat.postMessage") == 4
 
 
 @pytest.mark.parametrize(
-    ("error", "lasting"),
+    ("error", "permanent"),
     [("token_revoked", True), ("not_in_channel", True), ("is_archived", True), ("internal_error", False)],
 )
 async def test_slack_errors_are_permanent_or_temporary(
-    double: SlackDouble, make: Make, error: str, lasting: bool
+    double: SlackDouble, make: Make, error: str, permanent: bool
 ) -> None:
     double.script["chat.postMessage"] = [error]
-    assert await (await make()).announce(a_card()) == NotDelivered(f"slack: {error}", lasting)
+    assert await (await make()).announce(a_card()) == NotDelivered(f"slack: {error}", permanent)
 
 
 async def test_a_card_is_redrawn_when_decided(double: SlackDouble, make: Make) -> None:
@@ -196,7 +196,7 @@ async def test_a_deleted_card_is_not_updated(double: SlackDouble, make: Make) ->
     channel = await make()
     assert await channel.update(decided(), "C0REAL 1.2") == Delivered("C0REAL 1.2")
     double.script["chat.update"] = ["token_revoked"]
-    assert await channel.update(decided(), "C0REAL 1.2") == NotDelivered("slack: token_revoked", lasting=True)
+    assert await channel.update(decided(), "C0REAL 1.2") == NotDelivered("slack: token_revoked", permanent=True)
 
 
 def react(double: SlackDouble, name: str, *users: str, ts: str = "1800000000.000001") -> None:

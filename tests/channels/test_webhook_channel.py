@@ -107,13 +107,13 @@ async def test_a_busy_receiver_gets_a_retry_with_the_same_id(client: httpx2.Asyn
     assert 4.0 <= pauses.asked[3] <= 8.0
 
 
-@pytest.mark.parametrize(("status", "lasting"), [(400, False), (302, False), (401, True), (404, True), (410, True)])
+@pytest.mark.parametrize(("status", "permanent"), [(400, False), (302, False), (401, True), (404, True), (410, True)])
 async def test_a_refused_request_is_not_retried(
-    client: httpx2.AsyncClient, there: Receiver, status: int, lasting: bool
+    client: httpx2.AsyncClient, there: Receiver, status: int, permanent: bool
 ) -> None:
     there.answers = [(status, {"location": "/elsewhere"})]
     delivery = await channel(client, there.url).announce(a_card())
-    assert delivery == NotDelivered(f"the webhook answered HTTP {status}", lasting)
+    assert delivery == NotDelivered(f"the webhook answered HTTP {status}", permanent)
     assert len(there.got) == 1
 
 
@@ -123,7 +123,7 @@ async def test_an_unavailable_receiver_is_given_up_after_the_retries(client: htt
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/hook"
         pauses = Pauses()
         delivery = await channel(client, url, pauses, retries=3).announce(a_card())
-    assert delivery == NotDelivered("the webhook could not be reached: ConnectError", lasting=False)
+    assert delivery == NotDelivered("the webhook could not be reached: ConnectError", permanent=False)
     assert len(pauses.asked) == 3
 
 

@@ -37,7 +37,7 @@ from taskgate.core.redaction.fields import compile_redaction
 from taskgate.core.redaction.looks_secret import looks_secret
 from taskgate.core.resource_uri import is_ambiguous, normal_form
 from taskgate.core.strict_json import AmbiguousJson
-from taskgate.core.text.confusables import first_confusable, fold, imitated_member, imitated_property
+from taskgate.core.text.confusables import first_confusable, fold, lookalike_member, lookalike_property
 from taskgate.core.text.lookalikes import skeleton
 from taskgate.core.text.peer_url import check_peer_url
 from taskgate.core.uri_template import UriTemplate, first_matching
@@ -260,7 +260,7 @@ def a_header_schema(size: int) -> Step:
 def imitated_arguments(size: int) -> Step:
     arguments = {f"a{n}": 1 for n in range(size)}
     schema: dict[str, Any] = {"properties": {f"p{n}": {} for n in range(size)}}
-    return lambda: imitated_property(arguments, schema)
+    return lambda: lookalike_property(arguments, schema)
 
 
 CASES = (
@@ -299,7 +299,7 @@ CASES = (
     Case(
         "members of a request",
         (100, 1_000, 10_000),
-        lambda n: lambda: imitated_member(dict.fromkeys(map(str, range(n)))),
+        lambda n: lambda: lookalike_member(dict.fromkeys(map(str, range(n)))),
     ),
     Case("JSON: deep", TEXT, a_json_text("deep")),
     Case("JSON: wide", TEXT, a_json_text("wide")),

@@ -76,7 +76,7 @@ async def test_link_is_reported_after_three_missed_pings(quick: None) -> None:
     watch.start()
     async with asyncio.timeout(120):
         assert await reported.get() is silent
-        assert silent.asked == health_watch.SILENT_ROUNDS
+        assert silent.asked == health_watch.MAX_MISSED_PINGS
         silent.answers = True
         while watch.degraded:
             await asyncio.sleep(0.005)

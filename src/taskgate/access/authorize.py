@@ -263,12 +263,12 @@ class Authorizer:
         name = requested or identity.scope or self._gateway.default_scope
         handed_over = self._gateway.temporary_scopes.find(name)
         # The forwarding gateway has checked the requirement against claims, which are not forwarded.
-        vouched = isinstance(proof, HopProof)
+        forwarded = isinstance(proof, HopProof)
         return TargetScope(
             name,
             self._gateway.has_scope(name),
             self.resources.of_scope(name),
-            NO_REQUIREMENT if vouched else self.credentials.requirement(name),
+            NO_REQUIREMENT if forwarded else self.credentials.requirement(name),
             handed_over.created_by if handed_over is not None else None,
         )
 

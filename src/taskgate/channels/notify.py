@@ -66,8 +66,10 @@ class NotifyChannel:
             async with asyncio.timeout(self._deadline_s):
                 sent = await self._apprise.async_notify(body=body, title=title)
         except TimeoutError:
-            return NotDelivered("the notification timed out", lasting=False)
-        return Delivered(receipt) if sent else NotDelivered("at least one address could not be notified", lasting=False)
+            return NotDelivered("the notification timed out", permanent=False)
+        return (
+            Delivered(receipt) if sent else NotDelivered("at least one address could not be notified", permanent=False)
+        )
 
 
 def _quoted(name: str) -> str:

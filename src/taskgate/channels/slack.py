@@ -98,7 +98,7 @@ class SlackChannel:
         try:
             channel, ts = await self._api.post(self._settings.channel, slack_blocks.fallback_text(card), blocks)
         except SlackError as error:
-            return NotDelivered(str(error), error.lasting)
+            return NotDelivered(str(error), error.permanent)
         receipt = f"{channel} {ts}"
         await self.resume(card, receipt)
         return Delivered(receipt)
@@ -115,7 +115,7 @@ class SlackChannel:
         except SlackError as error:
             if error.gone:
                 return Delivered(receipt)
-            return NotDelivered(str(error), error.lasting)
+            return NotDelivered(str(error), error.permanent)
         return Delivered(receipt)
 
     async def resume(self, card: Card, receipt: str) -> None:

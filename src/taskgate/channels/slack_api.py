@@ -17,7 +17,7 @@ from taskgate.lazy_dataclass import dataclass
 
 MAX_ATTEMPTS = 4
 LONGEST_PAUSE_S = 60.0
-LASTING = frozenset(
+PERMANENT_ERRORS = frozenset(
     {
         "account_inactive",
         "channel_not_found",
@@ -46,8 +46,8 @@ class SlackError(Exception):
         self.code = code
 
     @property
-    def lasting(self) -> bool:
-        return self.code in LASTING
+    def permanent(self) -> bool:
+        return self.code in PERMANENT_ERRORS
 
     @property
     def gone(self) -> bool:

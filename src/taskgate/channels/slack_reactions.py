@@ -88,7 +88,7 @@ class ReactionWatch:
             if error.gone:
                 log.info("slack_card_deleted", approval=card.approval_id)
                 self.forget(card.approval_id)
-            elif error.lasting:
+            elif error.permanent:
                 log.error("slack_reactions_stopped", error=error.code)
                 return False
             else:

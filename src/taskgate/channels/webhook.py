@@ -170,7 +170,7 @@ class WebhookChannel:
             await self._pause(_pause_before(repeat, outcome))
             outcome = await self._attempt(message_id, body)
         if isinstance(outcome, _Retry):
-            return NotDelivered(f"the webhook could not be reached: {outcome.why}", lasting=False)
+            return NotDelivered(f"the webhook could not be reached: {outcome.why}", permanent=False)
         return outcome
 
     async def _attempt(self, message_id: str, body: bytes) -> Delivery | _Retry:
@@ -193,7 +193,7 @@ class WebhookChannel:
         if status in _RETRYABLE:
             usable = retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 10
             return _Retry(f"HTTP {status}", float(retry_after) if usable else None)
-        return NotDelivered(f"the webhook answered HTTP {status}", lasting=status in (401, 403, 404, 410))
+        return NotDelivered(f"the webhook answered HTTP {status}", permanent=status in (401, 403, 404, 410))
 
 
 def _pause_before(repeat: int, outcome: _Retry) -> float:

@@ -186,12 +186,12 @@ async def _plain_call(session: Session, options: CallOptions, display: Display, 
     calling = session.call_tool(options.name, options.arguments, timeout=options.timeout, on_progress=progress)
     work = asyncio.create_task(calling)
     with interrupts() as interrupted, display.shown():
-        stopping, looking = asyncio.create_task(interrupted.wait()), asyncio.create_task(beside.watch())
+        stopping, watching = asyncio.create_task(interrupted.wait()), asyncio.create_task(beside.watch())
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopped = not work.done()
-        for task in (work, stopping, looking) if stopped else (stopping, looking):
+        for task in (work, stopping, watching) if stopped else (stopping, watching):
             task.cancel()
-        await asyncio.gather(work, stopping, looking, return_exceptions=True)
+        await asyncio.gather(work, stopping, watching, return_exceptions=True)
     if stopped:
         printing.note("Interrupted. The call was cancelled, but the tool may have run.")
         return ExitCode.INTERRUPTED

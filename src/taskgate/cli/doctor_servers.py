@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 CONNECT_S = 15.0
-LAST_WORDS = 3
+STDERR_LINES = 3
 PRINTS = (
     "A stdio server must print only MCP messages to stdout. Make the program log to stderr; if a script or a package runner "
     "starts it, silence that one."
@@ -160,7 +160,7 @@ async def _reach(server: Server) -> Finding:
 def _not_started(server: Server, message: str) -> Finding:
     """Report a server that could not be started or reached, with the last lines of its stderr."""
     status = server.status()
-    words = status.stderr[-LAST_WORDS:]
+    words = status.stderr[-STDERR_LINES:]
     detail = f"{message} stderr: {' | '.join(words)}" if words else message
     fix = "Run its command in a shell to see its output, or check its address."
     if (missing := _missing_variable(server, status.stderr)) is not None:

@@ -32,7 +32,7 @@ def back_off(interval: float, failures: int, retry_after: float | None) -> float
 
 # Consecutive invalid replies that end a task. Fewer may come from a proxy and are retried.
 INVALID_REPLY_LIMIT = 3
-_HOPELESS = (-32601, -32021)
+_PERMANENT_CODES = (-32601, -32021)
 
 
 class PollFailures:
@@ -51,7 +51,7 @@ class PollFailures:
 
     def after(self, error: ClientError, task_id: str, poll_interval: int | None) -> float | ClientError:
         """Return the seconds until the next attempt, or the error that ends polling."""
-        if isinstance(error, Unauthorized) or (isinstance(error, ServerError) and error.code in _HOPELESS):
+        if isinstance(error, Unauthorized) or (isinstance(error, ServerError) and error.code in _PERMANENT_CODES):
             return error
         if isinstance(error, InvalidReply):
             self._invalid += 1

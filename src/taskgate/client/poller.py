@@ -17,8 +17,8 @@ from typing import Protocol
 from taskgate import clock
 from taskgate.client.poll_delays import GREATEST_INTERVAL
 
-# Above CROWD watched objects, turns within MOMENT seconds share one timer.
-CROWD, MOMENT = 500, 0.05
+# Above MANY_WATCHED watched objects, turns within MOMENT seconds share one timer.
+MANY_WATCHED, MOMENT = 500, 0.05
 _log = logging.getLogger("taskgate.client")
 
 
@@ -45,18 +45,18 @@ class Poller:
     def __len__(self) -> int:
         return len(self._current)
 
-    def watch(self, thing: Watched, delay: float) -> None:
-        """Schedule `thing` after `delay` seconds, replacing its earlier schedule."""
+    def watch(self, watched: Watched, delay: float) -> None:
+        """Schedule `watched` after `delay` seconds, replacing its earlier schedule."""
         number = next(self._numbers)
-        self._current[thing] = number
+        self._current[watched] = number
         due = clock.monotonic() + delay
-        heapq.heappush(self._heap, (due, number, thing))
+        heapq.heappush(self._heap, (due, number, watched))
         self._drop_void_entries()
         if self._timer is None or due < self._timer_due:
             self._arm(due)
 
-    def forget(self, thing: Watched) -> None:
-        self._current.pop(thing, None)
+    def forget(self, watched: Watched) -> None:
+        self._current.pop(watched, None)
 
     async def close(self) -> None:
         self._current.clear()
@@ -69,7 +69,7 @@ class Poller:
     def _arm(self, due: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if len(self._current) > CROWD:
+        if len(self._current) > MANY_WATCHED:
             due = ceil(due / MOMENT) * MOMENT
         self._timer_due = due
         self._timer = self._loop.call_at(due, self._fire)
@@ -78,9 +78,9 @@ class Poller:
         self._timer = None
         now = clock.monotonic()
         while self._heap and self._heap[0][0] <= now:
-            _, number, thing = heapq.heappop(self._heap)
-            if self._current.get(thing) == number:
-                self._ready.append((number, thing))
+            _, number, watched = heapq.heappop(self._heap)
+            if self._current.get(watched) == number:
+                self._ready.append((number, watched))
         for _ in range(min(len(self._ready), self._concurrency - len(self._workers))):
             worker = asyncio.create_task(self._work(), name="taskgate-client-poller")
             self._workers.add(worker)
@@ -90,20 +90,20 @@ class Poller:
 
     async def _work(self) -> None:
         while self._ready:
-            number, thing = self._ready.popleft()
-            if self._current.get(thing) != number:
+            number, watched = self._ready.popleft()
+            if self._current.get(watched) != number:
                 continue
             try:
-                delay = await thing.tick()
+                delay = await watched.tick()
             except Exception:  # around one turn: an error must not stop the other objects
                 _log.exception("a poll failed")
                 delay = GREATEST_INTERVAL
-            if self._current.get(thing) != number:
+            if self._current.get(watched) != number:
                 continue  # removed or rescheduled meanwhile
             if delay is None:
-                self.forget(thing)
+                self.forget(watched)
             else:
-                self.watch(thing, delay)
+                self.watch(watched, delay)
 
     def _drop_void_entries(self) -> None:
         """Remove outdated entries when they outnumber the watched objects."""

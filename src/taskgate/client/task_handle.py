@@ -191,7 +191,7 @@ class TaskHandle:
             self._outcome = ending_of(task, self._following.generation)
             self._finish()
         elif task.status is TaskStatus.INPUT_REQUIRED:
-            self._attend(task)
+            self._deliver_questions(task)
 
     def report(self, progress: Progress) -> None:
         """Take a progress notification with this task's token."""
@@ -261,7 +261,7 @@ class TaskHandle:
             return None
         return verdict
 
-    def _attend(self, task: Task) -> None:
+    def _deliver_questions(self, task: Task) -> None:
         """Answer the questions of a stateless task, or open the request that makes a stateful server send them."""
         if self._following.generation is Generation.STATELESS:
             self._questions.attend(task)

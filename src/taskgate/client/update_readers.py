@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from taskgate.client.errors import DeadlineExceeded
 from taskgate.client.results import TaskUpdate
 
-ROOM = 256
+QUEUE_SIZE = 256
 
 
 class UpdateReaders:
@@ -31,7 +31,7 @@ class UpdateReaders:
 
     async def read(self, max_wait: float) -> AsyncIterator[TaskUpdate]:
         """Yield updates from now on until the end. Raises DeadlineExceeded after `max_wait` seconds without one."""
-        queue: asyncio.Queue[TaskUpdate | None] = asyncio.Queue(ROOM)
+        queue: asyncio.Queue[TaskUpdate | None] = asyncio.Queue(QUEUE_SIZE)
         self._queues.append(queue)
         try:
             while (update := await self._next(queue, max_wait)) is not None:

@@ -206,13 +206,13 @@ def _check_profiles(found: References) -> None:
         if base is not None and base not in profiles.entries:
             mark = entry.value.entries["extends"].value.mark
             found.unknown(mark, f"{key}.extends", "profile", base, list(profiles.entries))
-        elif base is not None and (circle := _circle(profiles, entry.key)):
+        elif base is not None and (cycle := _cycle(profiles, entry.key)):
             mark = entry.value.entries["extends"].value.mark
-            message = f"circular inheritance: {' -> '.join(circle)}"
+            message = f"circular inheritance: {' -> '.join(cycle)}"
             found.problems.append(problem_at(mark, f"{key}.extends", message, "remove one `extends`"))
 
 
-def _circle(profiles: Mapping, start: str) -> list[str]:
+def _cycle(profiles: Mapping, start: str) -> list[str]:
     seen = [start]
     here = profiles.map(start).text("extends")
     while here is not None and here in profiles.entries:

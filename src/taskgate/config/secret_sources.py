@@ -174,10 +174,10 @@ _keyring: Final = _Keyring()
 
 def _output(argv: list[str], folder: Path) -> bytes:
     """Return the stdout of a command. A command beyond the time or size limit is killed with its process group."""
-    quiet = subprocess.DEVNULL
+    devnull = subprocess.DEVNULL
     try:
         process = subprocess.Popen(
-            argv, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet, cwd=folder, start_new_session=True
+            argv, stdin=devnull, stdout=subprocess.PIPE, stderr=devnull, cwd=folder, start_new_session=True
         )
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a command"

@@ -41,9 +41,9 @@ class ServerBlock:
 
     def add(self, entry: Entry, path: str) -> None:
         """Add one server, unless its id is already used; ids that differ only in case are the same."""
-        twin = self._folded.setdefault(entry.key.casefold(), entry)
-        if twin is not entry:
-            message = f'the id "{entry.key}" is already used (by "{twin.key}" at {twin.key_mark})'
+        same_name = self._folded.setdefault(entry.key.casefold(), entry)
+        if same_name is not entry:
+            message = f'the id "{entry.key}" is already used (by "{same_name.key}" at {same_name.key_mark})'
             self.problems.append(problem_at(entry.key_mark, path, message, "rename one of the two"))
             return
         self.servers[entry.key] = entry

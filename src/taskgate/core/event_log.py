@@ -117,7 +117,7 @@ class EventLog:
         """Assign new events to one reply, in order, as many as fit."""
         if not self.has_new:
             return EventBatch([], 0)
-        return self._hand(self._newest())
+        return self._batch(self._newest())
 
     def _newest(self) -> list[_Entry]:
         """The new events in order. They are at the end, so few others are visited."""
@@ -137,7 +137,7 @@ class EventLog:
         """Assign every event after an id, delivered or not. An unknown id is placed by its time, with which a ULID
         begins.
         """
-        return self._hand(self._after(event_id))
+        return self._batch(self._after(event_id))
 
     def _after(self, event_id: str) -> list[_Entry]:
         entries = list(self._entries)
@@ -146,7 +146,7 @@ class EventLog:
             return entries[known + 1 :]
         return [entry for entry in entries if entry.event.id > event_id]
 
-    def _hand(self, entries: Iterable[_Entry]) -> EventBatch:
+    def _batch(self, entries: Iterable[_Entry]) -> EventBatch:
         chosen = list(islice(entries, PER_REPLY))
         entry: _Entry
         for entry in chosen:

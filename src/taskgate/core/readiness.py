@@ -12,13 +12,13 @@ class Readiness(msgspec.Struct, frozen=True):
     """What is currently refused."""
 
 
-def readiness_of(*, serving: bool, store_away: bool, shared: bool, passthrough: bool) -> Readiness:
+def readiness_of(*, serving: bool, store_unavailable: bool, shared: bool, passthrough: bool) -> Readiness:
     """Return the readiness of a gateway.
 
     `serving`: started and not draining. `shared`: other gateways use the same store. `passthrough`: plain calls continue without
     the store (`store.unsafe_degraded_passthrough`), so a gateway without its store can still serve them.
     """
-    if not store_away:
+    if not store_unavailable:
         return Readiness(serving)
     if not shared:
         return Readiness(False, ("tasks", "approvals"))

@@ -72,10 +72,10 @@ def normal_glob(glob: str) -> str:
     `?` or `[` is the literal character.
     """
     text = _ENCODED_GLOB.sub(lambda found: f"[{unquote(found.group())}]", glob)
-    wild = re.search(r"[*?\[]", text)
-    if wild is None:
+    wildcard = re.search(r"[*?\[]", text)
+    if wildcard is None:
         return normal_form(text)
-    head, rest = text[: wild.start()], _decoded(text[wild.start() :])
+    head, rest = text[: wildcard.start()], _decoded(text[wildcard.start() :])
     scheme = _SCHEME.match(head)
     authority, path, _ = _split(scheme, head) if scheme is not None else (None, "", "")
     if scheme is None or authority is None:

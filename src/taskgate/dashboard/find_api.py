@@ -99,10 +99,10 @@ class FindApi:
 
 def _rows(kind: str, text: str, named: Iterable[tuple[str, str, str]]) -> list[dict[str, Any]]:
     """Rows of the names that contain the text: at most a few of each kind, those that begin with it first."""
-    sought = text.casefold()
-    matching = [(name, detail, where) for name, detail, where in named if sought in name.casefold()]
-    matching.sort(key=lambda found: bool(sought) and not found[0].casefold().startswith(sought))
-    maximum = OF_EACH_KIND if sought else None
+    query = text.casefold()
+    matching = [(name, detail, where) for name, detail, where in named if query in name.casefold()]
+    matching.sort(key=lambda found: bool(query) and not found[0].casefold().startswith(query))
+    maximum = OF_EACH_KIND if query else None
     return [_row(kind, *found) for found in islice(matching, maximum)]
 
 

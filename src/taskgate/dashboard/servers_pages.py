@@ -46,8 +46,8 @@ def _shown_state(row: Mapping[str, Any]) -> tuple[str, str]:
     """The word for the state, and the class of its colour."""
     if row["drained"]:
         return "drained", "drained"
-    tone = {"degraded": "broken", "reconnecting": "broken", "stopped": "broken"}.get(row["state"], row["state"])
-    return row["state"], tone
+    style = {"degraded": "broken", "reconnecting": "broken", "stopped": "broken"}.get(row["state"], row["state"])
+    return row["state"], style
 
 
 @dataclass(slots=True, eq=False)

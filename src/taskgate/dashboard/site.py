@@ -257,7 +257,7 @@ class Dashboard:
             return problem(400, text)
         return self._pages.frame.message(visit.request, visit.person, 400, "Request failed", text)
 
-    async def _visitor(self, request: WebRequest) -> Approver | None:
+    async def _person(self, request: WebRequest) -> Approver | None:
         """The logged-in person, for the header of a page that refuses the request."""
         try:
             proof = self._proof(request, RouteKind.PAGE, LoginCookie.CONSOLE)
@@ -279,7 +279,7 @@ class Dashboard:
             return self._login_pages.page(request, status=401) if request.method == "POST" else _to_login(request)
         title = "Page not found" if refused.status == 404 else "Access denied"
         return self._pages.frame.message(
-            request, await self._visitor(request), refused.status, title, refused.text, reason=refused.reason.value
+            request, await self._person(request), refused.status, title, refused.text, reason=refused.reason.value
         )
 
     def _refused_script(self, refused: AccessRefused) -> Answer:

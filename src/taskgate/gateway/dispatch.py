@@ -17,7 +17,7 @@ from taskgate.core import wire
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations.generation import Generation
 from taskgate.core.scoping.scope import FACADE_MODES
-from taskgate.core.text.confusables import CHECKED_MEMBERS, imitated_member
+from taskgate.core.text.confusables import CHECKED_MEMBERS, lookalike_member
 from taskgate.core.waterfall import Waterfall
 from taskgate.core.wire import Message
 from taskgate.gateway.governance.denials import Denials
@@ -134,7 +134,7 @@ class RequestDispatcher:
             raise shutting_down(request.message)
         params = request.message.params
         if params is not None and request.message.method in PASSED_ON and not params.keys() <= UNAMBIGUOUS:
-            _refuse_imitations(params)
+            _refuse_lookalikes(params)
         if request.message.method in CHARGED:
             if self.budgets.limit_callers:
                 self.budgets.admit(request)
@@ -162,13 +162,13 @@ class RequestDispatcher:
         return error_reply(self.plan.value, problem, message_id, generation, message)
 
 
-def _refuse_imitations(params: Mapping[str, Any]) -> None:
+def _refuse_lookalikes(params: Mapping[str, Any]) -> None:
     """Refuse a parameter whose name looks like that of a checked one: a lenient server could read it instead."""
-    imitation = imitated_member(params)
-    if imitation is not None:
+    similar = lookalike_member(params)
+    if similar is not None:
         raise CallerError(
             "invalid_params",
-            f"The member {imitation[0][:80]!r} imitates {imitation[1]!r}. The request was not executed.",
+            f"The member {similar[0][:80]!r} imitates {similar[1]!r}. The request was not executed.",
         )
 
 

@@ -10,7 +10,7 @@ from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.caller_credentials import IssuerUnavailable
 from taskgate.ports.upstream_credentials import HeaderPairs
 
-USUAL_LIFE_S: Final = 3600.0
+DEFAULT_LIFETIME_S: Final = 3600.0
 RENEW_BEFORE: Final = 0.2
 """The remaining part of a token's lifetime at which the next one is fetched."""
 
@@ -29,10 +29,10 @@ def token_from_reply(reply: dict[str, Any]) -> AccessToken:
     if str(reply.get("token_type", "Bearer")).lower() not in ("bearer", "n_a"):
         raise IssuerUnavailable("the issuer returned a token of an unknown type")
     usable = isinstance(life, (int, float)) and not isinstance(life, bool) and 0 < life < 10**9
-    return token_lasting(bearer_header(token), float(life) if usable and life is not None else USUAL_LIFE_S)
+    return token_valid_for(bearer_header(token), float(life) if usable and life is not None else DEFAULT_LIFETIME_S)
 
 
-def token_lasting(headers: HeaderPairs, life_s: float) -> AccessToken:
+def token_valid_for(headers: HeaderPairs, life_s: float) -> AccessToken:
     now = clock.monotonic()
     return AccessToken(headers, now + life_s * (1 - RENEW_BEFORE), now + life_s)
 

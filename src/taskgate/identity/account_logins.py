@@ -216,8 +216,8 @@ class AccountLogins:
             return _Client(**known)
         if authority.registration_endpoint is None:
             raise IssuerUnavailable(f"{authority.issuer} does not register clients: set client_id in the server's auth")
-        ways = ("none", "client_secret_basic", "client_secret_post")
-        method = next((way for way in ways if way in authority.auth_methods), "client_secret_basic")
+        methods = ("none", "client_secret_basic", "client_secret_post")
+        method = next((each for each in methods if each in authority.auth_methods), "client_secret_basic")
         body = {**self._described(), "redirect_uris": [redirect_uri], "token_endpoint_auth_method": method}
         reply = await documents.post_json(authority.registration_endpoint, authority.issuer, body)
         secret = reply.get("client_secret")

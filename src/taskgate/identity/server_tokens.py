@@ -14,7 +14,13 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from taskgate import clock
-from taskgate.identity.access_token import USUAL_LIFE_S, AccessToken, bearer_header, token_from_reply, token_lasting
+from taskgate.identity.access_token import (
+    DEFAULT_LIFETIME_S,
+    AccessToken,
+    bearer_header,
+    token_from_reply,
+    token_valid_for,
+)
 from taskgate.identity.assertions import Assertions
 from taskgate.identity.discovery import joined_scopes, protected_resource, token_endpoint
 from taskgate.identity.documents import Documents, IssuerRefused
@@ -59,7 +65,7 @@ class ServerTokens:
         self._principal = principal
         self._others: OrderedDict[str, ServerTokens] = OrderedDict()
         self._token: AccessToken | None = None
-        self._lender = principal
+        self._source = principal
         """The principal whose login the token belongs to."""
         self._in_use: object | None = None
         self._fetching: asyncio.Task[AccessToken] | None = None
@@ -103,7 +109,7 @@ class ServerTokens:
         """The cached token, unless the account has been disconnected, here or at another gateway."""
         settings = self._settings
         if self._token is not None and isinstance(settings, StoredLogin):
-            now = self._deps.logins.in_use(settings.server, self._lender)
+            now = self._deps.logins.in_use(settings.server, self._source)
             if now is None or now is not self._in_use:
                 self._token = None
         return self._token
@@ -146,7 +152,7 @@ class ServerTokens:
         login = await asyncio.to_thread(self._deps.logins.load, settings.server, self._principal)
         fresh = self._unused(login) if login is not None else None
         if fresh is not None:
-            self._token, self._lender = fresh, self._principal
+            self._token, self._source = fresh, self._principal
             self._in_use = self._deps.logins.in_use(settings.server, self._principal)
         elif login is not None:
             # Request the granted scopes again, together with the missing ones.
@@ -181,7 +187,7 @@ class ServerTokens:
             async with asyncio.timeout(FETCH_S):
                 if isinstance(settings, StoredLogin):
                     self._token = await self._by_login(settings)
-                    self._in_use = self._deps.logins.in_use(settings.server, self._lender)
+                    self._in_use = self._deps.logins.in_use(settings.server, self._source)
                 else:
                     assert not isinstance(settings, ForwardedIdentity)
                     self._token = await self._by_client(settings)
@@ -212,7 +218,7 @@ class ServerTokens:
 
     async def _by_login(self, settings: StoredLogin) -> AccessToken:
         login = await asyncio.to_thread(self._deps.logins.load, settings.server, self._principal)
-        self._lender = self._principal
+        self._source = self._principal
         if login is None:
             borrowed = await self._borrowed(settings) if settings.per_principal and not self._principal else None
             if borrowed is None:
@@ -230,13 +236,13 @@ class ServerTokens:
     async def _borrowed(self, settings: StoredLogin) -> AccessToken | None:
         """Lists are fetched with the shared account or, without one, with the first valid account."""
         every = await asyncio.to_thread(self._deps.logins.of_server, settings.server)
-        lender = next((principal for principal in sorted(every) if not every[principal].ended), None)
-        if lender is None:
+        source = next((principal for principal in sorted(every) if not every[principal].ended), None)
+        if source is None:
             return None
-        if lender == self._principal:
+        if source == self._principal:
             # The shared account has been connected meanwhile. Waiting for our own token would be a deadlock.
             return await self._by_login(settings)
-        theirs, refused = self.of(lender), self._token
+        theirs, refused = self.of(source), self._token
         try:
             await theirs.ready()
             if self._was_refused and refused is not None and theirs.headers == refused.headers:
@@ -244,7 +250,7 @@ class ServerTokens:
         except AccountNeeded:
             # Lists are fetched for all callers, so no caller can be asked to log in.
             raise self._missing(settings, "the account used to fetch lists has expired or was revoked") from None
-        self._lender = lender
+        self._source = source
         return theirs._token
 
     def _unused(self, login: Login) -> AccessToken | None:
@@ -253,7 +259,9 @@ class ServerTokens:
         fresh = bearer_header(login.access_token)
         if login.ended or fresh == before or (login.expires_at is not None and clock.wall() >= login.expires_at - 30):
             return None
-        return token_lasting(fresh, USUAL_LIFE_S if login.expires_at is None else login.expires_at - clock.wall())
+        return token_valid_for(
+            fresh, DEFAULT_LIFETIME_S if login.expires_at is None else login.expires_at - clock.wall()
+        )
 
     async def _renewed_alone(self, settings: StoredLogin, login: Login) -> AccessToken:
         """Renew a login while no other gateway does; the others then find the new token in the store."""

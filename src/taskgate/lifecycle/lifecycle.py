@@ -79,7 +79,7 @@ class Lifecycle:
         self._tls = listener_tls(app.loaded.root)
         self.ready = False
         self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._skip_drain = asyncio.Event()
         self._when_lost = when_lost
         self._lost: str | None = None
         """Why the gateway must end at once; None while its files exist."""
@@ -186,7 +186,7 @@ class Lifecycle:
     def stop(self) -> None:
         """Drain and end. A second call ends without waiting for requests in progress."""
         if self._stop.is_set():
-            self._hurry.set()
+            self._skip_drain.set()
         self._stop.set()
 
     async def _drain(self, serving: asyncio.Task[None]) -> None:
@@ -203,10 +203,10 @@ class Lifecycle:
         self._server.stop(drain_s)
         began = clock.monotonic()
         handing_over = asyncio.create_task(self._hand_over())
-        await self._side.drain(drain_s, self._hurry)
+        await self._side.drain(drain_s, self._skip_drain)
         await serving
         await self._close_internal(handing_over, began + drain_s)
-        await _settle_tasks(self.app, began + drain_s - clock.monotonic(), self._hurry)
+        await _settle_tasks(self.app, began + drain_s - clock.monotonic(), self._skip_drain)
 
     async def _close_internal(self, handing_over: asyncio.Task[None], until: float) -> None:
         """Release the remaining sessions, and close the internal address when other gateways know that. A request that one of them
@@ -220,7 +220,7 @@ class Lifecycle:
             return
         if shared is not None:
             await shared.release_all()
-            if self._lost is None and not self._hurry.is_set():
+            if self._lost is None and not self._skip_drain.is_set():
                 await clock.sleep(_LATE_REQUESTS_S)
         await internal.close(1.0)
 
@@ -263,7 +263,7 @@ class Lifecycle:
         catalogs = {name: self.app.gateway.lifecycle.catalogs.report(name) for name in servers}
         readiness = readiness_of(
             serving=self.ready and lost is None,
-            store_away=problem is not None,
+            store_unavailable=problem is not None,
             shared=self.app.store.wakeups is not None,
             passthrough=self.app.plan.features.degraded_passthrough,
         )
@@ -315,7 +315,7 @@ class Lifecycle:
         log.error("the files of this gateway were removed; it ends now", why=self._lost)
         self.ready = False
         self._when_lost()
-        self._hurry.set()
+        self._skip_drain.set()
         self._stop.set()
 
     def _lost_files(self) -> str | None:

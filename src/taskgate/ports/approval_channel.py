@@ -57,10 +57,10 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class NotDelivered:
-    """The message was not delivered. `lasting`: a retry is useless until the configuration changes."""
+    """The message was not delivered. `permanent`: a retry is useless until the configuration changes."""
 
     reason: str
-    lasting: bool
+    permanent: bool
 
 
 Delivery: TypeAlias = Delivered | NotDelivered

@@ -193,7 +193,7 @@ class Voided(msgspec.Struct, frozen=True):
     logins: int
 
 
-class Swept(msgspec.Struct, frozen=True):
+class SweepResult(msgspec.Struct, frozen=True):
     """How many rows were deleted because they are no longer retained."""
 
     tasks: int = 0

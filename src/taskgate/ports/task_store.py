@@ -31,7 +31,7 @@ from taskgate.ports.store_answers import (
     Intending,
     Ownership,
     Recovered,
-    Swept,
+    SweepResult,
     TaskFilter,
     TaskPage,
     TaskQuestion,
@@ -186,7 +186,7 @@ class TaskStore(Protocol):
 
     async def due(self, limit: int = 500) -> Due: ...
 
-    async def sweep(self, portions: int = 1) -> Swept:
+    async def sweep(self, portions: int = 1) -> SweepResult:
         """Delete up to that many portions of what is no longer retained, each in a short write."""
         ...
 

@@ -31,8 +31,8 @@ class HttpRefusal(CallFailed):
         # A reply before the whole request was sent proves that it was not executed.
         moment = Moment.ANSWERED if request_sent else Moment.NOT_SENT
         # insufficient_scope is handled like a rejected token: the challenge states what is needed.
-        judged = 401 if status == 403 and "insufficient_scope" in challenge else status
-        evidence = Evidence(moment, judged, in_session=in_session, retry_after_s=retry_after_s)
+        effective_status = 401 if status == 403 and "insufficient_scope" in challenge else status
+        evidence = Evidence(moment, effective_status, in_session=in_session, retry_after_s=retry_after_s)
         super().__init__("upstream_unreachable", server, _text(status, in_session, error), evidence)
         self.status = status
         self.error = error

@@ -23,10 +23,10 @@ class Flight(msgspec.Struct):
     timeout_s: float
     request: UpstreamCall | None = None
 
-    def notify_stream(self, news: StreamNotice, retry_ms: int | None = None) -> None:
+    def notify_stream(self, change: StreamNotice, retry_ms: int | None = None) -> None:
         """Report the state of the response stream to a caller that has a stream too."""
         if self.request is not None and self.request.on_stream is not None:
-            self.request.on_stream(news, retry_ms)
+            self.request.on_stream(change, retry_ms)
 
     @property
     def read_in_parts(self) -> bool:

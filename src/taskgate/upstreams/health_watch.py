@@ -11,7 +11,7 @@ from taskgate.core.errors import TaskgateError
 EVERY_S: Final = 30.0
 WHEN_DEGRADED_S: Final = 5.0
 PING_TIMEOUT_S: Final = 5.0
-SILENT_ROUNDS: Final = 3
+MAX_MISSED_PINGS: Final = 3
 
 
 class Pingable(Protocol):
@@ -71,7 +71,7 @@ class HealthWatch(Generic[LinkT]):
         self._found(not problems, problems[0] if problems else "")
         self._pinging = None
         self._next()
-        for link in [link for link, rounds in self._missed.items() if rounds >= SILENT_ROUNDS]:
+        for link in [link for link, rounds in self._missed.items() if rounds >= MAX_MISSED_PINGS]:
             self._on_unresponsive(link)
 
     async def _problem_of(self, link: LinkT) -> str | None:

@@ -209,8 +209,8 @@ class Server:
                     await link.resume_session(caller.resumes)
             except UpstreamError as problem:
                 # A failure for one client's folder or one principal is not a failure of the server for others.
-                spared = isinstance(problem, AccountNeeded) or (caller.place and self._links)
-                failed = (lambda failure: failure) if spared else self._reconnection.failed
+                expected = isinstance(problem, AccountNeeded) or (caller.place and self._links)
+                failed = (lambda failure: failure) if expected else self._reconnection.failed
                 raise failed(never_sent(self.id, problem)) from None
         if self._links.get(link.key) is not link:
             self._arrived(link)

@@ -1,4 +1,4 @@
-"""Entries of skills: which are valid, how they are readdressed, and whether a file agrees with its entry."""
+"""Entries of skills: which are valid, how their addresses are rewritten, and whether a file agrees with its entry."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from taskgate.core.catalog.skills import (
     declares_skills,
     mismatch,
     read_skill,
-    readdressed_entry,
     reads_directories,
+    rewritten_entry,
     skill_resource,
 )
 
@@ -100,16 +100,16 @@ def test_a_file_is_compared_by_size_and_digest() -> None:
 
 def test_every_address_of_an_entry_is_rewritten_and_nothing_else() -> None:
     raw = wire.raw(entry(vendor={"x": 1}))
-    made = json.loads(readdressed_entry(raw, lambda uri: uri.replace("skill://", "skill://b.taskgate/"), "b"))
+    made = json.loads(rewritten_entry(raw, lambda uri: uri.replace("skill://", "skill://b.taskgate/"), "b"))
     assert made["uri"] == "skill://b.taskgate/acme/refunds/SKILL.md"
     assert [file["uri"] for file in made["resources"]] == [f"skill://b.taskgate/acme/refunds/{name}" for name in FILES]
     assert [file["digest"] for file in made["resources"]] == [file["digest"] for file in entry()["resources"]]
     assert made["frontmatter"] == entry()["frontmatter"]
     assert (made["vendor"], made["_meta"]) == ({"x": 1}, {ORIGIN: "b"})
     assert read_skill(made).name == "refunds"
-    same = readdressed_entry(wire.raw(entry(_meta={"a/b": 1}, resources="dynamic")), lambda uri: uri, None)
+    same = rewritten_entry(wire.raw(entry(_meta={"a/b": 1}, resources="dynamic")), lambda uri: uri, None)
     assert json.loads(same) == entry(_meta={"a/b": 1}, resources="dynamic")
-    labelled = readdressed_entry(wire.raw(entry(_meta={"a/b": 1})), lambda uri: uri, "b")
+    labelled = rewritten_entry(wire.raw(entry(_meta={"a/b": 1})), lambda uri: uri, "b")
     assert json.loads(labelled)["_meta"] == {"a/b": 1, ORIGIN: "b"}
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from taskgate.core import wire
 from taskgate.core.digest import digest, digest_of_bytes, digest_of_json
 from taskgate.core.strict_json import AmbiguousJson, JsonLimits, canonical, check, is_unambiguous_ascii, parse_strict
-from taskgate.core.text.confusables import first_confusable, fold, imitated_member, imitated_property
+from taskgate.core.text.confusables import first_confusable, fold, lookalike_member, lookalike_property
 
 
 @pytest.mark.parametrize(
@@ -210,22 +210,22 @@ def test_confusable_names_are_found_across_case_and_unicode_forms() -> None:
 
 def test_an_argument_that_imitates_a_declared_one_is_found() -> None:
     schema = {"properties": {"amount": {"type": "integer"}}}
-    assert imitated_property({"Amount": 5}, schema) == ("Amount", "amount")
-    assert imitated_property({"amount": 5, "other": 1}, schema) is None
-    assert imitated_property({"Amount": 5}, {}) is None
+    assert lookalike_property({"Amount": 5}, schema) == ("Amount", "amount")
+    assert lookalike_property({"amount": 5, "other": 1}, schema) is None
+    assert lookalike_property({"Amount": 5}, {}) is None
     twins: dict[str, Any] = {"properties": {"read": {}, "Read": {}}}
-    assert imitated_property({"read": 1, "Read": 2}, twins) is None
+    assert lookalike_property({"read": 1, "Read": 2}, twins) is None
 
 
 def test_a_request_member_that_imitates_a_checked_one_is_found() -> None:
-    assert imitated_member({"name": "a", "arguments": {"Name": 1}, "_meta": {}}) is None
-    assert imitated_member({"name": "a", "cursor": "x"}) is None
-    assert imitated_member({"name": "a", "Name": "drop"}) == ("Name", "name")
-    assert imitated_member({"uri": "a", "\uff35RI": "b"}) == ("\uff35RI", "uri")
-    assert imitated_member({"name": "a", "argument\u017f": {}}) == ("argument\u017f", "arguments")
-    assert imitated_member({"name": "a", "requeststate": "x"}) == ("requeststate", "requestState")
-    assert imitated_member({"ref": {"type": "ref/prompt", "name": "a", "NAME": "b"}}) == ("NAME", "name")
-    assert imitated_member({"ref": {"type": "ref/prompt", "name": "a", "title": "b"}}) is None
+    assert lookalike_member({"name": "a", "arguments": {"Name": 1}, "_meta": {}}) is None
+    assert lookalike_member({"name": "a", "cursor": "x"}) is None
+    assert lookalike_member({"name": "a", "Name": "drop"}) == ("Name", "name")
+    assert lookalike_member({"uri": "a", "\uff35RI": "b"}) == ("\uff35RI", "uri")
+    assert lookalike_member({"name": "a", "argument\u017f": {}}) == ("argument\u017f", "arguments")
+    assert lookalike_member({"name": "a", "requeststate": "x"}) == ("requeststate", "requestState")
+    assert lookalike_member({"ref": {"type": "ref/prompt", "name": "a", "NAME": "b"}}) == ("NAME", "name")
+    assert lookalike_member({"ref": {"type": "ref/prompt", "name": "a", "title": "b"}}) is None
 
 
 def test_a_document_of_too_many_objects_is_refused_before_it_is_read() -> None:

@@ -31,22 +31,22 @@ def browser_login(
     redirect = f"http://127.0.0.1:{listener.getsockname()[1]}/callback"
 
     async def visit(address: str) -> str:
-        came_back: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        redirected: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, IndexError):
                 path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode("ascii", "replace")
                 head = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
                 writer.write(head % len(_PAGE) + _PAGE)
-                if path.startswith("/callback") and not came_back.done():
-                    came_back.set_result(redirect.removesuffix("/callback") + path)
+                if path.startswith("/callback") and not redirected.done():
+                    redirected.set_result(redirect.removesuffix("/callback") + path)
             writer.close()
 
         server = await asyncio.start_server(serve, sock=listener.dup())
         try:
             show(address)
             async with asyncio.timeout(LOGIN_SECONDS):
-                return await came_back
+                return await redirected
         except TimeoutError as error:
             raise LoginFailed("login timed out after 5 minutes") from error
         finally:

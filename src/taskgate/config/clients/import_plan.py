@@ -94,11 +94,11 @@ def _name_for(item: Found, known: dict[str, Any]) -> tuple[str, str]:
         slug(f"{item.name}-{item.client}"),
         *(slug(f"{item.name}-{n}") for n in range(2, 100)),
     ):
-        twin = folded.get(name.casefold())
-        if twin is None:
+        same_name = folded.get(name.casefold())
+        if same_name is None:
             return name, ""
-        if known[twin] == imported:
-            return "", f'already present as "{twin}"'
+        if known[same_name] == imported:
+            return "", f'already present as "{same_name}"'
     return "", "too many servers have this name"
 
 

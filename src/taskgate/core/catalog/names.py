@@ -30,7 +30,7 @@ SEPARATOR = "__"
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 _SUFFIX_LENGTH = 5
-_SERVER_ROOM = 16
+_SERVER_CHARACTERS = 16
 _ALIAS_MAX = 1024
 # Longer names are compared by their beginning.
 _FOLDED_MAX = 4096
@@ -87,7 +87,7 @@ def wire_name(server: str, name: str) -> str:
     if faithful and len(full) <= MAX_WIRE_NAME:
         return full
     room = MAX_WIRE_NAME - _SUFFIX_LENGTH - len(SEPARATOR)
-    head = clean_server[: max(_SERVER_ROOM, room - len(clean_name))]
+    head = clean_server[: max(_SERVER_CHARACTERS, room - len(clean_name))]
     return f"{head}{SEPARATOR}{clean_name[: room - len(head)]}_{_digest4(server, name)}"
 
 

@@ -48,7 +48,7 @@ def render(
     interface, for a tool without one.
     """
     if entry.kind not in (EntryKind.TOOL, EntryKind.PROMPT):
-        return bytes(entry.raw) if wire_name == entry.name else _readdressed(entry, wire_name)
+        return bytes(entry.raw) if wire_name == entry.name else _with_address(entry, wire_name)
     members = wire.members_of(entry.raw)
     if wire_name != entry.name:
         members["name"] = wire.raw(wire_name)
@@ -63,7 +63,7 @@ def render(
     return wire.join(members)
 
 
-def _readdressed(entry: CatalogEntry, shown: str) -> bytes:
+def _with_address(entry: CatalogEntry, shown: str) -> bytes:
     return wire.join({**wire.members_of(entry.raw), NAMED_BY[entry.kind]: wire.raw(shown)})
 
 

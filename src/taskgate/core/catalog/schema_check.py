@@ -41,7 +41,7 @@ invalid.
 
 _BACKTRACK_LIMIT: Final = 500
 _REGEX_BYTES: Final = 1 << 16
-_LOOKED_THROUGH: Final = 20_000
+_MAX_EXAMINED: Final = 20_000
 _SELF: Final = "taskgate:schema"
 
 
@@ -231,7 +231,7 @@ def _depth(value: Any) -> int:
     level, depth, seen = [value], 0, 0
     while level and depth < MAX_DEPTH:
         seen += len(level)
-        if seen > _LOOKED_THROUGH:
+        if seen > _MAX_EXAMINED:
             return MAX_DEPTH
         level = [inner for item in level for inner in inner_values(item)]
         depth += 1

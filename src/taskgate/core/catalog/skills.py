@@ -132,15 +132,15 @@ def mismatch(file: SkillFile, content: bytes) -> str | None:
     return None if digest == file.digest else f"its digest is {digest} instead of {file.digest}"
 
 
-def readdressed_entry(raw: Raw, address: Callable[[str], str], origin: str | None) -> bytes:
+def rewritten_entry(raw: Raw, address: Callable[[str], str], origin: str | None) -> bytes:
     """Return an entry with the URIs that callers use. Digests are unchanged: they cover the bytes of the files."""
     members = wire.members_of(raw)
-    members["uri"] = _readdressed(members["uri"], address)
+    members["uri"] = _rewritten(members["uri"], address)
     if bytes(members["resources"])[:1] == b"[":
         files: list[Raw] = []
         for file in wire.elements_of(members["resources"]):
             inner = wire.members_of(file)
-            files.append(Raw(wire.join({**inner, "uri": _readdressed(inner["uri"], address)})))
+            files.append(Raw(wire.join({**inner, "uri": _rewritten(inner["uri"], address)})))
         members["resources"] = wire.raw(files)
     if origin is not None:
         meta: Members = wire.members_of(members[META]) if bytes(members.get(META, b""))[:1] == b"{" else {}
@@ -148,7 +148,7 @@ def readdressed_entry(raw: Raw, address: Callable[[str], str], origin: str | Non
     return wire.join(members)
 
 
-def _readdressed(uri: Raw, address: Callable[[str], str]) -> Raw:
+def _rewritten(uri: Raw, address: Callable[[str], str]) -> Raw:
     return wire.raw(address(wire.parse_strictly(bytes(uri))))
 
 

@@ -14,7 +14,7 @@ from taskgate.core.raw_json import Raw
 MIN_OUTPUT_BYTES = 1024
 TRUNCATED_META = "taskgate/truncated"
 
-_MARKER_ROOM = 768
+_MARKER_BYTES = 768
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _elements = msgspec.json.Decoder(list[Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -52,7 +52,7 @@ class CutResult:
     def __init__(self, members: Mapping[str, Raw], blocks: Sequence[Raw], size: int, max_bytes: int) -> None:
         self._size = size
         self._limit = max(max_bytes, MIN_OUTPUT_BYTES)
-        self._room = self._limit - _MARKER_ROOM
+        self._room = self._limit - _MARKER_BYTES
         self._kept: dict[str, Raw] = {}
         self._dropped: list[str] = []
         self._passing: list[Raw] = []

@@ -89,14 +89,14 @@ class UsageMemory:
     def _note(
         self, caller: str, place: CompletionPlace, value: str, beside: frozenset[tuple[str, str]], now: float
     ) -> None:
-        places = _freshest(self._callers, caller, OrderedDict(), MAX_CALLERS)
-        values = _freshest(places, place, OrderedDict(), MAX_PLACES)
+        places = _most_recent(self._callers, caller, OrderedDict(), MAX_CALLERS)
+        values = _most_recent(places, place, OrderedDict(), MAX_PLACES)
         before = values.get(value)
-        _freshest(values, value, Usage(0, now), MAX_VALUES)
+        _most_recent(values, value, Usage(0, now), MAX_VALUES)
         values[value] = Usage((before.times if before else 0) + 1, now, beside)
 
 
-def _freshest(table: OrderedDict[Any, Any], key: Any, fresh: Any, limit: int) -> Any:
+def _most_recent(table: OrderedDict[Any, Any], key: Any, fresh: Any, limit: int) -> Any:
     found = table.setdefault(key, fresh)
     table.move_to_end(key)
     if len(table) > limit:

@@ -214,9 +214,9 @@ def open_approval(
 def apply(approval: Approval, workflow: Workflow, event: ApprovalEvent) -> Outcome:
     """Return the effect of an event on an approval."""
     current = as_of(approval, workflow, event.at_ms)
-    aged = current is not approval
+    out_of_date = current is not approval
     outcome = _apply_now(current, workflow, event)
-    if isinstance(outcome, DecisionRefused) and aged:
+    if isinstance(outcome, DecisionRefused) and out_of_date:
         if isinstance(event, TimePassed):
             return Changed(current, ended=True)
         late = current.state is State.EXPIRED and outcome.why is not Refusal.NOT_AN_APPROVER

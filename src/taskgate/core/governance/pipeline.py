@@ -105,7 +105,7 @@ def decide(
         return Denied(Gate.VISIBILITY, "its definition changed and is not accepted yet", UNKNOWN)
     found = gates._answers.of(kind, server).get(name)
     if found is None:
-        fresh = _decide_afresh(gates, kind, server, name)
+        fresh = _evaluate_gates(gates, kind, server, name)
         if len(gates._distinct) >= MAX_DISTINCT:
             gates._distinct.clear()
         found = gates._distinct.setdefault(fresh, fresh)
@@ -215,7 +215,7 @@ def open_gates(revision: str = "0") -> Gates:
     return Gates(revision, compile_rules(()))
 
 
-def _decide_afresh(gates: Gates, kind: PatternKind, server: str, name: str) -> Decision:
+def _evaluate_gates(gates: Gates, kind: PatternKind, server: str, name: str) -> Decision:
     hidden = gates.visibility.hides(kind, server, name)
     if hidden is not None:
         return Denied(Gate.VISIBILITY, hidden, UNKNOWN)

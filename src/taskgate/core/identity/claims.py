@@ -112,8 +112,8 @@ def identity_in(claims: Mapping[str, Any], rules: ClaimRules, now: float) -> tup
 
 def _roles(groups: tuple[str, ...], given: tuple[tuple[str, frozenset[str]], ...]) -> frozenset[str]:
     """Groups, and the roles that they grant. A group named like a role of the gateway grants none."""
-    earned = {role for role, by in given if by & set(groups)}
-    return frozenset(earned | {group for group in groups if group not in GATEWAY_ROLES})
+    from_groups = {role for role, by in given if by & set(groups)}
+    return frozenset(from_groups | {group for group in groups if group not in GATEWAY_ROLES})
 
 
 def strings_in(value: Any, *, split: bool = False) -> tuple[str, ...]:

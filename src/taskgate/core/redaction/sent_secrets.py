@@ -69,7 +69,7 @@ class _Needle:
 
     @classmethod
     def of(cls, secret: str) -> _Needle:
-        beginning = secret[: _telling(secret)]
+        beginning = secret[: _distinctive_length(secret)]
         forms: dict[str, frozenset[str]] = {}
         for encoded in _ENCODINGS:
             begin = encoded(beginning)
@@ -142,7 +142,7 @@ class SentSecrets:
         return b"".join(parts)
 
 
-def _telling(secret: str) -> int:
+def _distinctive_length(secret: str) -> int:
     """Length of the prefix that identifies a secret. The first part of a JSON web token is the same for all tokens of
     an issuer.
     """

@@ -35,7 +35,7 @@ class ApprovalRequested(msgspec.Struct, frozen=True):
 
 
 class ApprovalGranted(msgspec.Struct, frozen=True):
-    good_until_ms: int
+    start_by_ms: int
     message: str = "Approved"
 
 
@@ -255,8 +255,8 @@ def _with_details(task: Task, event: TransitionEvent, now_ms: int) -> Task:
     match event:
         case ApprovalRequested(approval_id, deadline_ms, message):
             return replace(task, approval_id=approval_id, approval_deadline_ms=deadline_ms, status_message=message)
-        case ApprovalGranted(good_until_ms, message):
-            return replace(task, approval_deadline_ms=good_until_ms, status_message=message)
+        case ApprovalGranted(start_by_ms, message):
+            return replace(task, approval_deadline_ms=start_by_ms, status_message=message)
         case Dispatched():
             return _sent(task, event, now_ms)
         case ScriptStarted():

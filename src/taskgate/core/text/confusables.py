@@ -55,7 +55,7 @@ def first_confusable(names: Iterable[str]) -> tuple[str, str] | None:
     return None
 
 
-def imitated_property(arguments: Mapping[str, Any], input_schema: Mapping[str, Any]) -> tuple[str, str] | None:
+def lookalike_property(arguments: Mapping[str, Any], input_schema: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return (argument name, property name) if the name of an argument is confusable with a declared property of the
     tool.
 
@@ -65,7 +65,7 @@ def imitated_property(arguments: Mapping[str, Any], input_schema: Mapping[str, A
     properties = input_schema.get("properties")
     if not isinstance(properties, Mapping):
         return None
-    return _imitated(arguments, properties, {fold(name): name for name in properties})
+    return _lookalike(arguments, properties, {fold(name): name for name in properties})
 
 
 CHECKED_MEMBERS: Final = frozenset(
@@ -87,20 +87,20 @@ CHECKED_MEMBERS: Final = frozenset(
 _FOLDED: Final = {fold(name): name for name in CHECKED_MEMBERS}
 
 
-def imitated_member(params: Mapping[str, Any]) -> tuple[str, str] | None:
+def lookalike_member(params: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return (member, imitated member) if a member of a request is confusable with one that the gateway checks.
 
     Unknown members are passed on, and a server that ignores case would read `Name` as `name`.
     """
     for members in (params, params.get("ref")):
         if type(members) is dict and not members.keys() <= CHECKED_MEMBERS:
-            found = _imitated(members, CHECKED_MEMBERS, _FOLDED)
+            found = _lookalike(members, CHECKED_MEMBERS, _FOLDED)
             if found is not None:
                 return found
     return None
 
 
-def _imitated(names: Iterable[str], known: Collection[str], folded: Mapping[str, str]) -> tuple[str, str] | None:
+def _lookalike(names: Iterable[str], known: Collection[str], folded: Mapping[str, str]) -> tuple[str, str] | None:
     """Each name is folded once, because peers choose the number of names on both sides."""
     for name in names:
         if name not in known and (other := folded.get(fold(name))) is not None:

@@ -20,7 +20,7 @@ MAX_NOTES: Final = 1_000
 MAX_NOTED_BYTES: Final = 4_096
 MAX_INDEXES: Final = 500
 MAX_ANSWERS: Final = 1_000
-FRESH_S: Final = 2.0
+REUSED_FOR_S: Final = 2.0
 _Note = tuple[str, str, str, Mapping[str, Any], float]
 
 
@@ -73,7 +73,7 @@ class Completions:
     def recent(self, key: Hashable) -> bytes | None:
         """Return a recent answer to the same request, if there is one."""
         found = self._answers.get(key)
-        return found[1] if found is not None and clock.monotonic() - found[0] < FRESH_S else None
+        return found[1] if found is not None and clock.monotonic() - found[0] < REUSED_FOR_S else None
 
     def keep(self, key: Hashable, answer: bytes) -> None:
         self._answers[key] = (clock.monotonic(), answer)

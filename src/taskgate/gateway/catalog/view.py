@@ -20,7 +20,7 @@ from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.pages import EntryList
 from taskgate.core.catalog.rendering import Audience, render
 from taskgate.core.catalog.search import SearchIndex
-from taskgate.core.catalog.skills import readdressed_entry, skill_resource
+from taskgate.core.catalog.skills import rewritten_entry, skill_resource
 from taskgate.core.catalog.task_card import CARD_URI, has_card
 from taskgate.core.catalog.task_support import TaskSupport
 from taskgate.core.generations.generation import Generation
@@ -316,7 +316,7 @@ class View:
         several = len(self.subset.servers) > 1
         if not several and not self.addresses.any_renamed:
             return bytes(raw)
-        return readdressed_entry(raw, lambda uri: self.addresses.shown(server, uri), server if several else None)
+        return rewritten_entry(raw, lambda uri: self.addresses.shown(server, uri), server if several else None)
 
 
 def _refused(names: NameTable, pair: tuple[str, str]) -> bool:

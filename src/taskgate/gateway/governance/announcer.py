@@ -171,7 +171,7 @@ class Announcer:
     ) -> bool:
         """Store the outcome of a delivery. Return False if nothing remains to be shown at this place."""
         if not isinstance(sent, Delivered):
-            if sent is not None and sent.lasting and card.state is not State.OPEN:
+            if sent is not None and sent.permanent and card.state is not State.OPEN:
                 await self._forget(approval_id, deliveries, place)
             return False
         if card.state is not State.OPEN:

@@ -25,7 +25,7 @@ from taskgate.core.governance.rehearse import RecordedCall, RuleBook
 from taskgate.core.patterns import PatternKind
 from taskgate.core.resource_uri import normal_form
 from taskgate.core.strict_json import AmbiguousJson
-from taskgate.core.text.confusables import imitated_property
+from taskgate.core.text.confusables import lookalike_property
 from taskgate.gateway.governance.gated_call import GatedCall
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.strict_arguments import strict_digest, strict_value
@@ -56,11 +56,11 @@ def read_arguments(call: GatedCall) -> Mapping[str, Any]:
         ) from None
     if not isinstance(value, dict):
         raise CallerError("invalid_params", '"arguments" must be an object.')
-    imitated = imitated_property(value, call.input_schema)
-    if imitated is not None:
+    similar_name = lookalike_property(value, call.input_schema)
+    if similar_name is not None:
         raise CallerError(
             "invalid_params",
-            f"The argument {imitated[0][:80]!r} imitates {imitated[1][:80]!r}, which this tool declares. "
+            f"The argument {similar_name[0][:80]!r} imitates {similar_name[1][:80]!r}, which this tool declares. "
             "The call was not executed.",
         )
     return value
@@ -126,8 +126,8 @@ def _policy_answer(plan: Plan, call: GatedCall, decision: NeedsPolicy, at_s: int
 
 
 def _granted(plan: Plan, call: GatedCall, workflow: str, grants: Iterable[Grant], now_ms: int) -> Grant | None:
-    mine = [grant for grant in grants if (grant.server, grant.tool) == (call.server, call.name)]
-    if not mine or not plan.governing.grants or call.kind is not PatternKind.TOOL:
+    matching = [grant for grant in grants if (grant.server, grant.tool) == (call.server, call.name)]
+    if not matching or not plan.governing.grants or call.kind is not PatternKind.TOOL:
         return None
     binding = binding_of(plan, call)
-    return covering(mine, workflow_named(plan.gates, workflow), binding, plan.governing.approvers, now_ms)
+    return covering(matching, workflow_named(plan.gates, workflow), binding, plan.governing.approvers, now_ms)

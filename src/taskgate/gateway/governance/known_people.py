@@ -65,9 +65,9 @@ class KnownPeople:
         for record in people:
             self._put(record.principal, frozenset(msgspec.json.decode(record.body, type=_Person).roles))
         # These were erased at another gateway, except those noted here so recently that they may not be stored yet.
-        lately = self._store.now_ms() - NOTED_WITHIN_MS
+        since_ms = self._store.now_ms() - NOTED_WITHIN_MS
         for principal in self._roles.keys() - {record.principal for record in people}:
-            if self._noted_ms.get(principal, 0) < lately:
+            if self._noted_ms.get(principal, 0) < since_ms:
                 self._drop(principal)
         if before != (self._revoked, self._approvers):
             self._events.publish(CredentialsChanged())

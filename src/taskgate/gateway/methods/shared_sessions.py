@@ -38,7 +38,7 @@ CHECK_INTERVAL_S: Final = 10.0
 KEEP_S: Final = 3600.0
 """How long a session without a home can be adopted."""
 _PAUSE_S: Final = 0.5
-_HAND_OVER_S: Final = 0.05
+_IDLE_CHECK_S: Final = 0.05
 
 
 class SharedSessions:
@@ -256,7 +256,7 @@ class SharedSessions:
             for session in self._sessions:
                 if not session.in_flight and not session.open_requests:
                     await self._ends.hand_over(session)
-            await clock.sleep(_HAND_OVER_S)
+            await clock.sleep(_IDLE_CHECK_S)
 
     async def release_all(self) -> None:
         """Release what could not be handed over, when no request can arrive here any more."""

@@ -54,7 +54,7 @@ class ElicitationPages:
         name: str,
         description: str,
         *,
-        good_for_s: float,
+        valid_for_s: float,
     ) -> ElicitationPage:
         """Open a page. `requester` is its description for the user."""
         self._drop_expired()
@@ -62,7 +62,7 @@ class ElicitationPages:
             raise GatewayFault("overloaded", "Too many pages wait for their users; try again later.", retry_after_s=30)
         page_id = secrets.token_urlsafe(24)
         page = ElicitationPage(
-            page_id, principal, requester, name, description, receiver, clock.monotonic() + good_for_s
+            page_id, principal, requester, name, description, receiver, clock.monotonic() + valid_for_s
         )
         self._pages[page.id] = page
         self._events.publish(QuestionsChanged(principal))

@@ -37,11 +37,11 @@ class OwnElicitations:
     _address: PublicAddress
 
     def open(self, principal: str, requester: str, receiver: AnswerReceiver, items: list[tuple[str, str]]) -> bytes:
-        good_for_s = self._plan.value.features.url_expiry_s
+        valid_for_s = self._plan.value.features.url_expiry_s
         made = []
         for name, description in items:
             self._urls.count_own(principal, name)
-            page = self._pages.open(principal, requester, receiver, name, description, good_for_s=good_for_s)
+            page = self._pages.open(principal, requester, receiver, name, description, valid_for_s=valid_for_s)
             url = self._address.elicitation(page.id)
             made.append({"type": "url", "name": name, "url": url, "elicitationId": page.id})
         return wire.encode({"elicitations": made})

@@ -99,7 +99,7 @@ class TaskEngine:
         if how is Acceptance.JOINED:
             request.delivery.set_joined(JoinedCall(task.id, secrets.token_hex(8)))
         if how is not Acceptance.NEW and not held:
-            self.held_replies.promise(task.id)
+            self.held_replies.mark_id_known(task.id)
         if how is Acceptance.NEW:
             self.conversations.remember(
                 task.id, Conversation(request.link_key, request.delivery.profile, request.capabilities)
@@ -159,7 +159,7 @@ class TaskEngine:
         beat.start(at_once=waiting_for_people)
         wait_s = delivery_mode.wait_s if delivery_mode.wait_s is not None else LONGEST_RESULT_WAIT_S
         self.followers.add_held_call(task.id, request)
-        self.held_replies.opened(task.id, promised=kept, joins=request.delivery.joined is not None)
+        self.held_replies.opened(task.id, id_known=kept, joins=request.delivery.joined is not None)
         asked: bytes | None = None
 
         async def is_asked(now: Task) -> bool:

@@ -451,8 +451,8 @@ class CallerConnection(HttpToolsProtocol):
         if self._body_since is None:
             return False
         spent = now - self._body_since
-        starved = spent > SLOW_AFTER_S and self._received < spent * MIN_BYTES_PER_S
-        return spent > limits.body_timeout_s or starved
+        too_slow = spent > SLOW_AFTER_S and self._received < spent * MIN_BYTES_PER_S
+        return spent > limits.body_timeout_s or too_slow
 
     def _unread_for(self, now: float) -> float:
         """Return for how long the caller has read nothing of a response. Slow readers are fine; stopped readers are not."""

@@ -125,7 +125,7 @@ class EventStream:
         self._closed = True
         self._wake()
 
-    def nudge(self) -> None:
+    def wake_readers(self) -> None:
         """Wake the readers without a new message."""
         self._wake()
 

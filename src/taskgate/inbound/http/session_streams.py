@@ -13,17 +13,17 @@ from taskgate.inbound.http.event_stream import EventStream
 class StreamBuffers:
     """The resumable streams of one session, newest last, within a limit."""
 
-    def __init__(self, limits: Callable[[], Limits], era: str = "", maximum: int = 32) -> None:
-        """`era` distinguishes streams of this gateway from those of gateways that held the session before."""
+    def __init__(self, limits: Callable[[], Limits], suffix: str = "", maximum: int = 32) -> None:
+        """`suffix` distinguishes streams of this gateway from those of gateways that held the session before."""
         self._limits = limits
-        self._era = era
+        self._suffix = suffix
         self._most = maximum
         self._streams: dict[str, EventStream] = {}
         self._count = 0
 
     def new(self) -> EventStream:
         self._count += 1
-        stream = EventStream(f"s{self._era}{self._count}", True, self._limits)
+        stream = EventStream(f"s{self._suffix}{self._count}", True, self._limits)
         self._streams[stream.name] = stream
         if len(self._streams) > self._most:
             finished = next((name for name, old in self._streams.items() if old.closed), next(iter(self._streams)))
@@ -51,10 +51,10 @@ class SessionStreams:
 
     def attach(self, session: Session) -> None:
         """Give a session its own stream. An adopted session gets stream names that its previous home did not use."""
-        era = f"{session.moves}-" if session.moves else ""
-        stream = EventStream(f"g{era}", resumable=True, limits=self._limits)
+        suffix = f"{session.moves}-" if session.moves else ""
+        stream = EventStream(f"g{suffix}", resumable=True, limits=self._limits)
         session.attach(stream)
-        buffers = self.buffers[session.id] = StreamBuffers(self._limits, era)
+        buffers = self.buffers[session.id] = StreamBuffers(self._limits, suffix)
         buffers.adopt(stream)
 
     def _limits(self) -> Limits:

@@ -56,7 +56,7 @@ class StreamedReply:
     def pause(self) -> None:
         """Stop writing to this connection. The stream may be resumed on another."""
         self._paused = True
-        self._stream.nudge()
+        self._stream.wake_readers()
 
     async def finish(self, last: bytes | None) -> None:
         """Send the result, if given, and end the stream."""

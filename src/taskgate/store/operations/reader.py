@@ -370,8 +370,8 @@ def _patterns(text: str | None) -> dict[str, str | None]:
     """The values of a search for the parts of a text in names: patterns of LIKE. The longest is first: the fewest match it."""
     # As the databases do it: ASCII letters only are made lower case.
     parts = [] if text is None else text.encode().lower().decode().split()
-    wanted = sorted(dict.fromkeys(parts), key=len, reverse=True)[: len(_PARTS)]
-    patterns = ["%" + re.sub(r"([%_\\])", r"\\\1", part) + "%" for part in wanted]
+    longest = sorted(dict.fromkeys(parts), key=len, reverse=True)[: len(_PARTS)]
+    patterns = ["%" + re.sub(r"([%_\\])", r"\\\1", part) + "%" for part in longest]
     if text is not None and (not parts or any(len(part) > _LONGEST_PART or "\0" in part for part in parts)):
         patterns = [""]  # matches no name
     return dict(zip_longest(_PARTS, patterns))

@@ -1,7 +1,7 @@
 """Takeover of tasks, and deletion of what is no longer retained, each step in one transaction.
 
 Deletion works in small portions, because on SQLite it runs on the event loop between the writes of calls, and on PostgreSQL calls
-may share its transaction. `Swept.more` is set when another portion is due.
+may share its transaction. `SweepResult.more` is set when another portion is due.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.task_events import TaskEvent, event_data
 from taskgate.core.tasks.transition import apply
-from taskgate.ports.store_answers import Recovered, Swept
+from taskgate.ports.store_answers import Recovered, SweepResult
 from taskgate.ports.task_store import Decide
 from taskgate.store.operations import approvals
 from taskgate.store.operations.events import append_event
@@ -86,10 +86,10 @@ def expire(tx: Transaction, found: Sequence[Task]) -> tuple[Task, ...]:
     return expired
 
 
-def forget(tx: Transaction) -> Swept:
+def forget(tx: Transaction) -> SweepResult:
     """Delete a portion of everything that is no longer retained."""
     now = tx.now_ms
-    swept = Swept(
+    swept = SweepResult(
         tasks=_forget_tasks(tx),
         events=tx.run("forget_events", before_ms=now - tx.settings.events_for_ms, limit=ROWS_PER_PORTION).rowcount,
         keys=tx.run("forget_keys", before_ms=now - KEY_VALID_MS, limit=ROWS_PER_PORTION).rowcount,
@@ -99,7 +99,7 @@ def forget(tx: Transaction) -> Swept:
     tx.run("forget_grants", before_ms=now - KEPT_APPROVALS_MS)
     more = max(swept.events, swept.keys, records) == ROWS_PER_PORTION
     more = more or max(swept.tasks, swept.approvals) == TASKS_PER_PORTION
-    return Swept(swept.tasks, (), swept.events, swept.keys, swept.approvals, more=more)
+    return SweepResult(swept.tasks, (), swept.events, swept.keys, swept.approvals, more=more)
 
 
 def _forget_tasks(tx: Transaction) -> int:

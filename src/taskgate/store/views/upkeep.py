@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from taskgate import clock
 from taskgate.core.tasks.task import Task
-from taskgate.ports.store_answers import Due, Recovered, Swept
+from taskgate.ports.store_answers import Due, Recovered, SweepResult
 from taskgate.ports.task_store import Decide
 from taskgate.store.locks import Locks
 from taskgate.store.operations.upkeep import (
@@ -34,7 +34,7 @@ class UpkeepView(StoreView):
         now = self.now_ms()
         return await self._read(lambda reader: reader.due(now, limit))
 
-    async def sweep(self, portions: int = 1) -> Swept:
+    async def sweep(self, portions: int = 1) -> SweepResult:
         now, limit = self.now_ms(), portions * TASKS_PER_PORTION
         found = await self._read(lambda reader: reader.expiring(now, limit))
         parts = [found[start : start + TASKS_PER_PORTION] for start in range(0, len(found), TASKS_PER_PORTION)]
@@ -44,7 +44,7 @@ class UpkeepView(StoreView):
             asyncio.gather(*(self._write_or_fault(forget) for _ in range(portions))),
         )
         gone = tuple(task for part in expired for task in part)
-        return Swept(
+        return SweepResult(
             tasks=sum(one.tasks for one in swept) + len(gone),
             expired=gone,
             events=sum(one.events for one in swept),
