@@ -1,4 +1,4 @@
-"""An approval card as JSON for programs. Documented in docs/approvals.md; keys are added, never removed."""
+"""An approval card as JSON for programs. Documented in docs/approval-channels.md; keys are added, never removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Announces approvals by signed HTTP requests and receives decisions by signed callbacks. The contract is in docs/approvals.md.
+"""Announces approvals by signed HTTP requests and receives decisions by signed callbacks. The contract is in docs/approval-channels.md.
 
 The id of a message stays the same over its retries, so a receiver can drop duplicates and a retry is safe. A callback is
 authenticated by the same secret, must repeat the digest of the arguments that it was shown, and names the approver by the id of
