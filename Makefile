@@ -43,7 +43,7 @@ Check
   make plans                 the rows that every statement reads, with 100,000 tasks and a million audit rows
 
 Measure
-  make gate                  fail if the usual calls cost over a tenth more than the stored baseline
+  make gate                  fail if frequent operations take over a tenth more function calls than the stored baseline
   make bench                 a call, compared with a direct connection and other proxies
   make bench-floor           CPU time and instructions of a call, compared with a bare relay of the same bytes
   make bench-growth          CPU and memory with up to 10,000 tools, 1,000 servers, 5,000 rules and a full store

@@ -21,7 +21,7 @@ SHOWN = {
 }
 
 
-class Remembering(Upstream):
+class RecordingUpstream(Upstream):
     """Keeps every byte of every head and body that came in."""
 
     def __init__(self, generation: str) -> None:
@@ -37,7 +37,7 @@ class Remembering(Upstream):
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @pytest.mark.parametrize("behind", ["2025", "2026"])
 async def test_no_credential_of_a_caller_reaches_a_server(generation: str, behind: str) -> None:
-    server = Remembering(behind)
+    server = RecordingUpstream(behind)
 
     @server.tool("echo")
     async def echo(_call: Call) -> str:

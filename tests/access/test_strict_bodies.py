@@ -1,4 +1,4 @@
-"""Bodies of every route are read strictly and within limits: whatever is sent, the answer is no internal error."""
+"""Bodies of every route are read strictly and within limits: no body causes an internal error."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def form(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-class Odd:
+class MisbehavingUpstream:
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self._asked: dict[int, asyncio.Future[Any]] = {}
@@ -120,4 +120,4 @@ class Odd:
 
 
 if __name__ == "__main__":
-    asyncio.run(Odd().run())
+    asyncio.run(MisbehavingUpstream().run())

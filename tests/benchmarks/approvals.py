@@ -46,8 +46,8 @@ ROUNDS = 20_000
 CEDAR = "permit (principal, action, resource) when { context.arguments.amount <= 100 };"
 
 
-def report(what: str, measured: str, promised: str) -> None:
-    print(f"{what:<58} {measured:>14}   promised {promised}", flush=True)
+def report(what: str, measured: str, target: str) -> None:
+    print(f"{what:<58} {measured:>14}   target {target}", flush=True)
 
 
 def cost_us(work: Callable[[], object], rounds: int) -> float:

@@ -1,4 +1,4 @@
-"""A gate against regressions: how many functions are called for the usual things, beside a kept baseline.
+"""A gate against regressions: function calls of frequent operations, compared with a stored baseline.
 
 `python -m tests.benchmarks.gate` (`make gate`) fails if one of them takes a tenth more calls than `baseline.json` says; `--write`
 keeps what was counted as the new baseline, which belongs into the commit that meant it. Calls are counted, not timed: in virtual

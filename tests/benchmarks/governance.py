@@ -112,8 +112,8 @@ def main() -> int:
         print(json.dumps({"microseconds": figures, "broken": broken}))
     else:
         for name, figure in figures.items():
-            promise = f"  (promise: {LIMIT_US[name]:g})" if name in LIMIT_US else ""
-            print(f"{name:>20}: {figure:10.2f} us{promise}")
+            target = f"  (limit: {LIMIT_US[name]:g})" if name in LIMIT_US else ""
+            print(f"{name:>20}: {figure:10.2f} us{target}")
     return 1 if broken else 0
 
 

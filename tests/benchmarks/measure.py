@@ -1,4 +1,4 @@
-"""Single measurements: one round of load against a target, the weight of a process, and what a thousand sessions cost."""
+"""Single measurements: a round of load against a target, memory and CPU time of a process, the cost of a thousand sessions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def resident_kb(pid: int) -> int:
     return int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
 
 
-async def weigh_sessions(upstream: str, count: int) -> dict[str, Any]:
+async def measure_sessions(upstream: str, count: int) -> dict[str, Any]:
     """Open sessions, each with its GET stream, and return what one costs in memory."""
     async with taskgate(upstream) as target:
         assert target.pid is not None

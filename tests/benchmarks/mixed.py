@@ -115,7 +115,7 @@ class Mix:
         self.outcomes: Counter[str] = Counter()
 
     def again(self) -> Mix:
-        """The same callers, who remember when they may look at their tasks; nothing counted yet."""
+        """The same callers, which keep the times of their next polls; the counts begin at zero."""
         fresh = Mix(self.lines, [])
         fresh.tasks = self.tasks
         return fresh
@@ -153,7 +153,7 @@ class Mix:
         self.outcomes["ok" if error is None else f"{error['data']['error_type']} {status}"] += 1
 
     async def run(self, rate: float, seconds: float) -> float:
-        """Send at a rate, whatever the answers do; each request counts from when it was due."""
+        """Send at a fixed rate, independent of the answers; each request is timed from when it was due."""
         total = int(rate * seconds)
         taken = iter(range(total))
 
@@ -203,8 +203,8 @@ def report_kinds(mix: Mix, counts: Callable[[float], bool]) -> None:
         if not took:
             continue
         p50, p99 = percentile(took, 0.5), percentile(took, 0.99)
-        promise = TARGETS.get(kind)
-        verdict = "" if promise is None else f"  (promised {promise:g} ms: {'kept' if p99 <= promise else 'BROKEN'})"
+        target = TARGETS.get(kind)
+        verdict = "" if target is None else f"  (target {target:g} ms: {'met' if p99 <= target else 'MISSED'})"
         print(f"  {kind:9} n={len(took):6} p50={p50:7.2f} ms p99={p99:7.2f} ms{verdict}")
 
 
@@ -242,7 +242,7 @@ async def measure_gateway(gateway: Gateway, tasks: int, seconds: float) -> None:
     spent = time.perf_counter() - started
     print(f"{tasks} open tasks made in {spent:.1f} s ({tasks / spent:.0f}/s)")
     mix = Mix(lines, made)
-    for name, rate in (("at the promised load", RATE), ("at four times that load", OVERLOAD)):
+    for name, rate in (("at the target load", RATE), ("at four times that load", OVERLOAD)):
         mix, before = mix.again(), processor_seconds(gateway.pid)
         reached = await mix.run(rate, seconds)
         report(f"{name} ({rate}/s offered, {load()})", mix, reached)

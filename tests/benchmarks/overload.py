@@ -1,7 +1,7 @@
 """Four times what the gateway can process: back-pressure, or collapse.
 
 First as many requests as it can answer on a few connections (the sustainable load), then four times that, arriving by the clock
-whatever the answers do, over many connections. Printed are the requests that were answered in time, refused and late, those
+independent of the answers, over many connections. Printed are the requests that were answered in time, refused and late, those
 that the client could not send, and the memory. Called by `mixed --overload`.
 """
 

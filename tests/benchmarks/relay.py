@@ -19,7 +19,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.measure import one_round, start_to_first_answer, weigh_sessions
+from tests.benchmarks.measure import measure_sessions, one_round, start_to_first_answer
 from tests.benchmarks.start import python_build
 from tests.benchmarks.targets import Target, echo_server, relays, taskgate
 from tests.harness.absent import HOME
@@ -131,7 +131,7 @@ async def main() -> None:
         goals += check_targets(generation, rows, single)
     async with echo_server() as upstream:
         results["start_s"] = await start_to_first_answer(upstream)
-        results["memory"] = memory = await weigh_sessions(upstream, sessions)
+        results["memory"] = memory = await measure_sessions(upstream, sessions)
     goals.append(f"{results['start_s']} s from start to first answer (goal 1.0)")
     goals.append(f"{memory['idle_rss_mb']} MB resident when idle (goal 60)")
     goals.append(f"{memory['kb_per_session']} KB for each of {memory['sessions']} open sessions (goal 60)")

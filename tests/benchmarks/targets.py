@@ -1,6 +1,6 @@
 """What the benchmark drives: the echo server itself, Taskgate, and other relays in their own environments.
 
-Every target is a context manager that yields where to send the load and which process to weigh. Each has its own echo
+Every target is a context manager that yields the address for the load and the process to measure. Each has its own echo
 server, started here.
 """
 

@@ -1,7 +1,7 @@
 """Durable tasks through a whole gateway, beside what the disk itself can do.
 
 `python -m tests.benchmarks.tasks [--tasks 10000]` (`make bench-tasks` runs the mixed load, too). It fills a gateway with tasks
-that wait for their turn, prints one line per promise, kills the gateway and prints how soon the next one serves every task. The
+that are queued, prints one line per target, kills the gateway and prints how soon the next one serves every task. The
 callers run in this process, the gateway and its upstream in others, all on the same cores. The controls are what the disk and a
 bare SQLite file do on the same disk in the same run (no create can be acknowledged sooner than its sync), and the same callers at
 the same pace with a server that does nothing (no answer can come sooner than these cores let a process run).
@@ -98,7 +98,7 @@ class Lines:
 
 
 async def steadily(
-    what: str, promise: str, per_second: int, seconds: float, one: Callable[[int], Awaitable[None]]
+    what: str, target: str, per_second: int, seconds: float, one: Callable[[int], Awaitable[None]]
 ) -> None:
     """Begin so many a second, whether or not the earlier ones are done; the latency without a flood.
 
@@ -118,11 +118,11 @@ async def steadily(
             begun.append(asyncio.create_task(timed(number, due)))
         await asyncio.gather(*begun)
         elapsed = time.perf_counter() - started
-    report(f"{what}, {per_second}/s", [each for _, each in took], elapsed, promise)
+    report(f"{what}, {per_second}/s", [each for _, each in took], elapsed, target)
     quiet = [each for due, each in took if host.was_quiet(due)]
     if len(took) > len(quiet) > 100:
         kept = elapsed * len(quiet) / len(took)
-        report(f"  while the host took none of {host.taken_s:.2f} s", quiet, kept, promise)
+        report(f"  while the host took none of {host.taken_s:.2f} s", quiet, kept, target)
 
 
 async def control_calls(per_second: int, seconds: float) -> None:
@@ -177,7 +177,7 @@ async def run(setup: Setup, count: int) -> None:
     assert rest > 0
     await steadily("tasks/get", "p99 <= 5 ms", 500, min(4.0, rest / 500), lambda n: get(count + n))
     report("tasks/list, a page of 50", *await measure(300, 1, page), "p99 <= 20 ms")
-    print(f"{len(made):,} open tasks, gateway {resident_kb(setup.gateway.pid) >> 10} MB (promised: <= 300 MB)")
+    print(f"{len(made):,} open tasks, gateway {resident_kb(setup.gateway.pid) >> 10} MB (target: <= 300 MB)")
     for line in lines:
         line.close()
     await after_a_kill(setup, made)

@@ -138,7 +138,7 @@ def setups() -> Iterator[list[Setup]]:
 
 
 class CutAfter:
-    """`os.write` that lets so many bytes pass to one descriptor; then the other end dies, and the kernel refuses the rest."""
+    """`os.write` that passes this many bytes to one descriptor; then the other end closes, and the kernel refuses the rest."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, descriptor: int, count: int, crash: Callable[[], None]) -> None:
         self._descriptor, self._left, self._crash = descriptor, count, crash

@@ -51,7 +51,7 @@ def test_lines_are_classified(data: st.DataObject, spaces: bool, plain: bool) ->
     message = {name: members[name] for name in data.draw(st.permutations(list(members)))}
     seen = classify(written(message, spaces, plain))
     if seen.method.startswith("notifications/"):
-        # Such a line is a notification by its name, whatever else is in it.
+        # Such a line is a notification by its method, regardless of its other members.
         assert seen.method == message["method"]
     else:
         assert seen == truth(message)

@@ -1,4 +1,4 @@
-"""A server that comes back with something else than it had: what the gateway shows and does follows it, and is said."""
+"""A server that returns with other lists: the gateway lists and calls what it has now, and reports the change."""
 
 from __future__ import annotations
 

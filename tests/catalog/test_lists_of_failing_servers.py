@@ -10,7 +10,7 @@ import pytest
 from tests.virtual_time import Call, Exchange, Gateway, Upstream, virtual_time
 
 LIMIT_S = 0.3
-"""Within so long a list is answered, whatever one of the servers does."""
+"""A list is answered within this time, even if one of the servers hangs or fails."""
 
 
 async def echo(_call: Call) -> str:

@@ -287,7 +287,7 @@ async def test_pages_before_one_that_is_too_large_are_kept(generation: str) -> N
         assert "tools/list of a" in note
         assert "number 3" in note
         assert (await caller.call("tool_0")).text == "ran tool_0"
-        # What was not read was not judged by any rule, so it cannot be called.
+        # No rule was evaluated for what was not read, so it cannot be called.
         await caller.call("tool_3")
         assert calls_of(upstream, "tool_3") == 0
 

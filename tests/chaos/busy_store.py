@@ -1,7 +1,7 @@
 """A program that writes to a store and prints on its standard output what the store has acknowledged, the moment it
 has.
 
-Run by the power-loss check under strace. Arguments: the store's file, the number of lives, and how to break it:
+Run by the power-loss check under strace. Arguments: the store's file, the number of starts, and how to break it:
 `none`, `normal-sync` (the database syncs only now and then) or `no-file-sync` (result files are not synced).
 """
 

@@ -26,7 +26,7 @@ class CallReport:
     kind: str
     made: float
     task_id: str | None = None
-    """Set once a task id was report: from then on the gateway owes an ending."""
+    """Set once a task id was reported: from then on the task must end."""
     status: str | None = None
     answers: list[str] = field(default_factory=list)
     """The bytes of the ending, one for each time it was read."""

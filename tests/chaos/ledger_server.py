@@ -27,7 +27,7 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 WHEN = {"createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z"}
 TOOLS = ("once", "read", "repeatable", "keyed", "once_task", "read_task")
 ASKING = ("once_ask", "once_ask_task")
-"""Only in 2026: they want to know a name and a colour before they run."""
+"""Only in 2026: they ask for a name and a colour before they run."""
 FORM = {"type": "object", "properties": {"value": {"type": "string"}}}
 QUESTIONS = {
     key: {"method": "elicitation/create", "params": {"message": f"Which {key}?", "requestedSchema": FORM}}

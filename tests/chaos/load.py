@@ -1,6 +1,6 @@
 """Callers of four kinds that keep a gateway busy while it is being killed, and record what is reported to them.
 
-Each call is made once and never repeated by its caller (but for the one kind that has a key for that). Whatever breaks because
+Each call is made once and never repeated by its caller (but for the one kind that has a key for that). What fails because
 the gateway died is not a failure here; what counts is settled afterwards by the checker.
 """
 

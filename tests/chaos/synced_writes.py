@@ -2,7 +2,7 @@
 
 A file's content is what had been written when a sync of it *began*, once that sync has *returned*; its name is there
 once its folder was synced. Everything later is lost, or (`torn`) some of it has reached the disk by chance, in any
-order. Acknowledgements are the program's writes to its standard output, in the same trace, so what was promised when
+order. Acknowledgements are the program's writes to its standard output, in the same trace, so what was acknowledged when
 is known exactly.
 """
 
@@ -32,7 +32,7 @@ class DiskFile:
     unsynced: list[tuple[int, bytes]] = field(default_factory=list)
     position: int = 0
     is_named: bool = False
-    is_doomed: bool = False
+    is_unlinked: bool = False
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Disk:
         path = _path(arguments)
         if path is not None:
             content = bytes(self.files[path].seen) if path in self.files else b""
-            names = [(name, file.is_doomed) for name, file in self.files.items() if name.rpartition("/")[0] == path]
+            names = [(name, file.is_unlinked) for name, file in self.files.items() if name.rpartition("/")[0] == path]
             self._syncing[pid] = (path, content, names)
 
     def end(self, pid: str, call: str, arguments: str) -> None:
@@ -76,15 +76,15 @@ class Disk:
         elif call in ("unlink", "unlinkat"):
             path = _texts(arguments)[0].decode()
             if path in self.files:
-                self.files[path].is_doomed = True
+                self.files[path].is_unlinked = True
 
     def _synced(self, path: str, content: bytes, names: list[tuple[str, bool]]) -> None:
         if path in self.files:
             file = self.files[path]
             file.durable = content
             file.unsynced = []
-        for name, was_doomed in names:
-            if name in self.files and was_doomed:
+        for name, was_unlinked in names:
+            if name in self.files and was_unlinked:
                 del self.files[name]
             elif name in self.files:
                 self.files[name].is_named = True
@@ -93,7 +93,7 @@ class Disk:
         path = _texts(arguments)[0].decode()
         if "O_CREAT" in arguments and path.startswith(self._folder):
             known = self.files.get(path)
-            if known is None or known.is_doomed:
+            if known is None or known.is_unlinked:
                 self.files[path] = DiskFile()
 
     def _wrote(self, call: str, arguments: str) -> None:

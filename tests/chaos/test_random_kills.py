@@ -84,7 +84,7 @@ async def test_the_checker_detects_a_sabotaged_build_under_load(tmp_path: Path, 
     ],
 )
 async def test_the_checker_detects_a_sabotaged_build(tmp_path: Path, fate: str, expected: str) -> None:
-    """One call is enough when it is out, and its promise just made, at the moment of the kill."""
+    """One call is enough if it has been sent, and its task id just reported, at the moment of the kill."""
     async with running_setup(tmp_path, fate) as setup:
         load, made = Load(setup.gateway, seed=7), CallReport("c1", "once", "2025 task", time.time())
         load.reports.append(made)

@@ -38,7 +38,7 @@ Script = Callable[[Request], bytes | None]
 
 
 class Scripted:
-    """A server that answers tool calls with whatever bytes the script gives; None closes the connection."""
+    """A server that answers tool calls with the bytes of the script; None closes the connection."""
 
     def __init__(self, script: Script, handshake: bool) -> None:
         self.script, self.handshake, self.seen = script, handshake, list[Request]()

@@ -99,7 +99,7 @@ def test_what_is_encoded_is_decoded_unchanged(message: dict[str, Any]) -> None:
     assert decode_messages(encode(message)) == [message]
 
 
-class Noting(Silent):
+class RecordingServer(Silent):
     """Keeps the ids of the answers."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Noting(Silent):
 
 
 async def test_every_request_is_answered_but_one_whose_id_cannot_be_written(caplog: pytest.LogCaptureFixture) -> None:
-    server = Noting()
+    server = RecordingServer()
     session = Session(Options())
     await session.begin(server, Stateful({"protocolVersion": "2025-11-25"}))  # type: ignore[arg-type]
     for number in (1, "1", "\ud800", 2):

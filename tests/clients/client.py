@@ -129,7 +129,7 @@ async def wait_until_connected(client: RunningClient) -> None:
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
-    """Close its standard input, which ends it; whatever is left of its group is killed."""
+    """Close its standard input, which ends it; the rest of its process group is killed."""
     assert process.stdin is not None
     process.stdin.close()
     try:

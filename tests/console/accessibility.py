@@ -57,7 +57,7 @@ class Barriers:
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
-        self._judged: set[str] = set()
+        self._checked: set[str] = set()
 
     async def on_this_page(self) -> list[str]:
         if not await self._browser.run("return 'axe' in window"):
@@ -74,9 +74,9 @@ class Barriers:
         return found
 
     async def _contrast(self) -> list[str]:
-        text = await self._browser.run(CONTRAST % json.dumps(sorted(self._judged)))
+        text = await self._browser.run(CONTRAST % json.dumps(sorted(self._checked)))
         if not text["violations"]:
-            self._judged.update(text["judged"])
+            self._checked.update(text["judged"])
         return _described(text["violations"])
 
 

@@ -79,8 +79,8 @@ def test_band_is_interrupted_where_there_were_no_calls() -> None:
     assert drawing.count('<path class="line"') == 2
     assert drawing.count('<path class="t-band"') == 2
     assert "<title>2: no calls</title>" in drawing
-    lonely = latency_band("Latency", [Column("0", (10.0, 40.0))])
-    xs = [float(x) for x in re.findall(r"[ML]([\d.]+) ", re.findall(r'class="line" d="([^"]*)"', lonely)[0])]
+    single_point = latency_band("Latency", [Column("0", (10.0, 40.0))])
+    xs = [float(x) for x in re.findall(r"[ML]([\d.]+) ", re.findall(r'class="line" d="([^"]*)"', single_point)[0])]
     assert max(xs) - min(xs) > WIDTH / 2, "one column of calls is a visible line"
 
 

@@ -1,4 +1,4 @@
-"""What the console promises in numbers, counted instead of timed: bytes of each page, and how its cost grows with what is there.
+"""The limits on the console's pages, counted instead of timed: bytes of each page, and how its cost grows with what is there.
 
 Times on a real machine, SQLite and PostgreSQL, are measured by `make bench-console`.
 """

@@ -82,7 +82,7 @@ async def check_pages(console: Console, *pages: str) -> None:
 
 
 async def pictured(console: Console, page: str) -> None:
-    """Pictures for people who look at the pages, if a folder for them is named."""
+    """Screenshots of the pages, if a folder for them is named."""
     folder = os.environ.get("TASKGATE_TEST_PICTURES")
     if not folder:
         return

@@ -178,7 +178,7 @@ async def test_exactly_one_of_two_hundred_racing_decisions_is_accepted(store: St
 
 
 async def test_an_approval_that_expired_before_the_send_prevents_it(adapter: StoreUnderTest) -> None:
-    """The task is past the states in which an approval's end ends it; the approval itself must say so."""
+    """The task is past the states in which an approval's end ends it; the approval itself must state it."""
     store = adapter.open()
     task, request = await waiting(store)
     await decided(store, request, YES)

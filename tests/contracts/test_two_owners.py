@@ -206,7 +206,7 @@ async def test_the_tasks_of_a_dead_gateway_are_claimed_by_one_other_and_its_writ
     dead.engine.presence.stop_renewing()
     claimed: list[str] = []
     async with asyncio.timeout(DEADLINE_S):
-        # A wake-up is a hint: on a busy machine another one may have looked dead for a moment.
+        # A wake-up is a hint: on a busy machine the lease of another gateway may have expired for a moment.
         while len(claimed) < len(tasks):
             await one.wakeups.wait(DEAD, 1.0)
             for taken in await asyncio.gather(one.claim(), two.claim()):

@@ -41,6 +41,6 @@ async def test_the_inspector_lists_and_calls_tools_through_the_gateway() -> None
         where: list[str | Path] = [gateway.url, "--transport", "http", "--method"]
         _, listed, complaint = await run_to_end([*inspector, *where, "tools/list"])
         words: list[str | Path] = [*where, "tools/call", "--tool-name", "echo", "--tool-arg", "message=hello"]
-        _, called, trouble = await run_to_end([*inspector, *words])
+        _, called, stderr = await run_to_end([*inspector, *words])
     assert "echo" in [tool["name"] for tool in json.loads(listed)["tools"]], complaint
-    assert json.loads(called)["content"] == [{"type": "text", "text": "Echo: hello"}], trouble
+    assert json.loads(called)["content"] == [{"type": "text", "text": "Echo: hello"}], stderr

@@ -166,7 +166,7 @@ def test_a_call_that_runs_already_takes_a_slot_even_beyond_the_limit() -> None:
     assert queue.leave("ann") == ["second"]
 
 
-def _naive(running: list[str], waiting: list[tuple[str, int, int]]) -> tuple[str, int, int]:
+def _reference_choice(running: list[str], waiting: list[tuple[str, int, int]]) -> tuple[str, int, int]:
     """The reference, by examining all waiting calls: (caller, when it was served last or began to wait, ticket)."""
 
     def rank(entry: tuple[str, int, int]) -> tuple[int, int, int, int]:
@@ -215,7 +215,7 @@ def test_slots_are_assigned_by_the_rules(slots: int, steps: list[tuple[str, str]
         tickets = {caller: mine for caller, mine in tickets.items() if mine}
         while step == "leave" and tickets and len(running) < slots:
             waiting = [(caller, since[caller], mine[0]) for caller, mine in tickets.items()]
-            who, _, ticket = _naive(running, waiting)
+            who, _, ticket = _reference_choice(running, waiting)
             expected.append(ticket)
             running.append(who)
             tickets[who].pop(0)

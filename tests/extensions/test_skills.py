@@ -306,8 +306,8 @@ async def test_a_skill_that_is_not_listed_is_found_by_its_address() -> None:
     async with Gateway({}, {"one": one, "two": two}) as gate:
         caller = await gate.caller("2026")
         before = one.asked("skills/get"), two.asked("skills/get")
-        asked_around = await caller.request("skills/get", {"uri": hidden})
-        assert asked_around.error["data"]["error_type"] == "unknown_skill"
+        guessed = await caller.request("skills/get", {"uri": hidden})
+        assert guessed.error["data"]["error_type"] == "unknown_skill"
         assert (one.asked("skills/get"), two.asked("skills/get")) == before
         named = await caller.request("skills/get", {"uri": "skill://two.taskgate/quiet/SKILL.md"})
         assert named.result["skill"]["frontmatter"]["name"] == "quiet"

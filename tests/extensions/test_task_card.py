@@ -227,7 +227,7 @@ async def test_tasks_of_others_are_shown_as_unknown_ones(generation: str) -> Non
 
 @virtual_time
 async def test_showing_a_held_task_never_decides_it() -> None:
-    """No tool of the gateway accepts a decision, whatever an app sends through its host."""
+    """No tool of the gateway accepts a decision that an app sends through its host."""
     server = notes()
     async with Gateway(HELD, {"notes": server}) as gate:
         caller = await gate.caller("2025", capabilities=RENDERS_APPS)

@@ -1,6 +1,6 @@
 """The fault matrix over HTTP: every status, body, break and moment, in every way a call can be made, in each round.
 
-The server follows the table in docs/errors.md: it executes a call unless its reply promises that it did not. Each execution is
+The server follows the table in docs/errors.md: it executes a call unless its reply proves that it did not. Each execution is
 recorded before the reply. This record is compared with the reply of the caller.
 """
 

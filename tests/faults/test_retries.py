@@ -22,7 +22,7 @@ ASKABLE: dict[str, Any] = {"elicitation": {"form": {}}}
 ANSWER = {"action": "accept", "content": {"value": "blue"}}
 
 
-class Forgetful(Upstream):
+class UnknownSession(Upstream):
     """Answers 400 to a session that it does not know, as some servers do."""
 
     def _request(self, method: str, headers: dict[str, str], body: bytes, reply: HttpReply) -> None:
@@ -70,7 +70,7 @@ async def result_of(caller: Any, task_id: str, seconds: float = 3000) -> dict[st
 
 
 @pytest.mark.parametrize("way", ["plain", "task"])
-@pytest.mark.parametrize("server_type", [Upstream, Forgetful])
+@pytest.mark.parametrize("server_type", [Upstream, UnknownSession])
 @virtual_time
 async def test_a_call_in_a_lost_session_is_sent_in_a_new_one(server_type: type[Upstream], way: str) -> None:
     server = server_type("2025", tools={"t": done})

@@ -394,13 +394,13 @@ async def test_a_user_without_roles_opens_only_their_own_elicitation_page(gatewa
 
 
 @pytest.mark.parametrize(
-    "wish", ["https://evil.test/", "//evil.test/", "/\\evil.test", "javascript:alert(1)", "/login"]
+    "target", ["https://evil.test/", "//evil.test/", "/\\evil.test", "javascript:alert(1)", "/login"]
 )
-async def test_login_redirects_only_to_the_elicitation_page(gateway: Gateway, wish: str) -> None:
+async def test_login_redirects_only_to_the_elicitation_page(gateway: Gateway, target: str) -> None:
     async with httpx2.AsyncClient() as http:
-        assert await logged_in(http, gateway, TOKENS["ann"], wish) == "/overview"
+        assert await logged_in(http, gateway, TOKENS["ann"], target) == "/overview"
         form = form_token((await http.get(f"{gateway.base}/login")).text)
-        forged = {"form_token": form, "token": TOKENS["ann"], "next": wish}
+        forged = {"form_token": form, "token": TOKENS["ann"], "next": target}
         assert (await http.post(f"{gateway.base}/login", data=forged)).headers["location"] == "/overview"
 
 

@@ -139,7 +139,7 @@ def test_replayed_request_is_rejected(clock: Clock, verifier: HopVerifier) -> No
 
 
 def test_nonce_is_kept_while_request_is_valid(clock: Clock, verifier: HopVerifier) -> None:
-    """Also one whose time was ahead, and across the moment when old numbers are let go."""
+    """Also one whose time was ahead, and when old numbers are deleted."""
     early = Clock()
     early.ms = clock.ms + WINDOW_MS
     verifier.verify(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY)

@@ -221,7 +221,7 @@ async def test_the_limit_of_result_length_applies_to_open_sessions_after_a_reloa
         async def changed_to(expected: str) -> bool:
             return [await ask(server) for server in servers] == [expected, expected]
 
-        # A signal and the watched file may each reload it, so that a count of reloads does not say which one has come.
+        # A signal and the watched file may each reload it, so the number of reloads does not show which one happened.
         await gateway.reload(config({"result_bytes": 200_000}, **servers))
         await eventually(lambda: changed_to("result_too_large"))
         await gateway.reload(config({"result_bytes": 400_000}, **servers))

@@ -1,4 +1,4 @@
-"""Whatever JSON goes in comes out: in params, results, notifications and errors, in every pairing of one generation."""
+"""Any JSON is relayed unchanged: in params, results, notifications and errors, in every pairing of one generation."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ async def _sends_and_does_not_read(
     small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 128 * 1024)
     small.setblocking(False)
     await asyncio.get_running_loop().sock_connect(small, ("127.0.0.1", gateway.port))
-    # The limit is what the reader keeps when it reads at last; until then it is not asked to.
+    # The limit applies when the reader reads again; before that nothing is dropped.
     reader, writer = await asyncio.open_connection(sock=small, limit=64 * 1024 * 1024)
     transport_of(writer).pause_reading()
     params = {"name": "a__notify", "arguments": {"value": BIG}}

@@ -99,7 +99,7 @@ def test_reference_cycles_are_collected_before_memory_grows() -> None:
 
 
 def test_a_full_collection_runs_only_when_memory_has_doubled() -> None:
-    """900,000 objects come and stay; Python's own rule looks at all of them a dozen times meanwhile."""
+    """900,000 objects are created and kept; Python's own rule examines all of them a dozen times meanwhile."""
     full_collections, second_generation_collections, young_are_collected = _output_of(ALIVE).split()
     assert young_are_collected == "True"
     if sys.version_info < (3, 14):  # from then on there are parts of looks instead

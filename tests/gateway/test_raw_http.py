@@ -95,7 +95,7 @@ async def test_a_body_may_come_in_pieces_and_in_chunks(gateway: Gateway) -> None
 
 
 async def test_a_repeated_head_belongs_to_its_own_body(gateway: Gateway) -> None:
-    """Heads that were parsed before are recognized; whatever differs from them is parsed."""
+    """Heads that were parsed before are recognized; all others are parsed."""
     line = await RawConnection.open(gateway)
     for number in (11, 12, 13_000_000):
         await line.send(post(ask(number)))

@@ -140,7 +140,7 @@ async def test_a_call_with_task_does_not_change_the_listed_tools() -> None:
             made = await caller.call("s__report", {}, task={"ttl": 60000})
             assert made.result["task"]["taskId"]
             assert (await caller.request("tools/list")).result["tools"] == before
-            # A plain call is still held for the caller, not refused for want of `task`. Its key makes it a second call.
+            # A plain call is still held for the caller, not refused because `task` is missing. Its key makes it a second call.
             async with asyncio.timeout(60):
                 second = {"taskgate/idempotencyKey": "second"}
                 plain = asyncio.create_task(caller.call("s__report", {}, _meta=second))

@@ -123,7 +123,7 @@ async def eventually(look: Any, within: float = DEADLINE) -> Any:
 
 
 def reply_in(response: httpx2.Response, request_id: int) -> dict[str, Any]:
-    """The reply to a request, whether it came plainly or at the end of a stream."""
+    """The reply to a request, as a plain response or at the end of a stream."""
     if response.headers["content-type"].startswith("application/json"):
         return dict(response.json())
     for line in response.text.splitlines():

@@ -1,4 +1,4 @@
-"""An approval runs a call at once if its caller is present; the card and the answer to the approver say which."""
+"""An approval runs a call at once if its caller is present; the card and the reply to the approver state whether it does."""
 
 from __future__ import annotations
 

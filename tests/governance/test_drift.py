@@ -136,7 +136,7 @@ async def test_open_approvals_of_a_changed_definition_are_withdrawn(tmp_path: Pa
         second = await caller.call("s__delete_two", {}, task={"ttl": 600000})
         other = next(r for r in await setup.open_approvals(2) if r["name"] == "delete_two")
         await setup.approve(other["id"])
-        # Sending the other call looks at the server's list again, and so finds the change.
+        # Sending the other call reads the server's list again, and so finds the change.
         assert "result" in await caller.ask("tasks/result", taskId=second["result"]["taskId"])
 
         async def over() -> dict[str, Any] | None:

@@ -48,7 +48,7 @@ def a_login(
     return Login(secret, known.get, lambda: secure, store, EventHub())
 
 
-async def who_in(login: Login, cookie: str | None) -> Approver | None:
+async def approver_of(login: Login, cookie: str | None) -> Approver | None:
     found = await login.session(cookie or "", known_by(()))
     return None if found is None else found.person
 
@@ -139,33 +139,33 @@ async def test_a_session_is_valid_for_its_person_and_lifetime(
     login = a_login(store)
     cookie = value_in(await login.begin(ANN, 5, NO_FACTS))
     known = replace(ANN, logged_in=True, authenticated_at=5)
-    assert await who_in(login, cookie) == known
-    assert await who_in(a_login(store), cookie) == known
-    assert await who_in(a_login(store, b"t" * 32), cookie) is None
+    assert await approver_of(login, cookie) == known
+    assert await approver_of(a_login(store), cookie) == known
+    assert await approver_of(a_login(store, b"t" * 32), cookie) is None
     for broken in (None, "", ".", "x.y", cookie[:-2], cookie + "A", cookie.replace(".", "")):
-        assert await who_in(login, broken) is None
+        assert await approver_of(login, broken) is None
     now = sessions.clock.wall()  # type: ignore[attr-defined]
     monkeypatch.setattr(sessions.clock, "wall", lambda: now + sessions.SESSION_S + 1)  # type: ignore[attr-defined]
-    assert await who_in(login, cookie) is None
+    assert await approver_of(login, cookie) is None
 
 
 async def test_a_session_ends_with_its_person_a_role_change_or_a_logout(store: SqliteStore) -> None:
     login = a_login(store)
     here, there, bobs = [value_in(await login.begin(who, None, NO_FACTS)) for who in (ANN, ANN, OPERATOR)]
     await login.end(here)
-    assert await who_in(login, here) is None
-    assert await who_in(login, there) is not None
+    assert await approver_of(login, here) is None
+    assert await approver_of(login, there) is not None
     third = value_in(await login.begin(ANN, None, NO_FACTS))
     await login.end(there, everywhere=True)
-    assert await who_in(login, third) is None
-    assert await who_in(login, bobs) is not None
+    assert await approver_of(login, third) is None
+    assert await approver_of(login, bobs) is not None
     again = value_in(await login.begin(ANN, None, NO_FACTS))
     promoted = a_login(store, people={"ann": replace(ANN, roles=frozenset({"admin"}))})
-    assert await who_in(promoted, again) is None
+    assert await approver_of(promoted, again) is None
     # It has ended for good, also at a gateway that has not received the change.
-    assert await who_in(login, again) is None
+    assert await approver_of(login, again) is None
     gone = value_in(await login.begin(ANN, None, NO_FACTS))
-    assert await who_in(a_login(store, people={}), gone) is None
+    assert await approver_of(a_login(store, people={}), gone) is None
 
 
 async def test_a_form_belongs_to_one_session(store: SqliteStore) -> None:

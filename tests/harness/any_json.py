@@ -1,7 +1,7 @@
 """Arbitrary JSON at low cost: one number is drawn, and a tree is generated from it.
 
-Drawing a whole tree value by value is what makes such tests slow. Here Hypothesis draws a seed, so that an example is cheap
-and a test can run hundreds of them. A failing example is shown as its seed, and is not made smaller.
+Such tests are slow if a whole tree is drawn value by value. Here Hypothesis draws a seed, so that an example takes little time and
+a test can run hundreds of them. A failing example is shown as its seed, and is not made smaller.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ PAUSE_S: Final = 0.02
 """The longest that anything a peer sends may hold up everybody else."""
 
 _CONTROL_S: Final = 0.0014
-"""What the fixed piece of work takes on a quiet processor of the machine that the promises were made on."""
+"""The CPU time of the fixed piece of work on an idle processor of the machine on which the limits were set."""
 _DOCUMENT: Final = json.dumps(
     [{"name": f"n{number}", "values": [number, str(number), None, True]} for number in range(300)]
 )

@@ -1,4 +1,4 @@
-"""Narrows values whose type the checker does not know."""
+"""Narrows values whose type is unknown to the type checker."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 IN_PARTS = {"tests/governance/test_task_contract.py": 2}
 """Files that would keep one worker busy for long, and whose gateway is worth starting several times."""
 TOGETHER = ("tests/structure/", "tests/conformance/test_client_scenarios.py")
-"""All of the first look at the same source, which is parsed once; all of the second are judged by one process of the suite."""
+"""All of the first read the same source, which is parsed once; all of the second use one process of the suite."""
 BROWSER = "tests with a browser"
 """They share one, which takes seconds to start."""
 MIN_WORKERS = 4

@@ -327,8 +327,8 @@ def watch(connection: socket.socket, pid: int) -> NoReturn:
 def python_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """What the interpreter itself goes by, except for what is followed after the fork.
 
-    Clients and gateways do not hand PYTHONPATH on, and it says nothing where nothing was found by it. Where no language is set
-    an interpreter sets UTF-8 for itself and its children (PEP 538), which is what it says to a template too.
+    Clients and gateways do not pass PYTHONPATH on, and it has no effect where nothing was found by it. Where no language is set
+    an interpreter sets UTF-8 for itself and its children (PEP 538), and a template does the same.
     """
     followed = {"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", *(() if found_by_path() else ("PYTHONPATH",))}
     if environment.get("LC_CTYPE") == "C.UTF-8" and sys.getfilesystemencoding() == "utf-8":

@@ -20,9 +20,9 @@ from taskgate.core.identity.caller import OPERATOR
 class LoginIssuer:
     """Issues codes after a login, tokens for codes with their verifier, and new tokens for refresh tokens."""
 
-    def __init__(self, issuer: Issuer, life_s: int = 3600) -> None:
+    def __init__(self, issuer: Issuer, lifetime_s: int = 3600) -> None:
         self.url = issuer.url
-        self.life_s = life_s
+        self.lifetime_s = lifetime_s
         self.codes: dict[str, dict[str, str]] = {}
         self.good: dict[str, str] = {}
         """Access tokens, each with the login it stands for."""
@@ -70,7 +70,9 @@ class LoginIssuer:
         self.refresh[f"refresh-{login}-{number}"] = login
         self.scopes[f"access-{login}-{number}"] = scope
         payload = {"access_token": f"access-{login}-{number}", "refresh_token": f"refresh-{login}-{number}"}
-        return 200, json.dumps({**payload, "token_type": "Bearer", "expires_in": self.life_s, "scope": scope}).encode()
+        return 200, json.dumps(
+            {**payload, "token_type": "Bearer", "expires_in": self.lifetime_s, "scope": scope}
+        ).encode()
 
     def end_tokens(self) -> None:
         """Invalidate all access tokens; refresh tokens stay valid."""

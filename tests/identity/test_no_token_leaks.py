@@ -35,7 +35,7 @@ def written(gate: Gateway) -> dict[str, bytes]:
 @virtual_time
 async def test_tokens_and_secrets_are_in_no_file_log_page_metric_or_error() -> None:
     async with an_issuer() as served:
-        issuer = LoginIssuer(served, life_s=100)
+        issuer = LoginIssuer(served, lifetime_s=100)
         notes = Notes(issuer)
         given: dict[str, Any] = config(issuer, client_id="gate", client_secret=CLIENT_SECRET)
         given["auth"] = {"jwt": [{"issuer": served.url, "audiences": ["gate"]}]}

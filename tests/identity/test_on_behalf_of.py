@@ -96,7 +96,7 @@ async def test_a_step_up_challenge_is_answered_after_one_consent() -> None:
     async with an_issuer() as served:
         issuer = LoginIssuer(served)
         notes = Notes(issuer)
-        wanted = 'Bearer error="insufficient_scope", scope="write"'
+        challenge_header = 'Bearer error="insufficient_scope", scope="write"'
 
         def authorized(header: str) -> bool:
             token = header.removeprefix("Bearer ")
@@ -104,7 +104,7 @@ async def test_a_step_up_challenge_is_answered_after_one_consent() -> None:
             return notes.last == "lister" or "write" in issuer.scopes.get(token, "").split()
 
         upstream = Upstream(
-            "2025", authorized=authorized, challenge=lambda: (403, wanted) if notes.last else (401, "Bearer")
+            "2025", authorized=authorized, challenge=lambda: (403, challenge_header) if notes.last else (401, "Bearer")
         )
 
         @upstream.tool("change")

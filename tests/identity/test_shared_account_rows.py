@@ -83,7 +83,7 @@ async def test_an_account_disconnected_during_a_refresh_stays_disconnected(tmp_p
     migrate_url(url)
     rows = FileRows(tmp_path / "logins") if in_file else PostgresAccountRows(url)
     async with an_issuer(free_port()) as issuer, httpx2.AsyncClient(trust_env=False) as client:
-        tokens, kept = TokenIssuer(issuer, life_s=3600), _DisconnectedMeanwhile(rows, b"k" * 32)
+        tokens, kept = TokenIssuer(issuer, lifetime_s=3600), _DisconnectedMeanwhile(rows, b"k" * 32)
         means = TokenDeps(
             lambda *_: Documents(lambda: client), kept, Assertions(b"k" * 32, lambda: "https://gate.example")
         )
@@ -108,7 +108,7 @@ async def test_fifty_callers_at_two_gateways_with_an_expired_token_cause_one_ref
     url = migrated_url()
     migrate_url(url)
     async with an_issuer(free_port()) as issuer, httpx2.AsyncClient(trust_env=False) as client:
-        tokens = TokenIssuer(issuer, life_s=3600)
+        tokens = TokenIssuer(issuer, lifetime_s=3600)
         settings = StoredLogin("notes", "http://127.0.0.1:1/mcp", issuer.url, "gate")
 
         def gateway() -> ServerTokens:
@@ -232,7 +232,7 @@ async def test_fifty_callers_at_two_gateway_programs_cause_one_refresh(tmp_path:
     """Both have used the login; then its token ends, and all notice at once."""
     behind = GuardedServer()
     async with an_issuer(free_port()) as issuer:
-        tokens = TokenIssuer(issuer, life_s=3600)
+        tokens = TokenIssuer(issuer, lifetime_s=3600)
         async with two_programs_with_one_login(tmp_path, behind, issuer) as (a, b, logins):
             assert [await read_a_note(gateway) for gateway in (a, b)] == ["a note"] * 2
             assert tokens.forms == []

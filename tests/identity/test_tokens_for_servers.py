@@ -28,9 +28,9 @@ from taskgate.ports.upstream_credentials import LoginNeeded
 class TokenIssuer:
     """The token endpoint of an issuer: issues numbered tokens and records the requests."""
 
-    def __init__(self, issuer: Issuer, life_s: int = 100) -> None:
+    def __init__(self, issuer: Issuer, lifetime_s: int = 100) -> None:
         self.given = 0
-        self.life_s = life_s
+        self.lifetime_s = lifetime_s
         self.forms: list[dict[str, list[str]]] = []
         self.refuses = False
         self.issuer = issuer
@@ -43,7 +43,7 @@ class TokenIssuer:
         if self.refuses:
             return 400, b'{"error": "invalid_grant"}'
         self.given += 1
-        payload = {"access_token": f"token-{self.given}", "token_type": "Bearer", "expires_in": self.life_s}
+        payload = {"access_token": f"token-{self.given}", "token_type": "Bearer", "expires_in": self.lifetime_s}
         return 200, json.dumps({**payload, "refresh_token": f"refresh-{self.given}"}).encode()
 
 
@@ -86,7 +86,7 @@ async def test_a_server_gets_the_gateways_token_and_callers_never_see_it() -> No
 async def test_fifty_callers_with_a_revoked_token_cause_one_new_token() -> None:
     accepts = {"token-1"}
     async with an_issuer() as issuer:
-        tokens = TokenIssuer(issuer, life_s=3600)
+        tokens = TokenIssuer(issuer, lifetime_s=3600)
         async with Gateway(config(issuer), {"notes": guarded(accepts)}) as gate:
             callers = [await gate.caller("2025") for _ in range(50)]
             assert (await callers[0].call("notes__read")).text == "a note"
@@ -116,7 +116,7 @@ async def test_a_late_refusal_does_not_cause_another_token() -> None:
 async def test_a_token_is_refreshed_in_the_background_before_it_expires() -> None:
     accepts = {"token-1"}
     async with an_issuer() as issuer:
-        tokens = TokenIssuer(issuer, life_s=100)
+        tokens = TokenIssuer(issuer, lifetime_s=100)
         async with Gateway(config(issuer), {"notes": guarded(accepts)}) as gate:
             caller = await gate.caller("2025")
             await caller.call("notes__read")
@@ -133,7 +133,7 @@ async def test_a_token_is_refreshed_in_the_background_before_it_expires() -> Non
 async def test_lists_of_a_stateless_server_refresh_a_revoked_token() -> None:
     accepts = {"token-1"}
     async with an_issuer() as issuer:
-        tokens = TokenIssuer(issuer, life_s=36_000)
+        tokens = TokenIssuer(issuer, lifetime_s=36_000)
         async with Gateway(
             {**config(issuer), "limits": {"list_max_age": "10s"}}, {"notes": guarded(accepts, "2026")}
         ) as gate:
@@ -152,7 +152,7 @@ async def test_lists_of_a_stateless_server_refresh_a_revoked_token() -> None:
 async def test_a_401_of_a_stateless_server_does_not_cause_a_2025_handshake() -> None:
     accepts = {"token-2"}
     async with an_issuer() as issuer:
-        tokens = TokenIssuer(issuer, life_s=36_000)
+        tokens = TokenIssuer(issuer, lifetime_s=36_000)
         notes = guarded(accepts, "2026")
         async with Gateway(config(issuer), {"notes": notes}) as gate:
             caller = await gate.caller("2026")

@@ -155,7 +155,7 @@ async def test_sessions_of_one_address_are_limited() -> None:
     async with Gateway(settings, {"a": Upstream("2025")}) as gate:
         for _ in range(3):
             assert len(await _open(gate, x_forwarded_for="203.0.113.9, 127.0.0.5")) > 20
-        # Whatever it writes to the left of what the proxy saw, and in another spelling, it is the same address.
+        # Entries to the left of the address that the proxy added, and other spellings of it, make no difference.
         for message in ("203.0.113.9", "198.51.100.1, 203.0.113.9", "::ffff:203.0.113.9", "203.0.113.9:4711"):
             assert await _open(gate, x_forwarded_for=message) == "overloaded"
         assert len(await _open(gate, x_forwarded_for="2001:db8::1")) > 20

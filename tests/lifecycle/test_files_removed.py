@@ -135,7 +135,7 @@ async def test_refused_task_does_not_run_after_the_folder_has_its_name_again() -
 def test_inaccessible_folder_does_not_count_as_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: OSError
 ) -> None:
-    """A file system in trouble may recover; the store reports its own trouble."""
+    """A failing file system may recover; the store reports its own failures."""
     folder = HeldFolder(tmp_path)
 
     def fails(_path: Any) -> Any:

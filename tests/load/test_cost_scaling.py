@@ -164,7 +164,7 @@ def test_the_cost_of_a_resource_update_does_not_grow_with_open_sessions() -> Non
 
 
 async def refused_beside(others: int) -> int:
-    """There is no room for another session, and all that are open are used."""
+    """The limit of sessions is reached, and all open ones are in use."""
     config = {**CONFIG, "limits": {**CONFIG["limits"], "sessions": others + 1}}
     async with Gateway(config, {"s": server()}) as gate:
         ann = await caller_of(gate, "ann", "2025")

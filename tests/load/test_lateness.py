@@ -69,8 +69,8 @@ async def test_calls_of_one_stall_are_all_answered() -> None:
         assert server.count("echo") == 50
 
 
-class Drag:
-    """Every turn of the loop takes so long, so a call is looked at one turn after it was read."""
+class StalledLoop:
+    """Each iteration of the event loop takes this long, so a call is examined one iteration after it was read."""
 
     def __init__(self, turn_s: float) -> None:
         self.turn_s = turn_s
@@ -112,13 +112,13 @@ async def test_calls_that_stay_late_are_refused_until_one_is_on_time() -> None:
     server = Upstream()
     async with Gateway({"limits": {"busy_after": "200ms"}}, {"notes": server}) as gate:
         assert await answers(gate, 0.0) == [200]
-        drag, began = Drag(0.21), clock.monotonic()
+        stalled, began = StalledLoop(0.21), clock.monotonic()
         seen = await crowd(gate, 8, 12)
         refused = [(at, data) for at, status, data in seen if status == 503]
         assert all((data["error_type"], data["executed"]) == ("overloaded", "no") for _, data in refused)
         assert refused[0][0] - began > 0.2, "they must stay late for an interval"
         assert [status for at, status, _ in seen if at > refused[0][0]].count(503) > len(seen) / 2
-        drag.turn_s = 0.0
+        stalled.turn_s = 0.0
         answered_before = server.count("echo")
         assert answered_before == 1 + len(seen) - len(refused)
         assert await answers(gate, 0.0, 3) == [200] * 3
@@ -129,9 +129,9 @@ async def test_calls_that_stay_late_are_refused_until_one_is_on_time() -> None:
 async def test_long_event_loop_turns_without_lateness_refuse_nothing() -> None:
     server = Upstream()
     async with Gateway({"limits": {"busy_after": "200ms"}}, {"notes": server}) as gate:
-        drag = Drag(0.15)
+        stalled = StalledLoop(0.15)
         seen = await crowd(gate, 8, 6)
-        drag.turn_s = 0.0
+        stalled.turn_s = 0.0
         assert {status for _, status, _ in seen} == {200}
 
 
@@ -139,9 +139,9 @@ async def test_long_event_loop_turns_without_lateness_refuse_nothing() -> None:
 async def test_a_reload_that_leaves_the_limit_as_it_is_does_not_end_an_overload() -> None:
     server = Upstream()
     async with Gateway({"limits": {"busy_after": "200ms"}}, {"notes": server}) as gate:
-        drag = Drag(0.21)
+        stalled = StalledLoop(0.21)
         seen = await crowd(gate, 8, 12)
-        drag.turn_s = 0.0
+        stalled.turn_s = 0.0
         assert 503 in {status for _, status, _ in seen}
         await gate.reload({"limits": {"busy_after": "200ms", "calls_in_flight": 9_000}})
         assert await answers(gate, 0.21) == [503]

@@ -33,8 +33,8 @@ def server(generation: str) -> Upstream:
     return upstream
 
 
-async def one_life(gate: Gateway, number: int) -> None:
-    """A conversation with lists, calls, a task and a stream; half of them say good-bye, half just go away."""
+async def one_conversation(gate: Gateway, number: int) -> None:
+    """A conversation with lists, calls, a task and a stream; half of them end their session, half only disconnect."""
     caller = await gate.caller("2025" if number % 3 else "2026", client=f"c{number}")
     await caller.tools()
     await caller.call("a__echo")
@@ -49,7 +49,7 @@ async def one_life(gate: Gateway, number: int) -> None:
 
 async def one_shift(gate: Gateway, upstream: Upstream) -> None:
     for number in range(EACH):
-        await one_life(gate, number)
+        await one_conversation(gate, number)
     await upstream.stop()
     await gate.advance(5)
     await upstream.start()

@@ -133,7 +133,7 @@ async def test_upstream_tasks_hold_no_connections(generation: str) -> None:
 
 @pytest.fixture
 def most_connections(monkeypatch: pytest.MonkeyPatch) -> int:
-    """A tenth of what one server gets; whatever the limit is, it is not for what lasts."""
+    """A tenth of what one server gets: the limit does not apply to connections that stay open."""
     defaults = HttpClient.__init__.__kwdefaults__
     maximum = int(defaults["max_connections_per_origin"]) // 10  # type: ignore[index]
     monkeypatch.setitem(defaults, "max_connections_per_origin", maximum)  # type: ignore[arg-type]

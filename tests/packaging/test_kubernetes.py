@@ -66,7 +66,7 @@ def test_objects_select_the_pods_of_the_deployment() -> None:
 
 
 def test_pods_are_allowed_by_the_restricted_pod_security_standard() -> None:
-    """By hand from the published standard: the schemas know no such rules."""
+    """Written from the published standard: the schemas contain no such rules."""
     pod = read("base/deployment.yaml")["spec"]["template"]["spec"]
     own = container()["securityContext"]
     assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"] > 0) == (True, True)

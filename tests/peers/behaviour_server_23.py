@@ -160,7 +160,7 @@ async def call_tool(context: Any, params: Any) -> Wire:
 
 
 async def vendor_fields(context: Any, call_next: Any) -> Any:
-    """Answer the `vendor` tool around the SDK, which would drop the fields it does not know."""
+    """Answer the `vendor` tool around the SDK, which would drop unknown fields."""
     if context.method == "tools/call" and dict(context.params or {}).get("name") == "vendor":
         mark = {"_meta": {"example.com/mark": 7}, "vendorField": {"nested": [1, "two", None]}}
         stateless = {"resultType": "complete"} if context.protocol_version == "2026-07-28" else {}

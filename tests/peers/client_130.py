@@ -44,7 +44,7 @@ class Actions(Operations):
         return dump(await self.client.send_ping())
 
     async def task(self, name: str, arguments: dict[str, Any], cancel: bool = False) -> Any:
-        """Run a tool as a task: create, read the result while it works, and look at the state in the end."""
+        """Run a tool as a task: create, read the result while it works, and check the state at the end."""
         experimental = self.client.experimental
         created = await experimental.call_tool_as_task(name, arguments, ttl=60_000)
         task_id = created.task.taskId

@@ -6,9 +6,9 @@
 
 It works on bytes where it matters, so that what a test sees is what really passed. `mirror` returns its params; `notify` sends them
 as a vendor notification first; `fail` answers with an error whose data holds them; `ask` (stateless) asks a question after `value`
-seconds; `break` does what its `how` says; `headers` returns the HTTP headers of the call; `sign` wants an address opened first, and
-`signed` says that it was. With `--empty` it offers no tools; with `--record FILE` it appends the `value` of each call to that file
-before it executes the call.
+seconds; `break` does what `how` selects; `headers` returns the HTTP headers of the call; `sign` requires that an address is opened
+first, and `signed` reports that it was. With `--empty` it offers no tools; with `--record FILE` it appends the `value` of each call
+to that file before it executes the call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An MCP server (2025-11-25, stdio) that sends messages during its calls: progress, log lines and questions, also in tasks of
 its own.
 
-`steps` tells of each of its steps by progress and in a log line. It waits between them, so that a test can see that they come while
+`steps` reports each of its steps by progress and in a log line. It waits between them, so that a test can see that they come while
 the work goes on. `ask` asks a question after `after` seconds. `steps_task` and `ask_task` can run as tasks of this server.
 
 With a file as argument it notes there every call it runs and every answer it gets.

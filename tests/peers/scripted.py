@@ -18,7 +18,7 @@ def dump(result: Any) -> Any:
 
 
 class Operations:
-    """One method per operation of a script; `client` is whatever the SDK calls with."""
+    """One method per operation of a script; `client` is the object that the SDK uses for calls."""
 
     def __init__(self, client: Any, types: ModuleType, notebook: Notebook) -> None:
         self.client, self.types, self.notebook = client, types, notebook

@@ -2,18 +2,18 @@
 
     python stream_switching_server.py PORT
 
-The tool's name says which way the answer takes:
+The tool's name selects the stream of the answer:
 
 - `beside`: the call's stream stays open and silent, the answer comes on the standalone GET stream.
 - `accepted`: the call gets HTTP 202, the answer comes on the standalone GET stream.
 - `neighbour`: the answer comes on the stream of the next call to `carrier`.
 - `resumed`: the stream is primed and closed; the answer is sent on the resumed stream.
-- `resumed_beside`: the same, but the answer comes on the standalone stream before anybody resumes.
+- `resumed_beside`: the same, but the answer comes on the standalone stream before the stream is resumed.
 - `never`: the stream is primed and closed, and so is every resumption of it.
 - `late`: the same as `never`, but the stream is silent for `seconds` first.
 - `flood`: `count` notifications of `bytes` go to everyone who follows a standalone stream; the answer comes as usual.
 - `gone`: the stream is primed and closed, and the server stops listening.
-- `runs` tells how often each of them was executed.
+- `runs` returns how often each of them was executed.
 
 By hand, without an SDK, because these are ways that a library does not take. Standard library only.
 """

@@ -128,7 +128,7 @@ class Cluster:
     def note_lost_leases(self, *, is_over: bool = False) -> None:
         """Gateways that lost their lease since the last call of this, by a fault or because the machine was too busy.
 
-        `is_over`: callers have ended, and what is said from now on is about the time before that.
+        `is_over`: callers have ended, and later reports are about the time before that.
         """
         now, since = time.time(), self._looked - LOGGED_WITHIN_S
         for number, gateway in enumerate(self.gateways):

@@ -1,7 +1,7 @@
 """Runs `taskgate ARGUMENTS...` with a lease of a minute, for tests in which no gateway dies.
 
 On a busy machine a process may be stopped for longer than the real lease, and then counts as dead. Everything else is
-as ever: a gateway that leaves gives its lease back at once, and the others are judged as soon as they would be.
+unchanged: a gateway that stops returns its lease at once, and other leases are checked as often as before.
 """
 
 from __future__ import annotations

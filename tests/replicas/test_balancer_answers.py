@@ -1,4 +1,4 @@
-"""What HAProxy and nginx answer themselves, with the files of `deploy/`: when a gateway dies during a call, or none is there."""
+"""The errors that HAProxy and nginx return with the files of `deploy/`: a gateway dies during a call, or none is running."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tests.replicas.chaos import Cluster, Fault, Load, Made, Strike, cluster, pr
 NUMBER = int(os.environ.get("TASKGATE_CHAOS_FAULTS", "0"))
 SEED = int(os.environ.get("TASKGATE_CHAOS_SEED", "7"))
 MINUTES = int(os.environ.get("TASKGATE_CHAOS_MINUTES", "180"))
-"""After so long no further fault strikes, and what was seen until then is judged."""
+"""After this time no further fault is injected, and the results are checked."""
 CALLERS = 9 if NUMBER else 4
 QUICK: tuple[Fault, ...] = (chaos.kill, chaos.pause, chaos.database_restart, chaos.silence, chaos.cut_all)
 
@@ -158,7 +158,7 @@ async def owner_comes_back(three: Cluster, seed: int, deadline_s: float) -> Load
     return load
 
 
-async def judged(
+async def faults_found(
     folder: Path, changes: tuple[Mutant, ...], scenario: Scenario, rounds: int, deadline_s: float
 ) -> list[str]:
     """The findings of the checks for gateways of such a build under faults, in the first round with any."""
@@ -191,7 +191,7 @@ SABOTAGES = [
 async def test_the_checker_finds_a_sabotaged_build(
     tmp_path: Path, changes: tuple[Mutant, ...], scenario: Scenario, complaint: str
 ) -> None:
-    found = await judged(tmp_path, changes, scenario, rounds=8, deadline_s=40)
+    found = await faults_found(tmp_path, changes, scenario, rounds=8, deadline_s=40)
     assert any(complaint in line for line in found), found
 
 
@@ -206,7 +206,7 @@ CONTROLS = [
 @pytest.mark.parametrize(("changes", "scenario"), CONTROLS)
 async def test_the_unsabotaged_build_passes(tmp_path: Path, changes: tuple[Mutant, ...], scenario: Scenario) -> None:
     """The controls of the above: the rest of the change does no harm."""
-    assert await judged(tmp_path, changes, scenario, rounds=1, deadline_s=chaos.DEADLINE_S) == []
+    assert await faults_found(tmp_path, changes, scenario, rounds=1, deadline_s=chaos.DEADLINE_S) == []
 
 
 def test_every_sabotage_finds_its_line() -> None:

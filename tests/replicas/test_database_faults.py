@@ -85,7 +85,7 @@ async def test_a_gateway_that_has_just_read_everything_needs_no_renewal_to_serve
 
 
 async def test_a_gateway_whose_lease_expired_accepts_a_call_as_soon_as_it_is_back(tmp_path: Path) -> None:
-    """Until it has noticed, at its next renewal, what it writes is refused; its callers need not know."""
+    """Its writes are refused until it notices this at its next renewal; its callers see no error."""
     async with gateways(tmp_path, number=1, internal=False) as setup:
         owner, made = setup.a.store.ownership.owner, dict[str, str]()
 
@@ -207,7 +207,7 @@ async def test_an_unresponsive_database_fails_durable_calls_and_recovers(
             await asyncio.wait_for(durable, 120)
         assert "'executed': 'no'" in str(refused.value)
         assert (await setup.a.operator("GET", "/ready")).status_code == 503
-        # The others have taken it for dead meanwhile, and go on.
+        # The others regard it as dead by now, and continue.
         assert (await setup.ended(setup.b, await setup.begin(setup.b, "once", "other")))["status"] == "completed"
         wire.is_silent = False
         wire.cut()
@@ -271,10 +271,10 @@ async def test_a_database_without_free_connections_fails_calls_and_recovers(
             async def reported() -> str:
                 return str((await setup.a.operator("GET", "/ready")).json()["store"])
 
-            async def trouble() -> bool:
+            async def is_refusing() -> bool:
                 return "too many connections" in await reported()
 
-            await until(trouble)
+            await until(is_refusing)
             await asyncio.to_thread(limited, -1)
             made["after"] = await in_the_end(setup, setup.a, "after")
 
@@ -286,7 +286,7 @@ async def test_a_database_without_free_connections_fails_calls_and_recovers(
 
 
 def _filled(connection: psycopg.Connection[Any], rows: int) -> bool:
-    """False when there is no room for so many rows more."""
+    """False if the disk is too full for that many more rows."""
     try:
         connection.execute("INSERT INTO filler SELECT sha512(n::text::bytea) FROM generate_series(1, %s) n", [rows])
     except psycopg.errors.DiskFull:

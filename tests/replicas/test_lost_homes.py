@@ -113,7 +113,7 @@ async def test_a_session_continues_although_another_gateway_has_the_address_of_i
 
 
 async def test_a_home_that_crashes_before_it_was_reached_has_executed_nothing(tmp_path: Path) -> None:
-    """Connections to its address are neither accepted nor refused: it is found dead while a connection is still being opened."""
+    """Connections to its address are neither accepted nor refused: its lease expires while a connection is still being opened."""
     async with gateways(tmp_path, number=1) as setup, setup.a.caller(stateless=False) as client:
         await until(lambda: setup.a.store.replicas)
         with full_listener() as address, psycopg.connect(setup.url, autocommit=True) as database:

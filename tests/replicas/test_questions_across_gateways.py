@@ -36,7 +36,7 @@ async def asked(gateway: HeldGateway, number: int) -> list[dict[str, Any]]:
     return found
 
 
-async def nothing_asked(gateway: HeldGateway) -> None:
+async def no_open_question(gateway: HeldGateway) -> None:
     async def none() -> bool:
         return not await questions(gateway)
 
@@ -67,7 +67,7 @@ async def test_the_question_of_a_plain_call_is_seen_and_answered_at_the_other_ga
         result = (await asyncio.wait_for(call, 60)).result
         assert "colour y" in str(result) or "colour x" in str(result)
         assert setup.ledger.count("c1") == 1
-        await nothing_asked(setup.b)
+        await no_open_question(setup.b)
 
 
 async def test_one_of_two_answers_at_two_gateways_is_accepted_and_the_other_refused(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ async def test_questions_of_a_stopped_gateway_are_no_longer_shown(tmp_path: Path
         call = asyncio.create_task(caller.call("books__once_ask", {"call": "c1"}))
         (row, _) = await asked(setup.b, 2)
         await setup.a.stop()
-        await nothing_asked(setup.b)
+        await no_open_question(setup.b)
         reply = await setup.b.operator("POST", f"/api/questions/{row['request_id']}", accept("x"))
         assert reply.status_code == 404
         await asyncio.gather(call, return_exceptions=True)

@@ -128,10 +128,10 @@ async def _announced_unheard(setup: Setup, wire: DatabaseWire) -> None:
     wire.refuses = True
     wire.cut()
 
-    async def deaf() -> bool:
+    async def without_listener() -> bool:
         return setup.a.store.problem is not None
 
-    await until(deaf)
+    await until(without_listener)
     setup.b.store.announce_lists("own", ["tool"])
     setup.b.store.keep_catalog(KeptCatalog("mark", "f1", 1, b"[]"))
 
@@ -195,7 +195,7 @@ async def test_sessions_are_limited_at_all_gateways_together(tmp_path: Path) -> 
 
 
 async def _tokens(a: Gateway, b: Gateway) -> None:
-    """Revoked at A, it is refused at B. B has it at the latest when its look at the store is 5 s old, because it
+    """Revoked at A, it is refused at B. B has it at the latest when it last read the store 5 s ago, because it
     answers no call after that (`test_plain_calls_end_when_the_database_has_confirmed_nothing_for_five_seconds`).
     """
     assert await answered(b, "", TOKEN)
@@ -272,7 +272,7 @@ async def _grants(a: Gateway, b: Gateway) -> None:
 
 
 async def _done(write: Awaitable[bool]) -> bool:
-    """False if our lease had run out on a busy machine: the others took us for dead, and we go on under a new fence."""
+    """False if our lease expired on a busy machine: the others regarded us as dead, and we continue with a new fence."""
     try:
         return await write
     except GatewayFault:

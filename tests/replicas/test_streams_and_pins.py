@@ -45,7 +45,7 @@ SERVERS = {"own": {"command": sys.executable, "args": ["-c", FOLLOWED]}}
 
 
 async def gets_an_update(client: RawClient) -> None:
-    """In the session's stream at the gateway that the client speaks to, after a call there."""
+    """In the session's stream at the gateway that the client is connected to, after a call there."""
     headers = {"accept": "text/event-stream", **client.headers}
     async with client.http.stream("GET", client.url, headers=headers) as stream:
         events_stream = events(stream.aiter_lines())

@@ -205,7 +205,7 @@ async def test_b_takes_over_when_a_is_killed(tmp_path: Path, tool: str, ends: st
 async def test_each_gateway_lists_the_other_and_a_difference_of_configuration(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         async with asyncio.timeout(DEADLINE_S):
-            # A machine that is busy for longer than a lease makes either look dead for a moment.
+            # A machine that is busy for longer than a lease can expire the lease of either.
             while alive_in(state := (await operator(both.b, "GET", "/ready")).json()) != [True, True]:
                 await asyncio.sleep(0.1)
         assert (state["same_configuration"], state["same_version"]) == (True, True)

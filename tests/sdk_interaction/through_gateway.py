@@ -108,7 +108,7 @@ class SharedGateway:
             )
 
     def write(self, servers: dict[str, Any]) -> None:
-        """Nothing may become a task: the tests know none."""
+        """No call may become a task: the tests do not support tasks."""
         scopes = {name: {"default_servers": [name], "names": "plain", "helper_tools": "never"} for name in servers}
         config = {"schema": 1, "servers": servers, "scopes": scopes, "tasks": {"promote_after_ms": 0}}
         made = self.folder / "new.yaml"

@@ -62,7 +62,7 @@ async def _ended_by_cancel(work: asyncio.Task[None]) -> None:
 
 
 async def test_last_anchor_waits_for_the_write_that_a_cancelled_round_left(tmp_path: Path) -> None:
-    """At the end of a gateway its house-keeping is cancelled, while the thread that writes the file goes on."""
+    """When a gateway ends, its housekeeping is cancelled while the thread that writes the file continues."""
     # Of two threads the stopped write keeps one. The other takes its work in order, so it shows what was begun meanwhile.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
     store, anchor, keeper = await _kept(tmp_path, export=None)

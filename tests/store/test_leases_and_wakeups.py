@@ -18,7 +18,7 @@ RENEW_MS = int(RENEW_S * 1000)
 
 
 def checks_after(last_renewal_ms: int, first_check_ms: int) -> list[int]:
-    """The times at which a survivor looks at the lease of one that renewed last at `last_renewal_ms`, until it finds it dead."""
+    """The times at which a gateway checks a lease that was last renewed at `last_renewal_ms`, until it has expired."""
     looks = [first_check_ms]
     while looks[-1] <= last_renewal_ms + LEASE_MS:
         looks.append(looks[-1] + round(listen_s([last_renewal_ms], looks[-1]) * 1000))

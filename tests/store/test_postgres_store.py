@@ -124,7 +124,7 @@ def test_several_that_start_together_migrate_once(url: str) -> None:
 
 
 async def test_a_task_of_the_version_before_is_found_by_scope_and_tool(store: PostgresStore, url: str) -> None:
-    """Gateways are upgraded one after the other: one that does not know the columns writes beside one that does."""
+    """Gateways are upgraded one after the other: an older one without the columns writes beside a newer one."""
     made = await store.accept(a_call(scope="night", wire_name="reports__clean"))
     assert isinstance(made, Change)
     with connect(url) as connection:

@@ -1,4 +1,4 @@
-"""Retention keeps up: whatever is past its time goes, in small portions, until nothing is left."""
+"""Expired data is deleted as fast as it arises, in small portions, until none is left."""
 
 from __future__ import annotations
 

@@ -359,7 +359,7 @@ def test_the_cost_of_an_approval_does_not_grow_with_open_ones_of_its_caller(tmp_
 
 
 def test_creates_that_share_a_commit_share_its_queries(tmp_path: Path) -> None:
-    """In statements: a create is its rows, whatever else is open; how many are open and where the audit ends is read once."""
+    """Each create runs the statements of its own rows. The number of open tasks and the end of the audit log are read once."""
     writing = connect_writer(tmp_path / "store.db")
     migrate(writing)
     limits, ran = AcceptLimits(1_000_000, pending=PendingLimits(1_000_000, 1_000_000)), list[str]()

@@ -59,7 +59,7 @@ def violations_in(path: str, source: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _is_protocol(node: ast.AST) -> TypeGuard[ast.ClassDef]:
-    """A method of a Protocol has no body and is no default implementation, whatever its name."""
+    """A method of a Protocol has no body and is no default implementation."""
     return isinstance(node, ast.ClassDef) and any(ast.unparse(base).startswith("Protocol") for base in node.bases)
 
 

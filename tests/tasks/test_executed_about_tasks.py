@@ -155,7 +155,7 @@ async def test_answer_to_unknown_question_states_nothing() -> None:
 
 @virtual_time
 async def test_call_after_its_first_round_may_have_been_executed() -> None:
-    """The state that the caller brings back is not valid: the gateway cannot know what its first round did."""
+    """The state that the caller returns is not valid: what the first round did is unknown."""
     async with Gateway({}, {"notes": Upstream("2026")}) as gate:
         caller = await gate.caller("2026")
         refused = await caller.call("notes__echo", {}, requestState="forged", inputResponses={})

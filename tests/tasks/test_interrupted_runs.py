@@ -54,7 +54,7 @@ def tasks_of(gate: Gateway) -> Any:
 async def test_abandoned_run_releases_its_slot_and_keeps_the_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whatever came of it would be refused, and it would keep others waiting for as long as its server takes."""
+    """Its result would be refused, and it would delay others for as long as its server takes."""
     server = slow_server()
     async with Gateway({"servers": {"notes": {"budgets": {"max_concurrency": 1}}}}, {"notes": server}) as gate:
         tasks = tasks_of(gate)

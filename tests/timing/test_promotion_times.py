@@ -60,7 +60,7 @@ async def test_a_call_with_a_progress_token_gets_heartbeats() -> None:
         reply = await call.done()
         assert reply.text == "slow is done"
         beats = [note["params"]["progress"] for note in reply.notes]
-        # Every 15 seconds for as long as nothing else is said.
+        # Every 15 seconds while no other progress is sent.
         assert len(beats) == 2
         assert beats == sorted(set(beats))
 

@@ -170,7 +170,7 @@ async def test_open_approval_ends_in_time_where_clock_is_set_back(restarted: boo
 
 @virtual_time
 async def test_vote_in_last_moment_does_not_count_where_clock_is_set_back() -> None:
-    """Before the next look at the clocks, which comes once a second."""
+    """Before the next comparison of the clocks, which happens once a second."""
     server = Upstream()
     async with Gateway(APPROVING, {"notes": server}) as gate:
         await begun(gate, "notes__echo")
@@ -204,7 +204,7 @@ async def test_unused_approval_ends_in_time(jump: float) -> None:
 
 @virtual_time
 async def test_unused_approval_is_not_sent_after_its_end() -> None:
-    """The check before the first byte looks at both clocks, also before the next look once a second."""
+    """The check before the first byte compares both clocks, also before the next comparison."""
     server = Upstream()
     async with Gateway(APPROVING, {"notes": server}) as gate:
         caller, task_id = await begun(gate, "notes__echo")
@@ -220,7 +220,7 @@ async def test_unused_approval_is_not_sent_after_its_end() -> None:
 
 @virtual_time
 async def test_clock_set_forward_approves_nothing_by_timeout() -> None:
-    """`unsafe_on_timeout: approve`: people have the whole time in which to say no."""
+    """`unsafe_on_timeout: approve`: people have the whole time to deny the call."""
     config = {
         "governance": {"rules": [{"match": "*", "action": "approve", "approval": "quiet"}]},
         "approval": {"quiet": {"timeout": "10m", "unsafe_on_timeout": "approve"}},

@@ -1,7 +1,8 @@
 """A stdio server (2025-11-25) whose questions are not tied to a call. Run as a program.
 
 Tools: `stay` returns when this process has got an answer to a question; `ask` asks once `company` calls of `stay` are open and
-returns the answer as JSON; `process` returns the number of the process; `update` notifies who follows `memo://one`; `die` ends it.
+returns the answer as JSON; `process` returns the number of the process; `update` notifies subscribers of `memo://one`;
+`die` ends it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A server is spoken to in its caller's generation where it speaks both, and in the only one it speaks otherwise."""
+"""A server that supports both generations is used in that of its caller, any other in the only one it supports."""
 
 from __future__ import annotations
 
@@ -169,8 +169,8 @@ async def test_the_first_caller_of_a_link_does_not_decide_which_questions_others
         "scopes": {"default": {"default_servers": ["*"], "helper_tools": "never"}},
     }
     async with Gateway(config, {"shop": shop}) as gate:
-        mute = await gate.caller("2025", capabilities={})
-        await mute.call("shop__echo")
+        without_elicitation = await gate.caller("2025", capabilities={})
+        await without_elicitation.call("shop__echo")
         one = await gate.caller("2025", capabilities=CAN_ANSWER, answers=ANSWERS)
         assert await painted(one, "2025") == "2025: blue"
         declared = [m["params"]["capabilities"] for m in shop.received if m.get("method") == "initialize"]
@@ -181,7 +181,7 @@ async def test_the_first_caller_of_a_link_does_not_decide_which_questions_others
 @pytest.mark.parametrize(("times", "spoken"), [(1, "2025"), (2, "2026")])
 @virtual_time
 async def test_one_slow_handshake_does_not_mark_a_generation_as_unsupported(times: int, spoken: str) -> None:
-    """A program on a busy machine may take longer than anybody waits for a greeting; twice in a row it is believed."""
+    """A program on a busy machine may take longer than the timeout of a handshake; the second failure in a row counts."""
     shop = asking("both")
 
     async def slow(call: Call) -> dict[str, Any]:

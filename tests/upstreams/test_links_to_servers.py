@@ -103,7 +103,7 @@ async def answers_500_to_greetings(shop: Upstream) -> None:
 async def test_a_call_during_the_backoff_fails_with_the_reason_of_the_last_attempt(
     fails: Callable[[Upstream], Awaitable[None]], expected_text: str, shown: str
 ) -> None:
-    """Callers hear a few words without an address; operators see all that is known."""
+    """Callers get a short reason without an address; operators see all details."""
     shop = Upstream("2025")
     async with Gateway({}, {"shop": shop}) as gate:
         caller = await gate.caller("2025")
@@ -173,7 +173,7 @@ async def test_request_ids_are_unique_across_links() -> None:
 @pytest.mark.parametrize("status", [404, 400])
 @virtual_time
 async def test_a_lost_session_is_detected_by_a_ping_and_reopened_at_once(status: int) -> None:
-    """A server without a GET stream has no other way to let us know."""
+    """A server without a GET stream has no other way to notify the gateway."""
     shop = Upstream("2025")
     without_get_stream(shop)
     async with Gateway({}, {"shop": shop}) as gate:

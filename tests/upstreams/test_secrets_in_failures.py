@@ -22,7 +22,7 @@ STATIC = "st4tic+t0ken/0f=the.0perator"
 
 
 @dataclass
-class Leaky:
+class QuotingServer:
     """Quotes the headers of each request wherever it can."""
 
     generation: str
@@ -74,14 +74,14 @@ def _basic(call: Call) -> str:
 
 
 @asynccontextmanager
-async def static(leaky: Leaky) -> AsyncIterator[Gateway]:
+async def static(leaky: QuotingServer) -> AsyncIterator[Gateway]:
     servers = {"notes": {"headers": {"Authorization": f"Bearer {STATIC}"}}}
     async with Gateway({"tokens": TOKENS, "servers": servers}, {"notes": leaky.upstream()}) as gate:
         yield gate
 
 
 @asynccontextmanager
-async def client_credentials(leaky: Leaky) -> AsyncIterator[Gateway]:
+async def client_credentials(leaky: QuotingServer) -> AsyncIterator[Gateway]:
     async with an_issuer() as served:
         numbers = iter(range(1000))
 
@@ -97,7 +97,7 @@ async def client_credentials(leaky: Leaky) -> AsyncIterator[Gateway]:
 
 
 @asynccontextmanager
-async def exchanged(leaky: Leaky) -> AsyncIterator[Gateway]:
+async def exchanged(leaky: QuotingServer) -> AsyncIterator[Gateway]:
     async with an_issuer() as served:
         body = {"access_token": "exchanged-0123456789", "token_type": "Bearer", "expires_in": 100}
         served.pages["/token"] = lambda _body: (200, json.dumps({**body, "issued_token_type": "urn:x"}).encode())
@@ -108,7 +108,7 @@ async def exchanged(leaky: Leaky) -> AsyncIterator[Gateway]:
 
 
 @asynccontextmanager
-async def forwarded(leaky: Leaky) -> AsyncIterator[Gateway]:
+async def forwarded(leaky: QuotingServer) -> AsyncIterator[Gateway]:
     given = {"public_url": "https://gate.example", "tokens": TOKENS}
     servers = {"notes": {"auth": {"type": "forward_identity"}}}
     async with Gateway({**given, "servers": servers}, {"notes": leaky.upstream()}) as gate:
@@ -118,7 +118,7 @@ async def forwarded(leaky: Leaky) -> AsyncIterator[Gateway]:
 KINDS = {"static": static, "client": client_credentials, "exchanged": exchanged, "forwarded": forwarded}
 
 
-def quoted(leaky: Leaky, received: bytes) -> list[str]:
+def quoted(leaky: QuotingServer, received: bytes) -> list[str]:
     """The credentials in this text, in any of the encodings that the server uses."""
     forms = {
         form
@@ -145,7 +145,7 @@ def state_files(gate: Gateway) -> bytes:
 async def test_credentials_are_removed_from_failures_and_notifications(
     kind: str, generation: str, caller_is: str
 ) -> None:
-    leaky = Leaky(generation)
+    leaky = QuotingServer(generation)
     async with KINDS[kind](leaky) as gate:
         capabilities = TASKS_EXTENSION if caller_is == "2026" else TASKS
         caller = await gate.caller(caller_is, token="token-of-ann", capabilities=capabilities)
@@ -171,7 +171,7 @@ async def test_credentials_are_removed_from_failures_and_notifications(
 @pytest.mark.parametrize("tool", ["error", "failed", "own_task", "own_error"])
 @virtual_time
 async def test_credentials_are_not_kept_with_tasks(tool: str, generation: str) -> None:
-    leaky = Leaky(generation)
+    leaky = QuotingServer(generation)
     async with static(leaky) as gate:
         caller = await gate.caller("2025", token="token-of-ann", capabilities=TASKS)
         made = (await caller.call(f"notes__{tool}", task={"ttl": 60_000})).result["task"]["taskId"]
@@ -194,7 +194,7 @@ async def test_credentials_are_not_kept_with_tasks(tool: str, generation: str) -
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @virtual_time
 async def test_status_messages_of_the_servers_own_tasks_are_cleaned(generation: str) -> None:
-    leaky = Leaky(generation)
+    leaky = QuotingServer(generation)
     server = leaky.upstream()
     status = {"taskId": "notes-task-1", "status": "working", "createdAt": "2026-01-01T00:00:00Z", "ttl": None}
 
@@ -228,7 +228,7 @@ async def test_status_messages_of_the_servers_own_tasks_are_cleaned(generation: 
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @virtual_time
 async def test_ordinary_results_pass_byte_for_byte(kind: str, generation: str) -> None:
-    leaky = Leaky(generation)
+    leaky = QuotingServer(generation)
     async with KINDS[kind](leaky) as gate:
         caller = await gate.caller("2025", token="token-of-ann")
         result = (await caller.call("notes__ordinary")).result
@@ -238,7 +238,7 @@ async def test_ordinary_results_pass_byte_for_byte(kind: str, generation: str) -
 
 @virtual_time
 async def test_the_previous_token_is_removed_too() -> None:
-    leaky = Leaky("2025")
+    leaky = QuotingServer("2025")
     async with client_credentials(leaky) as gate:
         caller = await gate.caller("2025", token="token-of-ann")
         await caller.call("notes__ordinary")
@@ -259,11 +259,11 @@ async def test_the_previous_token_is_removed_too() -> None:
 @virtual_time
 async def test_accounts_of_people_are_not_disclosed_to_each_other() -> None:
     async with an_issuer() as served:
-        issuer, leaky = LoginIssuer(served), Leaky("2025")
+        issuer, leaky = LoginIssuer(served), QuotingServer("2025")
         server = leaky.upstream()
 
-        @server.tool("gossip")
-        async def gossip(_call: Call) -> str:
+        @server.tool("quoting_result")
+        async def quoting_result(_call: Call) -> str:
             raise Failure(-32000, f"known: {' '.join(sorted(leaky.sent))}")
 
         async with Gateway(config(issuer), {"notes": server}) as gate:
@@ -275,7 +275,7 @@ async def test_accounts_of_people_are_not_disclosed_to_each_other() -> None:
                 await caller.call("notes__ordinary")
             assert len([token for token in leaky.sent if "ann" in token or "bob" in token]) == 2
             for caller in callers:
-                reply = await caller.call("notes__gossip")
+                reply = await caller.call("notes__quoting_result")
                 assert HIDDEN.encode() in everything(reply)
                 assert quoted(leaky, everything(reply)) == []
 

@@ -3,7 +3,7 @@
 It listens in memory, its files are not watched (a reload is a signal), the garbage collector keeps its settings, the store's
 committing thread is waited for, a new store gets its schema as a copy of one that was migrated once, log lines go to the program
 that wrote them, and stdio servers run on the same loop. What a process has once (the level of its log) is as in a process that
-has just begun, whatever ran in this one before.
+has just begun, regardless of what ran in this one before.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from tests.virtual_time.api_replies import check_reply
 from tests.virtual_time.callers import Answering, Caller, Caller2025, Caller2026, Exchange
 from tests.virtual_time.http11 import Reply, Wire
 from tests.virtual_time.loop import Process
-from tests.virtual_time.processes import abandon_store, new_life
+from tests.virtual_time.processes import abandon_store, new_lifecycle
 from tests.virtual_time.upstream import Upstream
 from tests.virtual_time.waiting import the_loop, within
 
@@ -135,7 +135,7 @@ class Gateway:
             await self._serving
 
     async def _serve(self, opened: asyncio.Event) -> None:
-        self.life = new_life(load(self.config_file, self._env), self.address[0])
+        self.life = new_lifecycle(load(self.config_file, self._env), self.address[0])
         await self.life.serve(self.address[1], lambda _host, _port: opened.set())
 
     async def stop(self) -> None:

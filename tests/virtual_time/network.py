@@ -1,7 +1,7 @@
 """Connections in memory: real bytes between real protocols, in order, without a socket.
 
 Each end has a receive buffer of limited size, as a kernel has; a writer that fills it is paused. `close` delivers what was
-written and then an end of file; `abort` drops what the buffer had no room for; `reset` breaks the connection as a crashed machine
+written and then an end of file; `abort` drops what did not fit into the buffer; `reset` breaks the connection as a crashed machine
 would. Nothing here waits: bytes arrive in the next turn of the loop.
 """
 
@@ -161,7 +161,7 @@ class End(asyncio.Transport):
         self._loop = loop
         self.context = context.copy()
         self._names = {"sockname": name, "peername": peer_name}
-        self._room = receive_bytes
+        self._receive_space = receive_bytes
         self._protocol: Any = None
         self._received = bytearray()
         self._unsent = bytearray()
@@ -266,11 +266,11 @@ class End(asyncio.Transport):
     # Transfer of bytes
 
     def _send(self) -> None:
-        """Move what the other end has room for."""
-        room = self.peer._room - len(self.peer._received)
-        if room > 0 and self._unsent:
-            self.peer._received += self._unsent[:room]
-            del self._unsent[:room]
+        """Move as much as fits into the buffer of the other end."""
+        space = self.peer._receive_space - len(self.peer._received)
+        if space > 0 and self._unsent:
+            self.peer._received += self._unsent[:space]
+            del self._unsent[:space]
             self.peer._look()
         if self._unsent:
             return

@@ -35,7 +35,7 @@ from taskgate.local_gateway import NoExtraEndpoint
 from taskgate.store.sqlite.store import SqliteStore
 
 FIRST_PID: Final = 5_000_000
-"""Above every number the kernel gives to a process, so that a signal can never go to a stranger."""
+"""Above every number the kernel gives to a process, so that a signal can never reach another process."""
 
 
 class _Main(BaseException):
@@ -156,7 +156,7 @@ class RunningProgram(Process):
     async def _serve(self, options: list[str]) -> None:
         """`taskgate serve -c FILE --host HOST --port PORT`, from where its command line ends."""
         given = dict(zip(options[::2], options[1::2], strict=True))
-        self.life = new_life(load(given["-c"], self.env), given["--host"])
+        self.life = new_lifecycle(load(given["-c"], self.env), given["--host"])
         await self.life.serve(int(given["--port"]), lambda _host, _port: None)
 
     def send_signal(self, number: int) -> None:
@@ -197,7 +197,7 @@ class RunningProgram(Process):
                 self.stderr.write(what)
 
 
-def new_life(loaded: LoadedConfig, host: str) -> lifecycle.Lifecycle:
+def new_lifecycle(loaded: LoadedConfig, host: str) -> lifecycle.Lifecycle:
     """A gateway as `taskgate serve` builds it; without the endpoint for `taskgate stdio`, which is a real socket."""
     return lifecycle.Lifecycle(open_app(loaded), host, NoExtraEndpoint, when_lost=lambda: None)
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as a scripted upstream speaks it: JSON or an event stream, whole or broken off at an exact byte."""
+"""HTTP/1.1 as a scripted upstream uses it: JSON or an event stream, whole or broken off at an exact byte."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Requested = Callable[[str, dict[str, str], bytes, "HttpReply"], None]
 
 
 class HttpReply:
-    """The answer to one HTTP request: JSON by default, a stream once something is said before the result."""
+    """The answer to one HTTP request: JSON by default, a stream if a message precedes the result."""
 
     def __init__(self, end: End) -> None:
         self.end = end
@@ -72,7 +72,7 @@ class HttpReply:
             self.write(b"0\r\n\r\n")
 
     def answer(self, message: Wire) -> None:
-        """The response, in whatever form this answer has by now."""
+        """The response, in the form that this answer has by now."""
         if self.is_stream:
             self.event(message)
             self.end_stream()

@@ -1,8 +1,8 @@
-"""Announces approvals by signed HTTP requests and receives decisions by signed callbacks. The contract is in docs/approval-channels.md.
+"""Announces approvals by signed HTTP requests and receives decisions by signed callbacks.
 
-The id of a message stays the same over its retries, so a receiver can drop duplicates and a retry is safe. A callback is
-authenticated by the same secret, must repeat the digest of the arguments that it was shown, and names the approver by the id of
-their token. The gateway then checks whether that person may decide.
+docs/approval-channels.md documents both. The id of a message stays the same over its retries, so a receiver can drop duplicates
+and a retry is safe. A callback is authenticated by the same secret, must repeat the digest of the arguments that it was shown, and
+names the approver by the id of their token. The gateway then checks whether that person may decide.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def test_an_address_has_one_normal_form(host: str, form: str) -> None:
 
 
 def test_a_file_of_another_host_is_checked_by_its_path_too() -> None:
-    """Many programs take the path of a file's URI and look at nothing else."""
+    """Many programs use only the path of a file's URI."""
     only = gates(rules=compile_rules([Rule("resource:file:///secret/*", Action.DENY)]))
     assert isinstance(decide_unlisted(only, RESOURCE, "files", "file://server/secret/key"), Denied)
     assert isinstance(decide_unlisted(only, RESOURCE, "files", "file://server/Secret/../secret/key"), Denied)
