@@ -47,11 +47,11 @@ class Methods:
     dynamic_servers: DynamicServers
 
 
+@dataclass(slots=True, eq=False)
 class MethodTables:
-    def __init__(self, methods: Methods, shared: SharedSessions | None) -> None:
-        """`shared`: set if other gateways can take over a session, so that changes of the session must be stored."""
-        self._methods = methods
-        self._shared = shared
+    _methods: Methods
+    _shared: SharedSessions | None
+    """Set if other gateways can take over a session, so that changes of the session must be stored."""
 
     def stateful(self) -> dict[str, UseCase]:
         methods, listing = self._methods, self._list_catalog

@@ -51,18 +51,16 @@ class PreparedStepCall:
     """Set if it is a call of a tool that was refused."""
 
 
+@dataclass(slots=True, eq=False)
 class ScriptCalls:
     """Prepares the calls of one script."""
 
-    def __init__(
-        self, parts: ScriptParts, script: Task, digest: str, earlier: EarlierCalls, passed: PassedResults
-    ) -> None:
-        """`digest` is that of the source of the script."""
-        self._parts = parts
-        self._script = script
-        self._digest = digest
-        self._earlier = earlier
-        self._passed = passed
+    _parts: ScriptParts
+    _script: Task
+    _digest: str
+    """Digest of the source of the script."""
+    _earlier: EarlierCalls
+    _passed: PassedResults
 
     async def prepare(self, calls: Sequence[PendingCall]) -> list[PreparedStepCall]:
         """Check the calls in the order in which the script made them. What is refused raises in the script."""

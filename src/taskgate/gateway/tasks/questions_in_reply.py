@@ -22,17 +22,18 @@ from taskgate.gateway.requests.request_state import RequestStateSigner, text_of
 from taskgate.gateway.requests.strict_arguments import arguments_digest, read_ahead
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.lazy_dataclass import dataclass
 
 STATE_KIND: Final = "task-questions"
 GATHER_S: Final = 0.02
 """Questions that are asked at the same time are returned in one reply."""
 
 
+@dataclass(slots=True, eq=False)
 class QuestionsInReply:
-    def __init__(self, records: TaskRecords, questions: TaskQuestions, state_signer: RequestStateSigner) -> None:
-        self._records = records
-        self._questions = questions
-        self._state_signer = state_signer
+    _records: TaskRecords
+    _questions: TaskQuestions
+    _state_signer: RequestStateSigner
 
     async def reply(self, request: Request, task: Task) -> bytes | None:
         """The open questions of the task as a result; None if there are none, or none that the caller can answer in this way."""

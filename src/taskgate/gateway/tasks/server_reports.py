@@ -10,14 +10,15 @@ from taskgate.core.tasks.transition import (
 )
 from taskgate.core.wire import Raw
 from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.lazy_dataclass import dataclass
 
 
+@dataclass(slots=True, eq=False)
 class TaskSide:
     """Implements `CallSide` for a task: what the server waits for is shown in the status of the task."""
 
-    def __init__(self, records: TaskRecords, task: Task) -> None:
-        self._records = records
-        self._task = task
+    _records: TaskRecords
+    _task: Task
 
     def can_carry(self, question: Question) -> bool:
         return False
