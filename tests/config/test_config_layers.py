@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.harness.raised import raises_problem
 
 from taskgate.assembly.plan import build_plan
 from taskgate.config import ConfigError, default_config, find, load, load_or_default, load_text
@@ -44,7 +45,7 @@ def test_the_variable_wins_over_the_key_and_an_unknown_name_is_an_error() -> Non
     text = "environment: one\nenvironments: {one: {profile: development}, two: {profile: production}}\n"
     assert load_text(text, environment={}).root.profile == "development"
     assert load_text(text, environment={"TASKGATE_ENV": "two"}).root.profile == "production"
-    with pytest.raises(ConfigError, match=r"\$TASKGATE_ENV: .*three"):
+    with raises_problem("environment", "three", file="$TASKGATE_ENV"):
         load_text(text, environment={"TASKGATE_ENV": "three"})
 
 
@@ -53,7 +54,7 @@ def test_a_file_without_environments_ignores_the_variable() -> None:
 
 
 def test_the_schema_cannot_differ_by_environment() -> None:
-    with pytest.raises(ConfigError, match="per environment"):
+    with raises_problem("environments.a.schema"):
         load_text("environments: {a: {schema: 1}}", environment={"TASKGATE_ENV": "a"})
 
 
@@ -92,7 +93,7 @@ def test_thoughtgate_variables_are_reported() -> None:
 
 @pytest.mark.parametrize("value", ["soon", "-1", "0", "1.5", "1e3"])
 def test_a_bad_variable_is_named(value: str) -> None:
-    with pytest.raises(ConfigError, match=r"\$TASKGATE_TASK_MAX_TTL_MS"):
+    with raises_problem("", file="$TASKGATE_TASK_MAX_TTL_MS"):
         load_text("", environment={"TASKGATE_TASK_MAX_TTL_MS": value})
 
 
@@ -265,7 +266,7 @@ def test_a_named_file_that_is_missing_is_an_error_and_no_file_is_the_demo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="cannot be opened"):
+    with raises_problem("", file="gone.yaml"):
         load_or_default("gone.yaml", {})
     loaded = load_or_default(None, {"HOME": str(tmp_path)})
     assert list(loaded.root.servers) == ["demo"]

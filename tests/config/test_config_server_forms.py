@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.harness.raised import raises_problem
 
-from taskgate.config import ConfigError, LoadedConfig, load_text
+from taskgate.config import LoadedConfig, load_text
 from taskgate.config.model.servers import Server
 
 
@@ -116,7 +117,7 @@ def test_unpinned_package_causes_warning(command: str, args: list[str], warns: b
 
 
 def test_one_id_in_two_blocks_is_refused() -> None:
-    with pytest.raises(ConfigError, match="is already used"):
+    with raises_problem("mcpServers.X", "t.yaml:1:11"):
         _load("servers: {x: {command: a}}\nmcpServers: {X: {command: b}}\n")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.harness.absent import HOME
+from tests.harness.raised import raises_problem
 
 from taskgate.assembly.plan import build_plan
 from taskgate.config import ConfigError, LoadedConfig, load
@@ -199,7 +200,7 @@ def test_a_failing_reference_inside_a_server_skips_that_server_only(failing: Pat
 def test_commands_are_not_run_unless_allowed(folder: Path) -> None:
     command = script(folder, "open('ran', 'w')")
     for more in ("", "secrets: {allow_command: false}\n"):
-        with pytest.raises(ConfigError, match="allow_command"):
+        with raises_problem("allowed_hosts[0]", "allow_command"):
             hosts(folder, command, more)
     assert not (folder / "ran").exists()
 
@@ -207,10 +208,10 @@ def test_commands_are_not_run_unless_allowed(folder: Path) -> None:
 def test_a_secret_command_that_does_not_end_is_killed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "COMMAND_TIMEOUT_S", 0.5)
     silent = script(folder, "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(600)")
-    with pytest.raises(ConfigError, match=r"0\.5 s"):
+    with raises_problem("allowed_hosts[0]", "0.5 s"):
         hosts(folder, silent, ALLOWED)
     closed = script(folder, "import os, time; os.close(1); time.sleep(600)")
-    with pytest.raises(ConfigError, match=r"0\.5 s"):
+    with raises_problem("allowed_hosts[0]", "0.5 s"):
         hosts(folder, closed, ALLOWED)
 
 
@@ -239,5 +240,5 @@ def test_a_blocked_keyring_times_out_and_is_retried_after_it_returns(
 
 def test_without_the_package_the_error_names_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
-    with pytest.raises(ConfigError, match=r"taskgate\[keyring\]"):
+    with raises_problem("allowed_hosts[0]", "taskgate[keyring]"):
         hosts(folder, "${keyring:a/ann}")

@@ -19,7 +19,6 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.pin import Pin
-from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.approval import Approval, Verdict, Voted
 from taskgate.core.governance.grants import grant_from
 from taskgate.core.identity.conversation import ConversationKey
@@ -42,6 +41,9 @@ from taskgate.ports.store_answers import Change, Intended, Outdated, StaleOwner,
 from taskgate.ports.topics import APPROVALS, DEAD, GRANTS, LISTS, PINS, SCOPES, SERVERS, TASKS, list_hint
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
+
+
+from tests.harness.raised import raises_error
 
 from taskgate.store.postgres.connection import connect
 from taskgate.store.postgres.engine import PostgresEngine
@@ -248,7 +250,7 @@ async def test_an_intent_of_a_gateway_without_a_lease_sends_nothing() -> None:
     async with asyncio.timeout(DEADLINE_S):
         while store.engine.presence.is_fresh:
             await asyncio.sleep(0.05)
-    with pytest.raises(GatewayFault, match="lease"):
+    with raises_error("store_unavailable"):
         await store.intend(task.id, byte_hash="b", upstream="u", recheck=just_go)
     await store.close()
 

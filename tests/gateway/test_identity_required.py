@@ -12,6 +12,7 @@ from tests.gateway.bare import Bare, initialize
 from tests.governance.approval_setup import person, running_setup
 from tests.harness.commands import command
 from tests.harness.gateway import running_gateway
+from tests.harness.raised import raises_problem
 
 from taskgate.access.arrival import arrived_on_loopback
 from taskgate.access.credentials import CredentialRefused
@@ -19,7 +20,6 @@ from taskgate.access.guard import Guard
 from taskgate.assembly.exposure import check_exposure, is_reachable_without_login
 from taskgate.assembly.open_app import open_app
 from taskgate.config.load import load, load_text
-from taskgate.config.problems import ConfigError
 from taskgate.lifecycle.lifecycle import Lifecycle
 from taskgate.local_gateway import NoExtraEndpoint
 
@@ -103,7 +103,7 @@ async def test_auth_none_starts_with_a_warning(tmp_path: Path) -> None:
     assert not is_reachable_without_login(loaded.root, "127.0.0.1")
     for host in ("127.0.0.1", "localhost", "::1"):
         check_exposure(load_text(json.dumps(CONFIG), environment={}).root, host)
-    with pytest.raises(ConfigError, match="contradicts"):
+    with raises_problem("auth", "`tokens`"):
         load_text(json.dumps({**CONFIG, "auth": "none", "tokens": [AGENT]}), environment={})
 
 

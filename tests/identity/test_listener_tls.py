@@ -9,17 +9,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.harness.programs import free_port
+from tests.harness.raised import raises_problem
 
 from taskgate.access.client_certificates import names_in_certificate, names_in_header
 from taskgate.assembly.open_app import open_app
 from taskgate.config.load import load
-from taskgate.config.problems import ConfigError
 from taskgate.lifecycle.lifecycle import Lifecycle
 from taskgate.local_gateway import NoExtraEndpoint
 
@@ -165,7 +164,7 @@ async def test_a_trusted_proxy_names_its_clients_certificate(tmp_path: Path) -> 
 
 async def test_files_that_are_no_certificate_stop_the_start(tmp_path: Path) -> None:
     (tmp_path / "x.pem").write_text("nothing")
-    with pytest.raises(ConfigError, match=r"listen\.tls"):
+    with raises_problem("listen.tls"):
         Served(tmp_path, {"tls": {"cert": "x.pem", "key": "x.pem"}}, {})
 
 

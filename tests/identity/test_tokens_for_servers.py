@@ -262,7 +262,7 @@ async def test_reading_a_login_times_out(tmp_path: Path, monkeypatch: pytest.Mon
     kept = _HeldByAnother(FileRows(tmp_path / "logins"))
     mine = ServerTokens(StoredLogin("notes", "http://127.0.0.1:1/mcp", per_principal=True), _means(kept))
     try:
-        with pytest.raises(LoginNeeded, match="timeout"):
+        with pytest.raises(LoginNeeded):
             async with asyncio.timeout(60):
                 await mine.ready()
     finally:

@@ -12,10 +12,10 @@ from urllib.parse import quote
 import pytest
 from tests.console.test_console_rules_and_usage import page
 from tests.harness.commands import command
+from tests.harness.raised import raises_error
 from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 from taskgate.config.problems import ConfigError
-from taskgate.core.errors import GatewayFault
 
 TOKEN = "{}-token-0123456789abcdef"
 ARGUMENT, RESULT, ANSWER = "argumentmarker7391", "resultmarker5528", "answermarker1846"
@@ -135,7 +135,7 @@ async def test_with_a_key_no_plain_byte_of_the_data_is_in_the_files() -> None:
         gate.crash()
         assert found_in(gate.state) == set()
         (gate.folder / "store.key").write_text("f" * 32)
-        with pytest.raises(GatewayFault, match=r"`store\.key`"):
+        with raises_error("store_unavailable", "store.key"):
             await gate.start()
         (gate.folder / "store.key").write_text(key)
         await gate.start()

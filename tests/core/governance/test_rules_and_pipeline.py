@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.raised import raises_error
 
 from taskgate.core.globs import PatternError
 from taskgate.core.governance import answers as answers_module
@@ -202,7 +203,7 @@ def test_a_bad_pattern_in_expose_is_an_error_in_every_mode() -> None:
 
 def test_an_expose_list_may_not_name_another_server() -> None:
     assert expose(ExposeMode.ALLOWLIST, ["files:read_*"], server="files").hides(TOOL, "files", "read_a") is None
-    with pytest.raises(PatternError, match="another server"):
+    with raises_error("bad_pattern", "'mail:read_*'", "'files'"):
         expose(ExposeMode.ALLOWLIST, ["mail:read_*"], server="files")
 
 
