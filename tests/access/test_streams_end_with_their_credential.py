@@ -451,7 +451,7 @@ async def test_a_stream_ends_when_its_client_disconnects() -> None:
 
 @virtual_time
 async def test_ten_thousand_streams_end_in_portions() -> None:
-    """No turn of the loop examines all of them."""
+    """No iteration of the event loop examines all of them."""
     async with a_bench("token revoked") as bench:
         responses, authorizer = bench.gate.life.app.responses, bench.gate.life.app.authorizer
         proof = HttpProof(Arrival("192.0.2.1", False, False), b"Bearer agent-token", ())

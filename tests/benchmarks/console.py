@@ -318,7 +318,7 @@ async def fetching_consoles(
 ) -> AsyncIterator[None]:
     """Consoles that fetch their page again when they are notified, as the script of a page does; `fetched` gets the times.
 
-    They write and read bytes themselves: the browsers that they stand for run on other machines, and an HTTP library would need
+    They write and read bytes themselves: real browsers run on other machines, and an HTTP library would need
     more of this machine's CPU time than the gateway.
     """
     async with AsyncExitStack() as stack:

@@ -96,7 +96,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Load:
-    """So many callers, in all or at each gateway, as fast as they are answered or so many calls a second at each gateway."""
+    """This many callers, in all or at each gateway, as fast as they are answered or at a fixed rate at each gateway."""
 
     name: str
     callers: int
@@ -123,7 +123,7 @@ has the same to do, however many there are: that is the fair comparison."""
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one call at the gateways: processor time, and how often a thread of theirs had gone to sleep and was woken."""
+    """Per call at the gateways: CPU time, and the number of wake-ups of their threads."""
 
     ms: float
     wakeups: float
@@ -177,7 +177,7 @@ async def idle_share(gateways: list[Gateway]) -> float:
 
 
 async def compare(kind: Kind, load: Load, sets: dict[str, tuple[list[Gateway], float]]) -> None:
-    """Each set of gateways in turns, three times over: what else the machine does then is the same for all."""
+    """Each set of gateways in turn, three times, so that other load of the machine affects all of them equally."""
     found: dict[str, list[Cost]] = {name: [] for name in sets}
     for _ in range(ROUNDS):
         for name, (gateways, idle) in sets.items():

@@ -75,7 +75,7 @@ async def measured() -> dict[str, float]:
 
 
 async def with_consoles(consoles: int) -> dict[str, float]:
-    """What plain calls cost while so many people have the console open."""
+    """The cost of plain calls while this many people have the console open."""
     async with Gateway({}, {"s": server()}) as gate:
         known = {"authorization": f"Bearer {gate.operator_token}"}
         streams = [gate.http("GET", "/api/v1/events", headers=known) for _ in range(consoles)]

@@ -1,4 +1,4 @@
-"""`make bench-growth`: CPU time and memory of the gateway as what it manages grows, as ratios to the smallest case.
+"""`make bench-growth`: CPU time and memory of the gateway with more tools, servers, rules and rows, as ratios to the smallest case.
 
 Each case is a new gateway in front of a small server in another process. Printed are the CPU seconds of the start until
 all tools are listed, the resident memory after it, the CPU time of one call, of one page of `tools/list` and of one

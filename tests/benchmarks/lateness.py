@@ -1,4 +1,4 @@
-"""Two rules for refusing late calls, in a model of the gateway: one worker, calls at even distances, first come first served.
+"""Two rules for refusing late calls, in a model of the gateway: one worker, calls at equal intervals, in order of arrival.
 
 Run it by hand: `python -m tests.benchmarks.lateness`. The control is the rule without an interval (a call that waited longer than
 the target is refused); both see the same arrivals and stalls. Nothing is timed, so the table is the same on every machine.

@@ -1,4 +1,4 @@
-"""A whole gateway under mixed load: tasks made and looked at, completions, lists and plain calls, with thousands of tasks open.
+"""A whole gateway under mixed load: tasks created and polled, completions, lists and plain calls, with thousands of tasks open.
 
 Run it by hand: `python -m tests.benchmarks.mixed [--tasks 10000] [--seconds 10]`. It prints one line per target: task create
 p99 <= 10 ms, task get p99 <= 50 ms, completion p99 <= 100 ms at 1,000 requests a second, and what happens at four times that

@@ -1,4 +1,4 @@
-"""An HTTP server for measurements that costs almost nothing: it reads one JSON-RPC message and writes one reply."""
+"""An HTTP server for measurements with very little CPU time: it reads one JSON-RPC message and writes one reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Four times what the gateway can process: back-pressure, or collapse.
+"""Four times the load that the gateway can process: whether it rejects calls or collapses.
 
 First as many requests as it can answer on a few connections (the sustainable load), then four times that, arriving by the clock
 independent of the answers, over many connections. Printed are the requests that were answered in time, refused and late, those

@@ -1,4 +1,4 @@
-"""Which driver carries a batched writer better: asyncpg, psycopg 3 one statement at a time, or psycopg 3 in pipeline mode.
+"""Which driver suits a batched writer better: asyncpg, psycopg 3 one statement at a time, or psycopg 3 in pipeline mode.
 
 Run it by hand: `python tests/benchmarks/postgres_drivers.py postgresql://…` (both drivers must be installed). Each batch is what 64
 accepted calls write: five statements each, two of whose answers are looked at, and one commit. The control is one insert with a

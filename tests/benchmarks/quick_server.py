@@ -1,4 +1,4 @@
-"""A server that costs almost nothing, for measuring clients: `echo`, and tasks that work for ever. Both generations.
+"""A server with very little CPU time per call, for measuring clients: `echo`, and tasks that never end. Both generations.
 
 python -m tests.benchmarks.quick_server PORT
 """

@@ -171,7 +171,7 @@ async def one_run(folder: Path, store: str, backlog: Backlog, seconds: float, *,
     server = free_port()
     looks: list[Sample] = []
     async with running([sys.executable, "-m", "tests.benchmarks.mixed_server", str(server)], listening(server)):
-        gateway = Gateway(folder, free_port(), launcher=("-m", "tests.benchmarks.gateway_forgetting_soon"))
+        gateway = Gateway(folder, free_port(), launcher=("-m", "tests.benchmarks.gateway_short_retention"))
         gateway.state.mkdir()
         gateway.write(configuration(server, store, forgets))
         await gateway.start()

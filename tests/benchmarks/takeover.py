@@ -2,9 +2,9 @@
 
 python -m tests.benchmarks.takeover [--tasks 10000]
 
-- A start on a SQLite file, and on a PostgreSQL database, with so many open tasks of a gateway that was killed, beside a start on an
+- A start on a SQLite file, and on a PostgreSQL database, with the open tasks of a gateway that was killed, beside a start on an
   empty one of the same kind: at most 2 s more.
-- A gateway on PostgreSQL that runs while another one dies, which had sent so many calls: at most 5 s until every one of them is
+- A gateway on PostgreSQL that runs while another one dies that had sent these calls: at most 5 s until every one of them is
   concluded (what may run only once) or sent again (what may be repeated), beside the same gateway doing nothing for as long.
 
 Half of the tasks may run once, half may be repeated (REPEATABLE=50). The server behind the gateway answers at once, so the answers

@@ -100,7 +100,7 @@ class Lines:
 async def steadily(
     what: str, target: str, per_second: int, seconds: float, one: Callable[[int], Awaitable[None]]
 ) -> None:
-    """Begin so many a second, whether or not the earlier ones are done; the latency without a flood.
+    """Begin calls at this rate, whether or not earlier ones have ended; measures the latency without overload.
 
     Each counts from when it was due: that it was begun late, or waited for a connection, is part of what it took.
     """

@@ -171,7 +171,7 @@ def complete_within(count: int) -> list[Any]:
 def test_crash_at_every_byte_loses_and_repeats_nothing(
     setups: list[Setup], monkeypatch: pytest.MonkeyPatch, answers: bool
 ) -> None:
-    """The first gateway gets exactly so many bytes, executes what is complete, and dies; `answered`: after it has answered."""
+    """The first gateway gets exactly this many bytes, executes the complete requests, and dies; with `answers` after its answer."""
     for count in range(BYTES):
         with monkeypatch.context() as patch:
             first, second = Gateway(answers=answers), Gateway(answers=True)

@@ -131,7 +131,7 @@ async def test_an_approval_that_ended_while_slack_was_unavailable_is_shown_after
 
 
 async def receipts_kept(setup: Setup, count: int) -> None:
-    """Until so many are in the store, read beside the gateway that has it open."""
+    """Wait until this many are in the store, read while the gateway has it open."""
 
     async def look() -> bool | None:
         with sqlite3.connect(f"file:{setup.gateway.state / 'taskgate.db'}?mode=ro", uri=True) as store:

@@ -47,7 +47,7 @@ async def stopped_and_started(setup: Setup, _number: int) -> None:
 
 
 async def disk_full_at_restart(setup: Setup, _number: int) -> None:
-    """Killed, and the disk is full when it comes back: it logs that, waits, and continues by itself when there is space."""
+    """Killed, and the disk is full when it starts again: it logs that, waits, and continues by itself when there is space."""
     gateway = setup.gateway
     await gateway.kill()
     seen = gateway.log.count(NO_ROOM)

@@ -209,7 +209,7 @@ async def kept_in(path: Path) -> set[str]:
 
 
 def test_a_write_refused_after_a_failed_sync_is_absent_after_a_crash(tmp_path: Path) -> None:
-    """The bytes of a commit whose sync failed stand in the log. The next process must not find them there."""
+    """The bytes of a commit whose sync failed are in the log. The next process must not find them there."""
     path = tmp_path / "store.db"
     program = REFUSED_THEN_KILLED.format(here=str(PROGRAM.parent), path=str(path))
     inject = failing_syncs(path, "4+")

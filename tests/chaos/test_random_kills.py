@@ -23,7 +23,7 @@ KILLS_PER_STORE = 25
 async def kill_repeatedly(
     folder: Path, kills: int, callers: int, seed: int, fate: str | None = None, max_wait_s: float = 60.0
 ) -> list[str]:
-    """Kill so many times, let everything come to its end, kill once more, and read every ending again."""
+    """Kill this many times, let every call end, kill once more, and read every outcome again."""
     chance = random.Random(seed)
     async with running_setup(folder, fate, "2026" if seed % 2 else "2025") as setup:
         load, crashed = Load(setup.gateway, seed), []

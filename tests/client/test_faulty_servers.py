@@ -66,7 +66,7 @@ async def test_a_lost_task_ends_its_updates_with_the_same_error(faulty: str, gen
 
 @BOTH
 async def test_a_valid_result_after_errors_is_returned(faulty: str, generation: str) -> None:
-    """Bad input: servers that are away or wrong for a while."""
+    """Servers that are unavailable or reply incorrectly for some time."""
     async with faulty_session(faulty, generation) as session:
         tools = ("honest", "rubbish_then_fine", "progressing")
         handles = [await session.call_tool_as_task(tool) for tool in tools]

@@ -189,7 +189,6 @@ def test_a_pattern_on_the_name_that_callers_see_is_refused_with_the_right_spelli
     servers = "servers: {files: {command: x}, web: {url: 'http://h.example/mcp', namespace: docs}}\n"
     with pytest.raises(ConfigError) as caught:
         load_text(servers + section, environment={})
-    assert "is the name that callers use" in str(caught.value)
     assert hint in str(caught.value)
 
 

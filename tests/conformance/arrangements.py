@@ -98,7 +98,7 @@ class Official:
     name: str
     peer: str
     program: tuple[str, ...]
-    """What starts it on HTTP; `{port}` stands for the port."""
+    """The command that starts it on HTTP; `{port}` is replaced by the port."""
     stdio: tuple[str, ...] = ()
     """What starts it on standard streams, where it can."""
     undecided: frozenset[str] = frozenset()

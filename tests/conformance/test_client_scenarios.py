@@ -103,7 +103,7 @@ async def suite_verdict(client: Client, scenario: str, revision: str) -> None:
 
 @asynccontextmanager
 async def at_hand(client: Client, place: Path) -> AsyncIterator[str]:
-    """The command that the suite starts; what it stands for runs here, until it is done or the suite ends the command."""
+    """The command that the suite starts; its work runs here, until it has finished or the suite ends the command."""
 
     async def work(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         working = asyncio.create_task(client(*json.loads(await reader.readline())))  # type: ignore[arg-type, var-annotated]

@@ -123,7 +123,7 @@ LEVELS = "abcdefghi"
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{below}'] * 9)}]\n" for below, name in pairwise(LEVELS)
 )
-"""Some hundred characters that stand for 9 to the power of 9 values."""
+"""A few hundred characters that denote 9 to the power of 9 values."""
 
 
 @virtual_time

@@ -1,4 +1,4 @@
-"""What every store must keep of the scopes handed over at run time. Each test runs on each adapter."""
+"""What every store must keep of temporary scopes. Each test runs on each adapter."""
 
 from __future__ import annotations
 

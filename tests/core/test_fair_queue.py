@@ -226,7 +226,7 @@ def test_slots_are_assigned_by_the_rules(slots: int, steps: list[tuple[str, str]
 
 
 def _served(callers: list[str], calls: int) -> float:
-    """CPU seconds to queue so many calls, and to serve half of them while the others are cancelled."""
+    """CPU seconds to queue this many calls, and to serve half of them while the others are cancelled."""
     began = time.process_time()
     queue = FairQueue(slots=50)
     waiting: dict[object, str] = {}

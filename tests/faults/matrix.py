@@ -35,7 +35,7 @@ RESEND_ONCE = {404, 429}
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What the server does instead of a proper answer. `status` 0 means that the exchange breaks in the way of `how`."""
+    """What the server does instead of a proper answer. `status` 0 means that the exchange fails as `how` selects."""
 
     status: int
     how: str

@@ -50,7 +50,7 @@ def rows_in(text: str) -> list[list[str]]:
 
 
 def section(title: str) -> list[list[str]]:
-    """The rows below one heading: a method may stand in several tables, and is missed in each."""
+    """The rows below one heading: a method may be in several tables, and must be in each of them."""
     text = TABLE.read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     return rows_in(text)
 

@@ -1,4 +1,4 @@
-"""Runs `taskgate ARGUMENTS...`, whose gateway never finishes closing: a disk or a server keeps it waiting."""
+"""Runs `taskgate ARGUMENTS...`, whose gateway never finishes closing, as if a disk or a server did not answer."""
 
 from __future__ import annotations
 

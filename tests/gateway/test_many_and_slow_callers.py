@@ -191,7 +191,7 @@ async def test_an_unread_session_stream_is_dropped_without_effect_on_others(tmp_
         # Dropped in the middle: no proper end that would look as if nothing were missing.
         assert 0 < received.count(b"notifications/vendor/flood") < rounds * notes
         assert not received.endswith(b"\r\n0\r\n\r\n")
-        # Only the stream is gone: the session goes on, and may listen again.
+        # Only the stream has ended: the session continues, and may listen again.
         again, again_writer = await _listens(gateway, slow.headers, 4 * 1024 * 1024)
         stack.callback(again_writer.close)
         assert "result" in (await slow.call("far__flood", {"count": 1, "bytes": 10})).reply

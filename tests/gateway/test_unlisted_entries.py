@@ -15,7 +15,7 @@ CAPABILITIES: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}, "co
 
 
 def library(name: str, **attributes: Any) -> Any:
-    """A server that answers more than it lists: any URI, any prompt, any completion; and its tool hands out a link."""
+    """A server that answers more than it lists: any URI, any prompt, any completion; and its tool returns a link."""
 
     def linked(_params: dict[str, Any]) -> dict[str, Any]:
         link = {"type": "resource_link", "uri": f"https://shared.test/{name}/page", "name": "page"}
@@ -70,7 +70,7 @@ async def test_a_link_is_read_from_its_server(stateless: bool) -> None:
             await caller.call("two__link", {})
             assert await text_at(caller, "https://shared.test/two/page") == "two"
             assert await text_at(caller, "https://shared.test/part") == "two"
-            # The latest who handed it out has it; what was read hands out more.
+            # It belongs to the server that returned it last; a resource that was read may contain further links.
             await caller.call("one__link", {})
             assert await text_at(caller, "https://shared.test/part") == "one"
             assert await text_at(caller, "inner://one/1") == "one"

@@ -96,7 +96,7 @@ class NoRecords:
 
 
 def no_scope(_digest: str) -> None:
-    """No scope was handed over at run time."""
+    """There are no temporary scopes."""
 
 
 def known_by(tokens: tuple[Token, ...]) -> Credentials:
@@ -162,7 +162,7 @@ async def test_a_session_ends_with_its_person_a_role_change_or_a_logout(store: S
     again = value_in(await login.begin(ANN, None, NO_FACTS))
     promoted = a_login(store, people={"ann": replace(ANN, roles=frozenset({"admin"}))})
     assert await approver_of(promoted, again) is None
-    # It has ended for good, also at a gateway that has not received the change.
+    # It has ended permanently, also at a gateway that has not received the change.
     assert await approver_of(login, again) is None
     gone = value_in(await login.begin(ANN, None, NO_FACTS))
     assert await approver_of(a_login(store, people={}), gone) is None

@@ -1,4 +1,4 @@
-"""A headless browser, driven over WebDriver's own HTTP protocol: open a page, find things, click, and read what is shown.
+"""A headless browser, driven over WebDriver's own HTTP protocol: open a page, find elements, click, and read what is shown.
 
 Chromium and chromedriver come from the machine; tests that need them carry `@pytest.mark.peers("browser")`, by which they all go
 to one worker (`tests/harness/sharing.py`), and have them from the fixture `chromium`.

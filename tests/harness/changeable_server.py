@@ -30,7 +30,7 @@ class ChangeableServer:
     hanging: set[str] = field(default_factory=set)
     failing: set[str] = field(default_factory=set)
     slow: dict[str, float] = field(default_factory=dict)
-    """Methods whose answer, as it was when they were received, takes so many seconds."""
+    """Methods whose answer is composed when they are received, and sent after this many seconds."""
     stateless: bool = False
     session: str | None = None
     lost_status: int = 404

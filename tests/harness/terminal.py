@@ -1,4 +1,4 @@
-"""Run a command on a pseudo-terminal, as a person does."""
+"""Run a command on a pseudo-terminal, as in an interactive shell."""
 
 from __future__ import annotations
 

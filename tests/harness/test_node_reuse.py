@@ -1,4 +1,4 @@
-"""A Node program that is run again in one process: what it can notice of that, and what it cannot."""
+"""A Node program that runs again in the same process: which differences to a new process it can observe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A final recheck that always passes, for tests of stores; the gateway has none like it."""
+"""A final recheck that always passes, for tests of stores. The gateway never uses it."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class LoginIssuer:
         self.lifetime_s = lifetime_s
         self.codes: dict[str, dict[str, str]] = {}
         self.good: dict[str, str] = {}
-        """Access tokens, each with the login it stands for."""
+        """Access tokens, each with its login."""
         self.refresh: dict[str, str] = {}
         self.forms: list[dict[str, str]] = []
         self.scopes: dict[str, str] = {}

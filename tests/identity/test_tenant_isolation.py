@@ -1,7 +1,7 @@
 """Two tenants' people at one gateway: every route of the API, every page and every method, tried with the data of the other tenant.
 
 The tables of routes and methods are walked as they are declared, so one that does not check the tenant fails here. The
-other tenant's name stands in all of its principals' names and in everything that they send: it must never come back.
+other tenant's name is part of all of its principals' names and of everything that they send: it must never be returned.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def shop() -> Upstream:
 
 @dataclass
 class Seeded:
-    """What is one tenant's, by kind, as it stands in addresses and bodies."""
+    """Records of one tenant by kind, in the form used in addresses and bodies."""
 
     tasks: list[str]
     approvals: list[str]
@@ -148,7 +148,7 @@ def masked(text: str, value: str) -> str:
 
 
 def bodies(route: Route, value: str) -> Iterator[dict[str, Any]]:
-    """An empty one, and those in which the value stands wherever a text may stand."""
+    """An empty body, and bodies with the value in every place of a text."""
     yield {}
     properties = (route.body or {}).get("properties", {})
     texts = [name for name, schema in properties.items() if schema.get("type") == "string"]

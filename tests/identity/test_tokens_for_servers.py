@@ -171,8 +171,8 @@ async def test_a_failing_issuer_is_reported_and_not_polled_in_a_loop() -> None:
             caller = await gate.caller("2025")
             before = len(tokens.forms)
             reply = await caller.call("notes__read")
-            assert "The server notes requires a login" in reply.last["error"]["message"]
-            assert reply.last["error"]["data"]["executed"] == "no"
+            data = reply.last["error"]["data"]
+            assert (data["error_type"], data["executed"]) == ("upstream_unreachable", "no")
             assert len(tokens.forms) - before <= 3
             tokens.refuses = False
             await gate.advance(60)

@@ -34,7 +34,7 @@ async def _asked(gate: Gateway, method: str, path: str, headers: Mapping[str, st
 
 
 def _header(word: str) -> str:
-    """As it can stand in a header: in Latin-1, without what ends it."""
+    """In the form that a header can contain: in Latin-1, without line ends."""
     return word.encode("latin-1", "replace").decode("latin-1").replace("\x7f", "")
 
 

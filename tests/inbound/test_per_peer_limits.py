@@ -17,7 +17,7 @@ GOOD = b"GET /health HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
 
 
 async def _sent(gate: Gateway, *parts: bytes) -> BareReply | None:
-    """What comes back until the gateway hangs up; None if it hangs up without a word."""
+    """What is received until the gateway closes the connection; None if it sends nothing."""
     reader, writer = await gate.connect()
     raw = b""
     with contextlib.suppress(ConnectionError):

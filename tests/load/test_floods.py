@@ -80,7 +80,7 @@ def test_reader_of_replies_counts_the_pieces_of_a_body() -> None:
 
 
 def test_reader_of_replies_counts_bytes_over_several_reads() -> None:
-    """Some event loops read the same socket many times in one turn."""
+    """Some event loops read the same socket many times in one iteration."""
     reader = ReplyReader(ReplyLimits(16 * MIB, 16 * MIB))
     reader.start(None, None)
     reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (2 * TURN_BYTES))
@@ -359,7 +359,7 @@ async def test_flood_of_lines_from_a_caller(flood: bytes) -> None:
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 @pytest.mark.parametrize("flood", [b"\n", b"{}\n"], ids=["empty", "short"])
 async def test_flood_of_lines_from_a_child(stream: str, flood: bytes) -> None:
-    """Real pipes: how many lines are handed on between two turns of the loop."""
+    """Real pipes: how many lines are passed on between two iterations of the event loop."""
     size = 1 << 19
     reported, ended = [0], asyncio.Event()
     program = f"import sys; sys.{stream}.buffer.write({flood!r} * ({size} // {len(flood)})); sys.{stream}.flush()"

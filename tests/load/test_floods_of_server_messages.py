@@ -1,4 +1,4 @@
-"""The work that one server can cause in one turn of the loop, counted, so that the load of the machine does not matter."""
+"""The work that one server can cause in one iteration of the event loop, counted, so independent of the machine's load."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ async def answered(gate: Gateway, busy_s: float) -> tuple[int, dict[str, str], b
 
 
 async def answers(gate: Gateway, busy_s: float, times: int = 1) -> list[int]:
-    """The statuses of so many calls, one after the other, each of which waits so long before it is looked at."""
+    """The statuses of this many calls, one after the other, each of which waits this long before it is examined."""
     return [(await answered(gate, busy_s))[0] for _ in range(times)]
 
 
@@ -85,7 +85,7 @@ class StalledLoop:
 async def crowd(gate: Gateway, callers: int, calls: int) -> list[tuple[float, int, dict[str, Any]]]:
     """Callers that each send a call as soon as the last was answered: when each answer came, its status and its error.
 
-    They begin one turn of the loop after the other, so that calls are waiting whenever one is looked at.
+    They begin in successive iterations of the event loop, so that calls are waiting whenever one is examined.
     """
 
     async def caller(number: int) -> list[tuple[float, int, dict[str, Any]]]:

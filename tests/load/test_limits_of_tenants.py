@@ -221,7 +221,7 @@ async def test_each_of_several_gateways_has_its_share_of_a_servers_budget(budget
     "limit", [{"sampling_tokens_per_tenant_per_hour": 150}, {"sampling_money_per_tenant_per_hour": 150.0}]
 )
 async def test_the_cost_of_models_is_counted_for_all_callers_of_a_tenant(limit: dict[str, Any]) -> None:
-    """Each answer costs 40 tokens of one unit of money; a request is let in if its estimate (about 60) still fits."""
+    """Each answer costs 40 tokens of one unit of money; a request is admitted if its estimate (about 60) still fits."""
     async with an_issuer() as vendor:
         vendor.pages["/v1/chat/completions"] = model_answers
         model = {"name": "m", "input_price": 1e6, "output_price": 1e6}

@@ -26,7 +26,7 @@ def _sleeper(generation: str, *, as_task: bool = False) -> Upstream:
 
 
 async def _begin(caller: Caller, count: int, seconds: float, who: str = "") -> list[str]:
-    """Ids of so many tasks."""
+    """The ids of this many tasks."""
     arguments = {"seconds": seconds, "who": who}
     made = [caller.begin_call("work__sleep", arguments, task={"ttl": HOUR_MS}) for _ in range(count)]
     replies = [await exchange.done() for exchange in made]

@@ -71,7 +71,7 @@ async def _states(caller: Caller, ids: list[str]) -> set[str]:
 
 
 async def _run_all(kind: str, tasks: int) -> tuple[float, float]:
-    """Seconds of processor time to create so many tasks, and to run them to their end. Nothing is refused, and each runs once."""
+    """CPU seconds to create this many tasks, and to run them to their end. Nothing is refused, and each runs once."""
     server = _server()
     names = KINDS[kind]
     async with Gateway(_config(names, tasks), {"s": server}) as gate:

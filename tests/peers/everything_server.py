@@ -117,7 +117,7 @@ async def with_enums(call: Call) -> Wire:
 
 
 async def reconnecting(call: Call) -> Wire:
-    """Close the stream in the middle of the call; the client comes back with Last-Event-ID for the result."""
+    """Close the stream in the middle of the call; the client resumes it with Last-Event-ID for the result."""
     if call.context.close_sse_stream is not None:
         await call.context.close_sse_stream()
     await asyncio.sleep(0.3)

@@ -1,4 +1,4 @@
-"""Stand-ins for two vendors of language models, in one process: `/openai/v1/chat/completions` and
+"""Test servers for two vendors of language models, in one process: `/openai/v1/chat/completions` and
 `/anthropic/v1/messages`.
 
 They hold callers to the documented form of each interface and answer violations as the vendor does. What else they do

@@ -1,4 +1,4 @@
-"""Both providers against stand-ins that hold them to each vendor's documented interface, in another process."""
+"""Both providers against test servers that check requests by each vendor's documented interface, in another process."""
 
 from __future__ import annotations
 

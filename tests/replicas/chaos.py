@@ -1,8 +1,8 @@
 """Three gateways on one database under faults and load, checked against the ledger of the server behind them.
 
 Callers make tasks at one gateway, often in a session of another one, follow them at any, and answer their questions at a third. A
-`Fault` strikes meanwhile. In the end `problems` compares the replies of callers with the record of the server, and reports what was
-lost, ran twice, or was reported wrongly. A gateway that lost its lease without a fault (the machine was too busy) logs it,
+`Fault` is injected meanwhile. At the end `problems` compares the replies of callers with the record of the server, and reports what
+was lost, ran twice, or was reported wrongly. A gateway that lost its lease without a fault (the machine was too busy) logs it,
 and that counts as a fault too.
 """
 

@@ -18,7 +18,7 @@ from tests.harness.plain_http import NO_TLS
 from tests.harness.programs import free_port, listening, running
 from tests.harness.raw_client import Answer, RawClient
 from tests.replicas.test_forwarding import SLOWLY
-from tests.replicas.three_gateways import DEPLOY, PATIENT, Replicas, deployed, nginx_around, three_replicas
+from tests.replicas.three_gateways import DEPLOY, LONG_LEASE, Replicas, deployed, nginx_around, three_replicas
 
 DEADLINE_S = 60
 BALANCERS = [pytest.param(kind, marks=pytest.mark.peers(kind)) for kind in ("haproxy", "nginx")]
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group(
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def replicas() -> AsyncIterator[Replicas]:
     with tempfile.TemporaryDirectory(prefix="balanced-") as folder:
-        async with three_replicas(Path(folder), number=2, launcher=PATIENT, tasks=SLOWLY) as found:
+        async with three_replicas(Path(folder), number=2, launcher=LONG_LEASE, tasks=SLOWLY) as found:
             yield found
 
 

@@ -41,7 +41,7 @@ def chosen() -> list[Fault]:
 
 
 async def under_load(three: Cluster, load: Load, faults: list[Fault]) -> None:
-    """Each fault strikes while callers work, and the next one when tasks were made and ended since."""
+    """Each fault is injected while callers work, and the next one after further tasks were created and ended."""
     chance, until = random.Random(SEED), time.monotonic() + 60 * MINUTES
     callers = [asyncio.create_task(load.caller(number)) for number in range(CALLERS)]
     for number, fault in enumerate(faults):

@@ -22,7 +22,7 @@ import httpx2
 import pytest
 from tests.harness.raw_client import RawClient
 from tests.replicas.test_two_gateways import OVER, TASKS
-from tests.replicas.three_gateways import PATIENT, Replicas, three_replicas
+from tests.replicas.three_gateways import LONG_LEASE, Replicas, three_replicas
 
 DEADLINE_S = 90
 FORWARDED = {"grace_ms": 60_000, "promote_after_ms": 60_000}
@@ -86,7 +86,9 @@ class Load:
 
 
 async def test_rolling_update_fails_no_call_and_repeats_none(tmp_path: Path) -> None:
-    async with three_replicas(tmp_path, launcher=PATIENT, tasks=FORWARDED, limits={"drain_timeout": "60s"}) as replicas:
+    async with three_replicas(
+        tmp_path, launcher=LONG_LEASE, tasks=FORWARDED, limits={"drain_timeout": "60s"}
+    ) as replicas:
         load, tasks = Load(replicas), {}
         async with load.running():
             for number, gateway in enumerate(replicas.gateways):
@@ -112,7 +114,7 @@ async def test_rolling_update_fails_no_call_and_repeats_none(tmp_path: Path) -> 
 async def test_call_longer_than_the_drain_ends_before_the_grace_period(tmp_path: Path, stateless: bool) -> None:
     """`limits.drain_timeout` is shorter than the grace period: the caller gets an error that states what is known."""
     async with three_replicas(
-        tmp_path, launcher=PATIENT, number=1, tasks=FORWARDED, limits={"drain_timeout": "1s"}
+        tmp_path, launcher=LONG_LEASE, number=1, tasks=FORWARDED, limits={"drain_timeout": "1s"}
     ) as replicas:
         (gateway,) = replicas.gateways
         async with RawClient(gateway.url, stateless=stateless) as caller:

@@ -1,4 +1,4 @@
-"""A gateway that is stopped hands over what it holds: the others go on with it at once, while it still drains."""
+"""A gateway that is stopped releases its sessions: the others continue them at once, while it still drains."""
 
 from __future__ import annotations
 

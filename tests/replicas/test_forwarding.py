@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.harness.plain_http import NO_TLS
 from tests.harness.raw_client import RawClient
-from tests.replicas.three_gateways import PATIENT, Internal, Replicas, on_port, on_socket, three_replicas
+from tests.replicas.three_gateways import LONG_LEASE, Internal, Replicas, on_port, on_socket, three_replicas
 
 DEADLINE_S = 60
 SLOWLY = {"grace_ms": 60_000, "promote_after_ms": 60_000}
@@ -55,7 +55,7 @@ async def end_session(url: str, client: RawClient) -> int:
 
 @pytest.mark.parametrize("internal", [on_port, on_socket])
 async def test_a_session_works_at_every_gateway(tmp_path: Path, internal: Internal) -> None:
-    async with three_replicas(tmp_path, internal=internal, launcher=PATIENT, tasks=SLOWLY) as replicas:
+    async with three_replicas(tmp_path, internal=internal, launcher=LONG_LEASE, tasks=SLOWLY) as replicas:
         async with RawClient(replicas.url) as client:
             for number in range(6):
                 answer = await client.call("books__read", {"call": f"c{number}"})
@@ -85,7 +85,7 @@ async def another_session_is_not_found(replicas: Replicas) -> None:
 
 
 async def test_a_sessions_own_stream_and_progress_pass_through_another_gateway(tmp_path: Path) -> None:
-    async with three_replicas(tmp_path, launcher=PATIENT, tasks=SLOWLY) as replicas:
+    async with three_replicas(tmp_path, launcher=LONG_LEASE, tasks=SLOWLY) as replicas:
         async with RawClient(replicas.gateways[0].url) as client:
             far = replicas.gateways[1].url
             body = {"jsonrpc": "2.0", "id": 5, "method": "tools/call"}
@@ -118,7 +118,7 @@ def without_books(gateway: Any) -> dict[str, Any]:
 
 
 async def test_a_stateless_call_between_two_rounds_continues_at_its_home(tmp_path: Path) -> None:
-    async with three_replicas(tmp_path, launcher=PATIENT, tasks=SLOWLY) as replicas:
+    async with three_replicas(tmp_path, launcher=LONG_LEASE, tasks=SLOWLY) as replicas:
         async with RawClient(replicas.gateways[0].url, stateless=True, capabilities=ASKS) as client:
             for far in (*replicas.gateways[1:], replicas.gateways[0]):
                 client.url = replicas.gateways[0].url

@@ -14,7 +14,7 @@ import psycopg
 from tests.harness.plain_http import NO_TLS
 from tests.harness.raw_client import Answer, RawClient
 from tests.replicas.in_process import gateways, until
-from tests.replicas.three_gateways import PATIENT, Replicas, three_replicas
+from tests.replicas.three_gateways import LONG_LEASE, Replicas, three_replicas
 
 DEADLINE_S = 60
 SLOWLY = {"grace_ms": 60_000, "promote_after_ms": 60_000}
@@ -166,7 +166,7 @@ async def test_a_paused_home_releases_sessions_that_others_adopted(tmp_path: Pat
 
 async def test_the_internal_address_answers_gateways_only(tmp_path: Path) -> None:
     async with (
-        three_replicas(tmp_path, number=2, launcher=PATIENT, tasks=SLOWLY) as replicas,
+        three_replicas(tmp_path, number=2, launcher=LONG_LEASE, tasks=SLOWLY) as replicas,
         session_at(replicas, 0) as client,
     ):
         token = (replicas.gateways[0].state / "operator-token").read_text().strip()
@@ -187,7 +187,7 @@ async def test_the_internal_address_answers_gateways_only(tmp_path: Path) -> Non
 
 
 async def test_a_gateway_with_other_settings_still_finds_the_session(tmp_path: Path) -> None:
-    async with three_replicas(tmp_path, number=2, launcher=PATIENT, tasks=SLOWLY) as replicas:
+    async with three_replicas(tmp_path, number=2, launcher=LONG_LEASE, tasks=SLOWLY) as replicas:
         other = replicas.gateways[1]
         await other.stop()
         other.write(other.config.read_text() + "\ngovernance: {rules: [{match: 'x_*', action: deny}]}\n")

@@ -11,7 +11,7 @@ from tests.replicas.in_process import TASKS, HeldGateway, Setup, gateways, until
 
 pytestmark = pytest.mark.timeout(240)
 RULES = {"rules": [{"match": "books:once", "action": "approve"}]}
-# So long that no pause of the machine makes a caller seem to be gone.
+# So long that no pause of the machine makes a caller count as disconnected.
 TASK_SETTINGS = {"grace_ms": 150, "approval_poll_interval_ms": 60_000}
 
 

@@ -19,7 +19,7 @@ from tests.replicas.three_gateways import NOTIFYING
 
 FACADE = {"default": {"default_servers": ["*"], "mode": "both"}}
 TOKEN = "the-token-of-ann"
-PATIENT = {"grace_ms": 60_000, "promote_after_ms": 60_000}
+LONG_LEASE = {"grace_ms": 60_000, "promote_after_ms": 60_000}
 
 
 async def questions(gateway: HeldGateway) -> list[dict[str, Any]]:
@@ -48,7 +48,7 @@ def accept(value: str) -> dict[str, Any]:
 
 
 async def test_the_question_of_a_plain_call_is_seen_and_answered_at_the_other_gateway(tmp_path: Path) -> None:
-    async with gateways(tmp_path, scopes=FACADE, tasks=PATIENT) as setup, setup.a.caller(stateless=False) as caller:
+    async with gateways(tmp_path, scopes=FACADE, tasks=LONG_LEASE) as setup, setup.a.caller(stateless=False) as caller:
         call = asyncio.create_task(caller.call("books__once_ask", {"call": "c1"}))
         at_a, at_b = await asked(setup.a, 2), await asked(setup.b, 2)
         assert [row["request_id"] for row in at_a] == [row["request_id"] for row in at_b]
@@ -71,7 +71,7 @@ async def test_the_question_of_a_plain_call_is_seen_and_answered_at_the_other_ga
 
 
 async def test_one_of_two_answers_at_two_gateways_is_accepted_and_the_other_refused(tmp_path: Path) -> None:
-    async with gateways(tmp_path, number=3, scopes=FACADE, tasks=PATIENT) as setup:
+    async with gateways(tmp_path, number=3, scopes=FACADE, tasks=LONG_LEASE) as setup:
         async with setup.a.caller(stateless=False) as caller:
             call = asyncio.create_task(caller.call("books__once_ask", {"call": "c1"}))
             for gateway in setup.gateways:
@@ -90,7 +90,7 @@ async def test_one_of_two_answers_at_two_gateways_is_accepted_and_the_other_refu
 async def test_own_tools_list_and_answer_questions_at_another_gateway(tmp_path: Path) -> None:
     """A stateless caller, whose next request reaches another gateway."""
     tokens = [{"id": "ann", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]
-    async with gateways(tmp_path, scopes=FACADE, tasks=PATIENT, tokens=tokens) as setup:
+    async with gateways(tmp_path, scopes=FACADE, tasks=LONG_LEASE, tokens=tokens) as setup:
         bearer = {"authorization": f"Bearer {TOKEN}"}
         async with setup.a.caller(headers=dict(bearer)) as asking, setup.b.caller(headers=dict(bearer)) as answering:
             call = asyncio.create_task(asking.call("books__once_ask", {"call": "c1"}))
@@ -108,7 +108,7 @@ async def test_own_tools_list_and_answer_questions_at_another_gateway(tmp_path: 
 
 
 async def test_questions_of_a_stopped_gateway_are_no_longer_shown(tmp_path: Path) -> None:
-    async with gateways(tmp_path, scopes=FACADE, tasks=PATIENT) as setup, setup.a.caller(stateless=False) as caller:
+    async with gateways(tmp_path, scopes=FACADE, tasks=LONG_LEASE) as setup, setup.a.caller(stateless=False) as caller:
         call = asyncio.create_task(caller.call("books__once_ask", {"call": "c1"}))
         (row, _) = await asked(setup.b, 2)
         await setup.a.stop()

@@ -12,7 +12,7 @@ import pytest_asyncio
 from tests.conversations.behaviours import complaints, script
 from tests.harness.absent import reason_for
 from tests.harness.peers import CALLERS, UPSTREAMS, Caller
-from tests.replicas.three_gateways import PATIENT, deployed, replicas_of
+from tests.replicas.three_gateways import LONG_LEASE, deployed, replicas_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
 STATEFUL, STATELESS = UPSTREAMS[0], UPSTREAMS[1]
@@ -37,7 +37,7 @@ async def balancer(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
         scopes = {name: {"default_servers": [name], "names": "plain", "helper_tools": "never"} for name in servers}
         folder = tmp_path_factory.mktemp("sdk-replicas")
         config = {"schema": 1, "servers": servers, "scopes": scopes, **LIMITS}
-        gateways, found, _ = await stack.enter_async_context(replicas_of(config, folder, launcher=PATIENT))
+        gateways, found, _ = await stack.enter_async_context(replicas_of(config, folder, launcher=LONG_LEASE))
         if request.param == "our own":
             yield found.url
         else:

@@ -21,7 +21,7 @@ from tests.harness.plain_http import NO_TLS
 from tests.harness.postgres import migrated_url
 from tests.harness.programs import free_port, listening, start, until_ready
 from tests.harness.raw_client import RawClient
-from tests.replicas.three_gateways import PATIENT, PRODUCT
+from tests.replicas.three_gateways import LONG_LEASE, PRODUCT
 
 TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {"form": {}}}
 DEADLINE_S = 90
@@ -124,7 +124,7 @@ async def doctor_on_gateways(gateway: Gateway) -> list[dict[str, Any]]:
 
 
 async def test_a_task_made_on_a_is_read_on_b_with_the_same_bytes(tmp_path: Path) -> None:
-    async with pair(tmp_path, launcher=PATIENT) as both:
+    async with pair(tmp_path, launcher=LONG_LEASE) as both:
         task_id = await both.begin(both.a, "once", "c1")
         on_b = await both.until(both.b, task_id, *OVER)
         on_a = await both.task_shown_by(both.a, task_id)
@@ -134,7 +134,7 @@ async def test_a_task_made_on_a_is_read_on_b_with_the_same_bytes(tmp_path: Path)
 
 
 async def test_a_cancel_on_b_stops_the_run_of_a(tmp_path: Path) -> None:
-    async with pair(tmp_path, launcher=PATIENT) as both:
+    async with pair(tmp_path, launcher=LONG_LEASE) as both:
         task_id = await both.begin(both.a, "once", "c1", seconds=60)
         await both.began("c1")
         async with RawClient(both.b.url, stateless=True, capabilities=TASKS) as caller:
@@ -148,7 +148,7 @@ async def test_a_cancel_on_b_stops_the_run_of_a(tmp_path: Path) -> None:
 
 async def test_a_vote_on_b_lets_the_task_of_a_run_once(tmp_path: Path) -> None:
     rules = {"rules": [{"match": "books:once", "action": "approve"}]}
-    async with pair(tmp_path, launcher=PATIENT, governance=rules, tasks={"execute_on": "approval"}) as both:
+    async with pair(tmp_path, launcher=LONG_LEASE, governance=rules, tasks={"execute_on": "approval"}) as both:
         task_id = await both.begin(both.a, "once", "c1")
         rows = (await operator(both.b, "GET", "/api/approvals")).json()
         (row,) = rows
@@ -160,7 +160,7 @@ async def test_a_vote_on_b_lets_the_task_of_a_run_once(tmp_path: Path) -> None:
 
 async def test_an_open_console_page_of_b_shows_approvals_of_a(tmp_path: Path) -> None:
     rules = {"rules": [{"match": "books:once", "action": "approve"}]}
-    async with pair(tmp_path, launcher=PATIENT, governance=rules) as both:
+    async with pair(tmp_path, launcher=LONG_LEASE, governance=rules) as both:
         token = (both.b.state / "operator-token").read_text().strip()
         headers, body = {"authorization": f"Bearer {token}"}, set()
         async with (
@@ -178,7 +178,7 @@ async def test_an_open_console_page_of_b_shows_approvals_of_a(tmp_path: Path) ->
 
 
 async def test_an_answer_given_on_b_reaches_the_run_of_a(tmp_path: Path) -> None:
-    async with pair(tmp_path, launcher=PATIENT) as both:
+    async with pair(tmp_path, launcher=LONG_LEASE) as both:
         task_id = await both.begin(both.a, "once_ask", "c1")
         shown = await both.until(both.b, task_id, "input_required")
         answers = {key: {"action": "accept", "content": {"value": "x"}} for key in shown["inputRequests"]}
@@ -235,8 +235,8 @@ async def test_each_gateway_lists_the_other_and_a_difference_of_configuration(tm
 
 
 async def test_limits_are_divided_by_the_running_gateways(tmp_path: Path) -> None:
-    """Two at once for two gateways is one each; when one has gone, the other one has both."""
-    async with pair(tmp_path, launcher=PATIENT, budgets={"max_concurrency": 2}) as both:
+    """A limit of two for two gateways is one each; when one has stopped, the other one has both."""
+    async with pair(tmp_path, launcher=LONG_LEASE, budgets={"max_concurrency": 2}) as both:
         first = await both.begin(both.a, "once", "c1", seconds=600)
         await both.began("c1")
         number = 2

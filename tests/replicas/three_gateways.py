@@ -27,7 +27,7 @@ from tests.harness.programs import free_port, listening, start, until_ready
 
 NOTIFYING = Path(__file__).resolve().parent.parent / "peers" / "notifying_server.py"
 PRODUCT = ("-m", "taskgate")
-PATIENT = (str(Path(__file__).with_name("gateway_slow_verdict.py")),)
+LONG_LEASE = (str(Path(__file__).with_name("gateway_long_lease.py")),)
 """For tests without a crash: no gateway loses its lease on a busy machine."""
 
 

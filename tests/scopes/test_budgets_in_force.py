@@ -41,7 +41,7 @@ async def counted(client: ScopeClient) -> dict[str, Any]:
 
 
 async def until_running(client: ScopeClient, calls: int) -> None:
-    """Until so many calls run or wait at the server, according to the metrics."""
+    """Wait until this many calls run or wait at the server, according to the metrics."""
     async with asyncio.timeout(20):
         while True:
             metrics = (await client.http.get(client.url.replace("/mcp", "/metrics"))).text

@@ -72,7 +72,7 @@ async def has_expected_outcome(run: MontyInterpreter, hostile: Hostile) -> bool:
 
 
 async def close(run: MontyInterpreter) -> None:
-    """Returns when the processes are gone, so that their CPU time is known."""
+    """Returns when the processes have ended, so that their CPU time is known."""
     pids = run.pool.worker_pids
     await run.aclose()
     while any(Path(f"/proc/{pid}").exists() for pid in pids):

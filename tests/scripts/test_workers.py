@@ -23,7 +23,7 @@ from taskgate.scripts.worker_process import WorkerCommand
 
 TIMEOUT_S = 120
 ENDLESS = "while True:\n    pass"
-PATIENT = replace(LIMITS, step_seconds=100)
+LONG_TIMEOUTS = replace(LIMITS, step_seconds=100)
 
 
 async def until(fact: Callable[[], object]) -> None:
@@ -98,7 +98,7 @@ async def test_no_more_workers_than_allowed() -> None:
 
 async def test_endless_script_does_not_delay_others_with_a_second_worker() -> None:
     run = interpreter(max_workers=2)
-    endless = asyncio.create_task(start(run, ENDLESS, PATIENT))
+    endless = asyncio.create_task(start(run, ENDLESS, LONG_TIMEOUTS))
     await until(lambda: run.pool.worker_pids)
     for _ in range(5):
         assert isinstance(await start(run, "1"), Finished)
@@ -109,7 +109,7 @@ async def test_endless_script_does_not_delay_others_with_a_second_worker() -> No
 
 async def test_killed_worker_fails_its_step_only() -> None:
     run = interpreter(max_workers=1)
-    endless = asyncio.create_task(start(run, ENDLESS, PATIENT))
+    endless = asyncio.create_task(start(run, ENDLESS, LONG_TIMEOUTS))
     await until(lambda: run.pool.worker_pids and children(run.pool.worker_pids[0]))
     os.kill(run.pool.worker_pids[0], signal.SIGKILL)
     step = await endless
@@ -123,7 +123,7 @@ async def test_killed_interpreter_process_fails_its_step_only() -> None:
     run = interpreter(max_workers=1)
     await start(run, "1")
     [worker] = run.pool.worker_pids
-    endless = asyncio.create_task(start(run, ENDLESS, PATIENT))
+    endless = asyncio.create_task(start(run, ENDLESS, LONG_TIMEOUTS))
     [child] = children(worker)
     before = cpu_ticks(child)
     await until(lambda: cpu_ticks(child) > before + 10)
@@ -180,7 +180,7 @@ async def test_hanging_worker_is_ended_at_the_deadline() -> None:
 
 async def test_cancelled_step_ends_its_worker() -> None:
     run = interpreter(max_workers=1)
-    endless = asyncio.create_task(start(run, ENDLESS, PATIENT))
+    endless = asyncio.create_task(start(run, ENDLESS, LONG_TIMEOUTS))
     await until(lambda: run.pool.worker_pids and children(run.pool.worker_pids[0]))
     processes = [run.pool.worker_pids[0], *children(run.pool.worker_pids[0])]
     endless.cancel()
@@ -193,7 +193,7 @@ async def test_cancelled_step_ends_its_worker() -> None:
 
 async def test_closing_fails_running_steps() -> None:
     run = interpreter(max_workers=1)
-    endless = asyncio.create_task(start(run, ENDLESS, PATIENT))
+    endless = asyncio.create_task(start(run, ENDLESS, LONG_TIMEOUTS))
     waiting = asyncio.create_task(start(run, "1"))
     await until(lambda: run.pool.worker_pids)
     await run.aclose()

@@ -15,7 +15,7 @@ OFFICIAL = "node_modules/@modelcontextprotocol"
 PYTHON = str(HOME / "servers-python/bin/python")
 """Programs that pip writes carry the path of the folder in which they were installed; modules are found wherever it is."""
 Asked = tuple[str, dict[str, Any]]
-"""A tool and its arguments; `{folder}` and `{web}` in a text stand for the server's folder and the web page to fetch."""
+"""A tool and its arguments; `{folder}` and `{web}` in a text are replaced by the server's folder and the web page to fetch."""
 
 
 def nothing(folder: Path) -> None:

@@ -278,7 +278,7 @@ WEEK_MS = 7 * DAY_MS
 
 
 def week_row(number: int, rows: int, now_ms: int) -> HistoryRow:
-    """One of so many rows of the last week, the newest first."""
+    """One of the rows of the last week, the newest first."""
     return history_row(number, now_ms - number * WEEK_MS // rows)
 
 

@@ -23,7 +23,7 @@ PASSWORD = "not-for-logs-1"
 
 @contextmanager
 def person(url: str, *, limit: int = -1, may: str = "") -> Iterator[str]:
-    """The address for a user of its own, with so many connections and these rights in the schema."""
+    """The address for a user of its own, with this many connections and these rights in the schema."""
     schema = str(conninfo.conninfo_to_dict(url)["options"]).split("=", 1)[1]
     name = f"somebody_{schema}_{len(may)}_{limit + 1}"
     with psycopg.connect(url, autocommit=True) as connection:

@@ -1,4 +1,4 @@
-"""What is special about the PostgreSQL adapter: its server, which may be wrong, gone, slow or restarted, and its statements."""
+"""Tests of the PostgreSQL adapter alone: a server that is wrong, unavailable, slow or restarted, and its statements."""
 
 from __future__ import annotations
 

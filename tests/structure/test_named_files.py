@@ -1,4 +1,4 @@
-"""Documents for contributors name files that exist: `NAME` and `NUMBER` in a path stand for anything."""
+"""Documents for contributors name files that exist: `NAME` and `NUMBER` in a path are placeholders."""
 
 from __future__ import annotations
 

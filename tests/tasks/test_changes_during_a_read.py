@@ -1,4 +1,4 @@
-"""A task that ends while a request reads it: the request gets the end at once, not with its next regular look."""
+"""A task that ends while a request reads it: the request gets the end at once, not at its next regular check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a call that does not finish at once is handed to its caller: every delivery mode, with short waits."""
+"""How a call that does not finish at once is returned to its caller: every delivery mode, with short waits."""
 
 from __future__ import annotations
 

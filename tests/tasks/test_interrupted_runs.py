@@ -33,7 +33,7 @@ def slow_server() -> Upstream:
 
 
 async def begun(gate: Gateway, seconds: float) -> str:
-    """A task whose call the server works on for so long."""
+    """A task whose call takes the server this long."""
     caller = await gate.caller("2025")
     handle = (await caller.call("notes__slow", {"seconds": seconds}, task={"ttl": 3_600_000})).result["task"]
     await gate.advance(0.5)

@@ -1,4 +1,4 @@
-"""When a call that does not finish at once is handed to its caller, to the tenth of a second."""
+"""When a call that does not finish at once is returned to its caller, to a tenth of a second."""
 
 from __future__ import annotations
 

@@ -92,7 +92,8 @@ async def test_promoted_call_is_not_ended_by_clock_that_is_set(jump: float) -> N
 @BOTH_WAYS
 @virtual_time
 async def test_unsent_task_is_tried_until_its_ttl_has_really_passed(jump: float) -> None:
-    """Its server cannot be reached. An hour forward would end the tries at once, an hour back prolong them by an hour."""
+    """Its server cannot be reached. A clock set an hour forward would end the attempts,
+    set back an hour it would prolong them."""
     server = Upstream("2025")
     async with Gateway({}, {"notes": server}) as gate:
         caller = await gate.caller("2025", capabilities={"tasks": {}})
@@ -188,7 +189,7 @@ async def test_vote_in_last_moment_does_not_count_where_clock_is_set_back() -> N
 @BOTH_WAYS
 @virtual_time
 async def test_unused_approval_ends_in_time(jump: float) -> None:
-    """A decision is good for 15 minutes. Its caller comes back later."""
+    """A decision is valid for 15 minutes. Its caller returns later."""
     server = Upstream()
     async with Gateway(APPROVING, {"notes": server}) as gate:
         caller, task_id = await begun(gate, "notes__echo")

@@ -17,7 +17,7 @@ HANDSHAKE_S = 0.2
 
 class Restarting(Upstream):
     """Strict about sessions, as the official servers are: a message without one gets 400, and one in a session that it does not
-    know 404, or 400 too. Shaking hands takes a while, and so do refusals, each its own.
+    know 404, or 400 too. A handshake takes some time, and so does each kind of refusal.
     """
 
     def __init__(self, status: int) -> None:
@@ -51,7 +51,7 @@ def _delays() -> Iterator[float]:
 @pytest.mark.parametrize(("generation", "as_task"), [("2025", False), ("2025", True), ("2026", False)])
 @virtual_time
 async def test_every_call_is_executed_once_in_the_new_session(generation: str, as_task: bool, status: int) -> None:
-    """Whenever a call learns of the loss: before the new handshake has begun, while it goes on, or after it."""
+    """A call may notice the loss before the new handshake has begun, during it, or after it."""
     shop = Restarting(status)
     async with Gateway({}, {"shop": shop}) as gate:
         caller = await gate.caller(generation)

@@ -1,9 +1,9 @@
 """An asyncio event loop whose time is virtual and whose connections are in memory.
 
-Time stands still while anything can run. When nothing can, it jumps to the next timer; a wait of 45 seconds takes no time at all
-and cannot be late on a busy machine. The one thing the loop really waits for is work it handed to a thread (the store's commit):
-until that comes back, time does not move. What runs in an executor in production runs here in the loop's own thread, one turn
-later, so that a run has one order of events and no other.
+The clock does not advance while anything can run. When nothing can, it jumps to the next timer; a wait of 45 seconds takes no real
+time and cannot be late on a busy machine. The loop really waits only for work that it passed to a thread (the store's commit):
+until that has finished, the clock does not advance. What runs in an executor in production runs here in the loop's own thread, one
+iteration later, so that a run has one order of events and no other.
 
 A `Process` is what the loop can kill: everything that was scheduled from within it never runs again.
 """
@@ -245,7 +245,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return transport, protocol
 
     def drop_pipe(self, pipe: Any) -> None:
-        """Close an end of a pipe of a program that is gone. Its number may be another pipe's a moment later."""
+        """Close an end of a pipe of a program that has ended. Its number may then be used for another pipe."""
         if not pipe.closed:
             self._remove_reader(pipe.fileno())  # type: ignore[attr-defined]
             self._remove_writer(pipe.fileno())  # type: ignore[attr-defined]

@@ -2,7 +2,7 @@
 
 Each end has a receive buffer of limited size, as a kernel has; a writer that fills it is paused. `close` delivers what was
 written and then an end of file; `abort` drops what did not fit into the buffer; `reset` breaks the connection as a crashed machine
-would. Nothing here waits: bytes arrive in the next turn of the loop.
+would. Nothing here waits: bytes arrive in the next iteration of the event loop.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Network:
             end.forget()
 
     def cut_off(self, process: Process) -> None:
-        """The process is gone: its peers read the end of the stream."""
+        """The process has ended: its peers read the end of the stream."""
         from tests.virtual_time.loop import PROCESS
 
         for address, listener in list(self._listeners.items()):

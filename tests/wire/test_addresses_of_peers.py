@@ -19,7 +19,7 @@ SPECIAL_IPV4 = (
     "255.255.255.255/32",
 )  # fmt: skip
 
-# Every row of https://www.iana.org/assignments/iana-ipv6-special-registry except the two forms that stand for an IPv4
+# Every row of https://www.iana.org/assignments/iana-ipv6-special-registry except the two forms that contain an IPv4
 # address; multicast, the deprecated forms, and a range of each block that is not delegated for global unicast.
 SPECIAL_IPV6 = (
     "::/128", "::1/128", "64:ff9b:1::/48", "100::/64", "100:0:0:1::/64", "2001::/23", "2001::/32", "2001:1::1/128",

@@ -2,7 +2,7 @@
 
     {"op": "tools", "id": 1}                                         the names that the library shows
     {"op": "call", "id": 2, "tool": "report", "arguments": {...}}    call it the way the library calls tools
-    {"op": "cancel", "id": 2}                                        give that call up, in the way of the library
+    {"op": "cancel", "id": 2}                                        cancel that call with the library's own method
 
 A reply has what the library made of the answer, for a program (`value`) and as a model would read it (`text`). Calls run side by
 side.

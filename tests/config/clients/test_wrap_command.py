@@ -33,7 +33,7 @@ sys.exit(7)
 
 
 class Setup:
-    """A home with Cursor's settings, and a stand-in for its agent."""
+    """A home folder with Cursor's settings, and a program in place of its agent."""
 
     def __init__(self, folder: Path) -> None:
         self.processes: list[subprocess.Popen[str]] = []

@@ -117,7 +117,7 @@ def test_lookalikes_are_decided_by_the_same_rules_each_time() -> None:
 
 
 def test_the_first_of_many_rules_for_middles_decides() -> None:
-    """With so many of them, the parts of a name are looked up instead of the patterns."""
+    """With this many rules, the parts of a name are looked up instead of the patterns."""
     globs = ["*w?z*", *(f"*m{number:03}[a-f]?" for number in range(200)), "*m007*?x", "*7b?"]
     rules = [Rule(glob, Action.DENY) for glob in globs]
     index = compile_rules(rules)

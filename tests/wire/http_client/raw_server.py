@@ -95,7 +95,7 @@ def chunk(data: bytes) -> bytes:
 
 
 def answering(*replies: bytes) -> Script:
-    """Reads a request and writes one of the replies, in turn, on one connection; then hangs up."""
+    """Reads a request and writes one of the replies, in turn, on one connection; then closes it."""
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for reply in replies:
