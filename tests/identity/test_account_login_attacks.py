@@ -44,7 +44,7 @@ async def test_answers_that_do_not_belong_to_a_login_connect_nothing() -> None:
             assert await accounts(gate) == []
             for change, why in (
                 ({"iss": None}, b"another issuer"),
-                ({"code": None}, b"without a code"),
+                ({"code": None}, b"no code"),
                 ({"code": "code-of-mallory"}, b"invalid_grant"),
                 ({"error": "access_denied"}, b"access_denied"),
             ):

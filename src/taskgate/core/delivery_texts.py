@@ -16,7 +16,7 @@ def promoted_text(
         after = f"No approver has decided within {waited_s:g} s. {held_text(tool, task_id, page, by_itself=by_itself)}"
     if helpers:
         return (
-            f"{after} Call get_task_result with this task_id to wait for the result, get_task to look at it, or await_activity "
+            f"{after} Call get_task_result with this task_id to wait for the result, get_task to read its state, or await_activity "
             "with task_ids to follow several tasks and what their servers ask."
         )
     return f"{after} A client that supports tasks gets the result with this task id (tasks/get, tasks/result)."

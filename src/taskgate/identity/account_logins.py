@@ -251,7 +251,7 @@ class AccountLogins:
         if "error" in query:
             raise AccountLoginRefused(f"The login was refused by {login.issuer}: {query['error'][:60]}.")
         if login.server not in self._servers or not query.get("code"):
-            raise AccountLoginRefused("The login came back without a code.")
+            raise AccountLoginRefused("The login response contained no code.")
         await self._redeem(login, query["code"])
         return ConnectRequest(login.server, login.principal, login.resource, login.scope)
 

@@ -15,7 +15,7 @@ class StateLost(GatewayFault):
     """The files of this gateway were removed or replaced while it ran."""
 
     def __init__(self, why: str) -> None:
-        text = f"The gateway ended because its files are gone: {why}. Calls without a reply may have been executed."
+        text = f"The gateway ended because its files were removed: {why}. Calls without a reply may have been executed."
         super().__init__("store_unavailable", text, executed=Executed.MAYBE)
 
 

@@ -48,7 +48,7 @@ _ERROR_TEXT_CHARS: Final = 200
 
 def _text(status: int, in_session: bool, error: bytes | None) -> str:
     if status == 404 and in_session:
-        return "does not know the session any more"
+        return "no longer has the session"
     if error is None:
         return f"rejected the request with HTTP {status}"
     reported = wire.parse_strictly(error).get("message")
@@ -57,7 +57,7 @@ def _text(status: int, in_session: bool, error: bytes | None) -> str:
 
 
 class SessionGone(HttpRefusal):
-    """The server does not know the session any more. Nothing was executed, and a new handshake may help."""
+    """The server no longer has the session. Nothing was executed, and a new handshake may help."""
 
     def __init__(self, server: str) -> None:
         super().__init__(server, 404, in_session=True)

@@ -180,7 +180,7 @@ def from_export(line: Mapping[str, Any]) -> Row:
     stored = line["entry"]
     unknown = set(stored).difference(AuditEntry.__struct_fields__)
     if unknown:
-        raise ValueError(f"the entry has fields this version does not know: {', '.join(sorted(unknown))}")
+        raise ValueError(f"the entry has fields unknown to this version: {', '.join(sorted(unknown))}")
     entry = {**stored, "hidden": tuple(stored["hidden"]), "approvers": tuple(stored["approvers"])}
     return Row(line["number"], line["previous"], line["hash"], AuditEntry(**entry))
 

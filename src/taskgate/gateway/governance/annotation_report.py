@@ -47,7 +47,7 @@ class AnnotationReport:
         metrics.show(
             Gauge(
                 "taskgate_tools_by_annotation",
-                "Tools by the task support they show to callers that know tasks.",
+                "Tools by the task support they declare to callers with support for tasks.",
                 ("annotation",),
                 self._counts,
             )

@@ -181,7 +181,7 @@ TASK_TOOLS: Final = (
     OwnTool(
         ToolFace(
             OwnToolName.GET_TASK,
-            "Look at one task: its status, and what its server waits for.",
+            "Show one task: its status, and what its server waits for.",
             (_TASK_ID,),
             Family.HELPER,
         ),

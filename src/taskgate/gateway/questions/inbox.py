@@ -1,7 +1,7 @@
 """The inbox: requests of servers that wait because they could not be sent to the client natively.
 
 A question belongs to one conversation of a caller, and after that has ended to the others of the same caller. It waits until it is
-answered, declined, cancelled, expired, or withdrawn because its server or its call is gone. The first answer wins. The caller's
+answered, declined, cancelled, expired, or withdrawn because its server or its call has ended. The first answer wins. The caller's
 tools, the dashboard and the command line all answer through here. Questions that wait at other gateways on the same store are
 shown as well (`shared_inbox` adds them), and their answers are sent to those gateways.
 """
@@ -317,7 +317,7 @@ _WORDS: Final = {
     Ending.DECLINED: "declined",
     Ending.CANCELLED: "cancelled",
     Ending.EXPIRED: "not answered in time",
-    Ending.REJECTED: "withdrawn, because its server or its call is gone",
+    Ending.REJECTED: "withdrawn, because its server or its call has ended",
 }
 
 

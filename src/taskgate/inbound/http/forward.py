@@ -121,7 +121,7 @@ class Forwarder:
             return False
         raise UpstreamError(
             "outcome_unknown",
-            "The gateway that held this call between two rounds is gone. The call may or may not have taken effect.",
+            "The gateway that held this call between two rounds has ended. The call may or may not have taken effect.",
             executed=Executed.MAYBE,
         )
 
@@ -197,7 +197,7 @@ class Forwarder:
             message,
             UpstreamError(
                 "outcome_unknown",
-                "The gateway that answered this call is gone. The call may or may not have taken effect.",
+                "The gateway that answered this call has ended. The call may or may not have taken effect.",
                 executed=Executed.MAYBE,
             ),
         )
