@@ -1,8 +1,8 @@
 """Cooperative scheduling of work on large messages.
 
 Scanning or copying fifteen megabytes takes some milliseconds. Such steps do not run back to back: of all work on large messages
-only one step runs in each turn of the event loop. A peer that sends a hundred large messages at once delays large messages, and
-nothing else.
+only one step runs in each iteration of the event loop. A peer that sends a hundred large messages at once delays only work of
+this kind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PORTION: Final = 32
 
 
 class _WorkQueue:
-    """The queue of large work on one event loop. One step runs in each turn, in order of arrival."""
+    """The queue of large work on one event loop. One step runs in each iteration, in order of arrival."""
 
     __slots__ = ("_context", "_is_moving", "_loop", "_waiting")
 
@@ -57,7 +57,7 @@ _lines: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _WorkQueue]] 
 
 
 async def let_others_run() -> None:
-    """Continue in a later turn of the loop, as the only step of large work in that turn. Not needed below `LARGE_BYTES`."""
+    """Continue in a later iteration, as the only step of large work in it. Not needed below `LARGE_BYTES`."""
     loop = asyncio.get_running_loop()
     line = _lines.get(loop)
     if line is None:

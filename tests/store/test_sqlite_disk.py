@@ -96,7 +96,7 @@ class Commits:
 
 
 async def turns_until(done: asyncio.Event) -> int:
-    """The number of other turns of the loop meanwhile."""
+    """The number of other iterations of the event loop meanwhile."""
     turns = 0
     while not done.is_set():
         turns += 1

@@ -1,6 +1,6 @@
 """A scheduler for everything that a session polls: a heap of due times, one timer, and a few workers.
 
-Each watched object has an `async tick()` that returns the seconds until its next turn, or None when it is done. Ten
+Each watched object has an `async tick()` that returns the seconds until its next call, or None when it is done. Ten
 thousand objects cost one timer and at most `concurrency` asyncio tasks.
 """
 
@@ -95,7 +95,7 @@ class Poller:
                 continue
             try:
                 delay = await watched.tick()
-            except Exception:  # around one turn: an error must not stop the other objects
+            except Exception:  # around one call: an error must not stop the other objects
                 _log.exception("a poll failed")
                 delay = GREATEST_INTERVAL
             if self._current.get(watched) != number:

@@ -229,7 +229,7 @@ class TaskHandle:
             self.approval = PendingApproval.in_meta(meta)
 
     async def tick(self) -> float | None:
-        """Poll the task, or warn that it is about to expire. Returns the seconds until the next turn."""
+        """Poll the task, or warn that it is about to expire. Returns the seconds until the next poll."""
         task = self._task
         if task is None or self._ended.is_set():
             return self._watch_expiry()

@@ -57,7 +57,7 @@ class Reloader:
         while True:
             self._watch_changed.clear()
             if self._watching is not None:
-                # For changes before the new watch, which begins before the next turn of the loop and so before the reload.
+                # For changes before the new watch, which begins before the next iteration of the loop and so before the reload.
                 self._requested.set()
             self._watching = watched, folders = _watched(self._app.loaded)
             if not folders:

@@ -186,7 +186,7 @@ class BatchWriter(ABC):
         return self._loop
 
     def _start_batch(self) -> None:
-        """Start a batch in the next turn of the loop, so that writes of the same turn share it."""
+        """Start a batch in the next iteration of the event loop, so that writes of the same iteration share it."""
         if not self._is_busy:
             self._is_busy = True
             self._bind().call_soon(self._run_batch)

@@ -30,7 +30,7 @@ from taskgate.turns import in_turns
 
 MAX_LISTENS: Final = 10_000
 SESSIONS_AT_ONCE: Final = 500
-"""Sessions that are notified in one turn of the event loop."""
+"""Sessions that are notified in one iteration of the event loop."""
 _ALL: Final = object()
 LIST_CHANGED: Final = {
     EntryKind.TOOL: ("toolsListChanged", "notifications/tools/list_changed"),

@@ -24,7 +24,7 @@ MAX_LOADED: Final = 4 * 1024 * 1024
 MAX_PASSED: Final = 16 * 1024 * 1024
 """Maximum bytes of all results that one call passes on, or that the script returns."""
 _SHORT: Final = 5_000
-"""A source of so many characters is parsed on the event loop, a longer one in a thread."""
+"""A source of up to this many characters is parsed on the event loop, a longer one in a thread."""
 
 
 class PassedResults:

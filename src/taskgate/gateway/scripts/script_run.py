@@ -103,7 +103,7 @@ class ScriptRun:
         self._asks: dict[int, asyncio.Task[Answer | None]] = {}
         self._earlier = EarlierCalls(self._records, (), ())
         self._digest = ""
-        """Of the source."""
+        """Digest of the source."""
         self._passed = PassedResults(self._records, parts.key, task.id, "")
 
     def call_changed(self, task: Task) -> None:

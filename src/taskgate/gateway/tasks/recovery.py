@@ -27,7 +27,7 @@ from taskgate.turns import let_others_run
 BATCH: Final = 200
 """This many tasks are continued together, so that their writes share a transaction."""
 STARTS_PER_TURN: Final = 50
-"""This many runs are started in one turn of the event loop."""
+"""This many runs are started in one iteration of the event loop."""
 CLAIM_SETTLES_S: Final = 30.0
 """After this time it is certain whether a claim whose reply was lost has been committed."""
 

@@ -5,7 +5,7 @@ runs only what blocks: the COMMIT, and before it one statement with the rows tha
 there would pass the interpreter lock back and forth for every statement, and a busy loop starves such a thread for seconds.)
 
 During one commit, the next batch is collected. A batch takes the operations that are queued when it begins, in slices of a few
-milliseconds with a turn of the event loop between them. The size of a batch must not depend on how long the loop may be blocked,
+milliseconds with an iteration of the loop between them. The size of a batch must not depend on how long the loop may be blocked,
 or a slow disk on a busy machine could not keep up. If another process holds the lock of the database (a backup, a shell), the
 thread waits for it, never the loop.
 
@@ -133,7 +133,7 @@ class Writer(BatchWriter):
         self._run_slice(batch, self._run_together(batch))
 
     def _run_slice(self, batch: Batch, writes: Iterator[None], *, is_apart: bool = False) -> None:
-        """Run as many writes as fit into a slice; the rest of the batch continues in the next turn of the loop."""
+        """Run as many writes as fit into a slice; the rest of the batch continues in the next iteration of the event loop."""
         until = clock.monotonic() + SLICE_S
         try:
             for _ in writes:
