@@ -83,6 +83,7 @@ class InboxPages:
         done = visit.parameter("done") or visit.parameter("said")
         if note is None and done in _DONE:
             note = _DONE[done]
+        decided: dict[tuple[str, str], str] = {}
         return await self._frame.page(
             visit,
             "inbox",
@@ -90,7 +91,7 @@ class InboxPages:
             status=status,
             note=note,
             note_kind="bad" if status >= 400 else "",
-            approvals=[await self._card(visit, ids) for ids in list(groups.values())[:CARDS]],
+            approvals=[await self._card(visit, ids, decided) for ids in list(groups.values())[:CARDS]],
             undo=await self._undoable(visit),
             more=len(groups) > CARDS or after is not None,
             questions=[_question_card(row) for row in found["questions"][:CARDS]],
@@ -103,8 +104,12 @@ class InboxPages:
             return None
         return approval_id if await self._inbox.can_be_recalled(visit.user, approval_id) else None
 
-    async def _card(self, visit: Visit, ids: list[str]) -> dict[str, Any]:
+    async def _card(self, visit: Visit, ids: list[str], decided: dict[tuple[str, str], str]) -> dict[str, Any]:
+        """`decided` has the earlier decisions about each tool of the page: several cards may be about one tool."""
         row = await self._approvals.detail(visit, ids[0])
+        tool = (row["server"], row["name"])
+        if tool not in decided:
+            decided[tool] = await self._decided_before(visit, *tool)
         arguments = excerpt(row["arguments"], EXCERPT)
         changes = row["changes"]["list"] if row["changes"] is not None else []
         return {
@@ -120,15 +125,15 @@ class InboxPages:
             "diff": [shown_change(change) for change in changes[:MAX_CHANGES]],
             "same_as_before": row["changes"] is not None and not changes,
             "soon": self._expires_soon(row),
-            "decided_before": await self._decided_before(visit, row),
+            "decided_before": decided[tool],
             "may_decide": row["may_decide"] and visit.user.may(Permission.DECIDE),
             "next": _next_step(row),
             "ids": ids,
         }
 
-    async def _decided_before(self, visit: Visit, row: dict[str, Any]) -> str:
+    async def _decided_before(self, visit: Visit, server: str, tool: str) -> str:
         """Earlier decisions about the same tool, among its last calls; empty if there were none."""
-        filters = HistoryFilter(server=row["server"], tool=row["name"], kind=RowKind.TASK)
+        filters = HistoryFilter(server=server, tool=tool, kind=RowKind.TASK)
         held = [found for found in (await self._history.page(visit, filters, DECISIONS_FROM)).rows if found.approval_id]
         approved = [found for found in held if found.approved_by]
         denied = sum(1 for found in held if found.outcome is CallOutcome.REJECTED)
