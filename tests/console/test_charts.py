@@ -31,6 +31,12 @@ def test_stacked_bars_are_to_scale_and_stand_on_one_another() -> None:
     assert top + failed + ok == pytest.approx(HEIGHT)
 
 
+def test_axis_shows_the_short_label_of_a_column() -> None:
+    drawing = histogram("Latency", [Column("up to 64 ms", (3.0,), axis="64 ms")])
+    assert '<div class="x" aria-hidden="true"><span>64 ms</span></div>' in drawing
+    assert "<title>up to 64 ms: 3 calls</title>" in drawing
+
+
 def test_one_call_has_a_visible_bar_beside_a_million() -> None:
     drawing = stacked_bars("Calls", KINDS, [Column("10:00", (1e6, 1.0)), Column("10:05", (0.0, 0.0))])
     (y, height) = boxes(drawing, "t-bad")[0]

@@ -97,6 +97,10 @@ async def test_export_keeps_the_filter_of_the_page_and_the_page_suggests_names()
         await called(gate)
         await gate.advance(15)
         _, shown = await page(gate, "/audit?event=call_denied&tool=drop")
+        (number,) = re.findall(r"<summary>(\d+)</summary>", shown)
+        whole = shown.partition('<tr class="whole"><td colspan="6">')[2].partition("</tr>")[0]
+        assert f'aria-label="Row {number}"' in whole
+        assert "event: call_denied" in whole, "every field of the row is below it, over the width of the table"
         exports = [html.unescape(one) for one in re.findall(r'href="(/api/v1/audit/export[^"]*)"', shown)]
         assert len(exports) == 2
         lines = (await gate.operator("GET", exports[0])).body.splitlines()

@@ -107,7 +107,7 @@ async def test_denial_is_found_by_tool_caller_and_time_with_its_rule() -> None:
         page = await boss.text(address)
         assert "drop" in page
         assert "nothing was sent" in page
-        assert re.search(r"<dt>Rule</dt><dd>[^<]*drop", page)
+        assert re.search(r'<dt>Rule</dt><dd><a href="/rules">[^<]*drop', page)
         assert "other" not in re.findall(r"<tbody>.*?</tbody>", listed, re.DOTALL)[0]
         for query in ("tool=look&state=denied", "caller=ann", "until=1h", "state=cancelled"):
             assert "No matching tasks" in await boss.text(f"/tasks?{query}")
@@ -328,7 +328,7 @@ async def test_trace_id_is_a_link_to_the_tracing_system() -> None:
 async def test_overview_shows_how_long_calls_waited_for_approval() -> None:
     async with Gateway(CONFIG, {"shop": shop()}) as gate:
         boss = await operator(gate)
-        assert "Time until approved" not in await boss.text("/overview")
+        assert "Wait for approval" not in await boss.text("/overview")
         caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
         await caller.call("shop__wipe", {}, task={"ttl": 600_000})
         await gate.advance(60)
@@ -340,8 +340,8 @@ async def test_overview_shows_how_long_calls_waited_for_approval() -> None:
         waited = (await gate.operator("GET", "/api/v1/overview")).json()["waited"]
         assert waited["calls"] == 1
         assert 50_000 < waited["p50_ms"] < 80_000
-        assert "Time until approved" in await boss.text("/overview")
-        assert "Time until questions" not in await boss.text("/overview")
+        assert "Wait for approval" in await boss.text("/overview")
+        assert "Wait for answers" not in await boss.text("/overview")
 
 
 @virtual_time
@@ -355,7 +355,7 @@ async def test_overview_shows_how_long_questions_waited_for_an_answer() -> None:
             ids.append(reply.result["task"]["taskId"])
         await gate.advance(60)
         assert (await gate.operator("GET", "/api/v1/overview")).json()["answered"]["calls"] == 0
-        assert "Time until questions" not in await boss.text("/overview")
+        assert "Wait for answers" not in await boss.text("/overview")
         questions = (await gate.operator("GET", "/api/v1/questions")).json()
         (first,) = [question["request_id"] for question in questions if question["task_id"] == ids[0]]
         done = await gate.operator("POST", f"/api/v1/questions/{first}", {"content": {}})
@@ -369,7 +369,7 @@ async def test_overview_shows_how_long_questions_waited_for_an_answer() -> None:
         data = (await gate.operator("GET", "/api/v1/overview")).json()
         assert data["answered"]["outcomes"] == {"ok": 1, "cancelled": 1}
         assert data["waited"]["calls"] == 0, "no approval was needed"
-        assert "Time until questions" in await boss.text("/overview")
+        assert "Wait for answers" in await boss.text("/overview")
 
 
 @virtual_time

@@ -162,6 +162,20 @@ async def test_a_caller_without_roles_sees_only_its_own_usage_and_no_rules() -> 
 
 
 @virtual_time
+async def test_rows_of_usage_link_to_caller_server_and_tool() -> None:
+    async with Gateway(CONFIG, {"bank": bank()}) as gate:
+        await called(gate)
+        cookie = await login(gate)
+        text = (await gate.http("GET", "/usage", headers={"cookie": cookie}).done()).body.decode()
+        rows = text.partition("<tbody>")[2].partition("</tbody>")[0]
+        links = {address.replace("&amp;", "&") for address in re.findall(r'href="([^"]*)"', rows)}
+        assert {"/caller?name=agent", "/servers/bank", "/tool?server=bank&tool=read"} <= links
+        for address in links:
+            assert (await gate.http("GET", address, headers={"cookie": cookie}).done()).status == 200
+        assert "Caller, server, tool</a>" in text
+
+
+@virtual_time
 async def test_usage_as_csv_and_invalid_parameters() -> None:
     async with Gateway(CONFIG, {"bank": bank()}) as gate:
         await called(gate)

@@ -264,6 +264,28 @@ def test_progress_is_shown_while_a_task_is_open() -> None:
     assert task_line({**row, "state": "completed"})["share"] is None
 
 
+def test_status_does_not_repeat_the_state() -> None:
+    row = {"progress": None, "progress_total": None, "outcome": None, "state": "awaiting_approval"}
+    assert task_line({**row, "message": "Awaiting approval"})["status"] == ""
+    assert task_line({**row, "message": "1 of 2 approvals"})["status"] == "1 of 2 approvals"
+    assert task_line({**row, "message": "", "state": "running"})["status"] == "Waiting for the server"
+
+
+@virtual_time
+async def test_task_names_its_tool_as_history_does_and_links_its_approval() -> None:
+    async with Gateway(TOKENS, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025", token=AGENT, capabilities=TASKS)
+        made = (await caller.call("shop__wipe", {"disk": "a"}, task={"ttl": 600_000})).result["task"]["taskId"]
+        boss = await operator(gate)
+        page = await boss.text(f"/tasks/{made}")
+        assert re.search(r'<h1>.*>wipe</a></span> <span class="on">on <a href="/servers/shop">shop</a>', page)
+        assert "<dt>Called as</dt><dd><code>shop__wipe</code>" in page
+        for address in ("/tasks", "/overview"):
+            listed = await boss.text(address)
+            assert re.search(r"<b>wipe</b>|>wipe</a>", listed)
+            assert "shop__wipe</a>" not in listed
+
+
 def unreliable() -> Upstream:
     made = Upstream("2025")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.dashboard.text_filters import clear
+from taskgate.dashboard.text_filters import clear, short_id
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,11 @@ def test_character_that_misleads_is_escaped(character: str, shown: str) -> None:
 @pytest.mark.parametrize("text", ["payroll", 'say "no"', "C:\\new\\u202e", '\\"', "", "Zürich", 'Zürich "\\"'])
 def test_visible_text_is_unchanged(text: str) -> None:
     assert clear(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("tg_01M7R5856RRY848FC2B5JV1KZC", "tg_…JV1KZC"), ("tg_01M7", "tg_01M7"), ("", "")],
+)
+def test_long_id_is_shortened_to_its_kind_and_end(text: str, shown: str) -> None:
+    assert short_id(text) == shown

@@ -71,13 +71,18 @@ def latency_histogram(series: Series, title: str) -> Markup:
         upper = bounds[place]
         following = lower * _STEP if lower >= 1 else upper
         if columns and following < upper * 0.99 and len(columns) < MAX_STEPS:
-            columns.append(Column(f"up to {units.duration(following)}", (0.0,)))
+            columns.append(_step(following, 0))
             lower = following
             continue
-        columns.append(Column(f"up to {units.duration(upper)}", (float(known[upper]),)))
+        columns.append(_step(upper, known[upper]))
         lower = upper
         place += 1
     return histogram(title, columns, summary=f"{units.count(series.total.calls)} calls")
+
+
+def _step(upper_ms: float, calls: int) -> Column:
+    until = units.duration(upper_ms)
+    return Column(f"up to {until}", (float(calls),), axis=until)
 
 
 def call_sparkline(total: Summary, calls: Sequence[int]) -> Markup:

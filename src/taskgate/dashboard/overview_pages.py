@@ -90,7 +90,7 @@ class OverviewPages:
 
 
 def _draw(counts: OverviewCounts) -> Drawn:
-    waits = ((counts.waited, "Time until approved or denied"), (counts.answered, "Time until questions were answered"))
+    waits = ((counts.waited, "Wait for approval"), (counts.answered, "Wait for answers"))
     return Drawn(
         [
             outcome_chart(counts.series, "Calls by outcome", {}),

@@ -195,9 +195,15 @@ def task_line(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **row,
         "shown_state": "tool_error" if row["outcome"] == "tool_error" else row["state"],
-        "status": clear(row["message"] or "")[:500] or _STATUS.get(TaskState(row["state"]), ""),
+        "status": _status(row),
         "share": share,
     }
+
+
+def _status(row: Mapping[str, Any]) -> str:
+    """The status message; empty if it only repeats the state, which is shown beside it."""
+    message = clear(row["message"] or "")[:500] or _STATUS.get(TaskState(row["state"]), "")
+    return "" if message.lower() == row["state"].replace("_", " ") else message
 
 
 def _with_status_of_script(task: Mapping[str, Any]) -> dict[str, Any]:

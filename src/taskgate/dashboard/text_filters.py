@@ -23,6 +23,12 @@ def segment(text: object) -> str:
     return quote(str(text), safe="")
 
 
+def short_id(text: str) -> str:
+    """The kind and the end of an id, for narrow columns; the address or a tooltip has the whole one."""
+    kind, mark, rest = text.partition("_")
+    return f"{kind}{mark}…{rest[-6:]}" if len(rest) > 12 else text
+
+
 def moment(ms: float | str | None) -> str:
     """A time for the attribute `datetime`; the script shows it in the user's time zone."""
     if ms is None or isinstance(ms, str):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 SHOWN: Final = 200
+_LABELS: Final = {"principal": "Caller"}
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +44,7 @@ class UsagePages:
             api=_address("/api/v1/usage", parameters),
             command=f"taskgate usage --days {days} --by {by}",
             rows=[usage_row(row) for row in rows[:SHOWN]],
+            labels=_labels,
             left_out=max(0, len(rows) - SHOWN),
             groups=parts,
             days=days,
@@ -52,6 +54,11 @@ class UsagePages:
             csv=_address("/api/v1/usage", {**parameters, "format": "csv"}),
             all_callers=visit.user.may(Permission.SEE),
         )
+
+
+def _labels(by: str) -> str:
+    """The heading for a grouping, such as `Caller, server, tool`."""
+    return ", ".join(_LABELS.get(part, part) for part in by.split(",")).capitalize()
 
 
 def _address(path: str, parameters: dict[str, str]) -> str:

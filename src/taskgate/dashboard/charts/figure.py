@@ -40,6 +40,8 @@ class Column:
     """Whether the day belongs to that time."""
     detail: str = ""
     """More about this column, on hover."""
+    axis: str = ""
+    """What the horizontal axis shows instead of `label`, if that is too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +66,11 @@ def figure(
 ) -> Markup:
     """A chart with its axes: `top` and `middle` are the labels of the vertical one, `summary` is shown beside the title."""
     legend = "".join(f'<li class="{text(one.tone)}">{text(one.label)}</li>' for one in series)
-    legend = f'<ul class="legend">{legend}</ul>' if len(series) > 1 else ""
+    legend = f'<ul class="legend">{legend}</ul>'
     beside = f' <span class="dim">{text(summary)}</span>' if summary else ""
-    axis = "".join(f"<span>{_place(column)}</span>" for column in _labelled(columns))
+    axis = "".join(
+        f"<span>{text(column.axis) if column.axis else _place(column)}</span>" for column in _labelled(columns)
+    )
     return Markup(
         f'<figure class="chart"><figcaption><b>{text(title)}</b>{beside}{legend}</figcaption>'
         f'<div class="plot"><div class="y" aria-hidden="true"><span>{text(top)}</span><span>{text(middle)}</span><span>0</span>'

@@ -12,6 +12,7 @@
   // Times in the user's time zone and language.
   const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
   const dayAndHour = new Intl.DateTimeFormat(undefined, { weekday: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  const clockOnly = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
   const hourOnly = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   const span = (s) =>
     s < 60 ? `${Math.floor(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min`
@@ -23,7 +24,7 @@
       if (Number.isNaN(at)) continue;
       const exact = full.format(at);
       const past = (now - at) / 1000;
-      const text = "ago" in time.dataset ? (past >= 0 ? `${span(past)} ago` : `in ${span(-past)}`) : exact;
+      const text = "ago" in time.dataset ? (past >= 0 ? `${span(past)} ago` : `in ${span(-past)}`) : "clock" in time.dataset ? clockOnly.format(at) : exact;
       if (time.textContent !== text) time.textContent = text;
       if (time.title !== exact) time.title = exact;
     }
