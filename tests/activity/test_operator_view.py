@@ -139,7 +139,7 @@ async def test_the_waterfall_page_shows_bars_and_hostile_names_as_text(gateway: 
     assert page.status_code == 200
     assert page.headers["content-type"].startswith("text/html")
     assert '<a href="/waterfall" aria-current="page">' in page.text
-    drawing = re.search(r"<svg.*</svg>", page.text, re.DOTALL)
+    drawing = re.search(r'<ol class="spans".*</ol>', page.text, re.DOTALL)
     assert drawing is not None
     drawn = ElementTree.fromstring(drawing.group())
     names = " ".join(drawn.itertext())

@@ -136,16 +136,16 @@ async def test_tasks_are_found_and_a_part_of_the_waterfall_is_chosen_by_dragging
     assert "research-agent" in await browser.text("#tasks")
     assert "build-agent" not in await browser.text("#tasks")
     await browser.open(console.base + "/waterfall")
-    rows = "document.querySelectorAll('.drawing rect:not(.band)').length"
+    rows = "document.querySelectorAll('.drawing rect').length"
     before = await browser.run(f"return {rows}")
     # The right half of the axis, up to its end: the running reports reach it however young they are, the first calls never do.
-    await browser.drag(".drawing svg", (0.999, 0.02), (0.5, 0.02))
+    await browser.drag(".ticks", (0.999, 0.5), (0.5, 0.5))
     await browser.until("/from=/.test(location.search) && document.readyState === 'complete'")
     assert 0 < await browser.run(f"return {rows}") < before
     assert await browser.all(".drawing a[href^='/tasks/tg_']")
     await console.call("build-agent", "files__list_files")
     await browser.click("#reset-zoom")
-    await browser.click(".drawing a:last-of-type")
+    await browser.click(".spans li:nth-last-child(2) a.what")
     assert "trace=" in await browser.url()
     assert await browser.run(f"return {rows}") == 2
 

@@ -41,7 +41,7 @@ from taskgate.core.text.confusables import first_confusable, fold, lookalike_mem
 from taskgate.core.text.lookalikes import skeleton
 from taskgate.core.text.peer_url import check_peer_url
 from taskgate.core.uri_template import UriTemplate, first_matching
-from taskgate.core.waterfall import Span, svg
+from taskgate.core.waterfall import Span, diagram
 from taskgate.gateway.governance.approvals import RENDERED_INLINE_BYTES
 from taskgate.mcp.lines import LineSplitter
 from taskgate.mcp.param_headers import param_headers_of
@@ -238,7 +238,7 @@ def lines(size: int) -> Step:
 
 def a_waterfall(size: int) -> Step:
     spans = [Span(n, n // 2, "call", "tools/call", "<x>" * 1000, "s", "c", n / 1000) for n in range(1, size)]
-    return lambda: svg(spans, size / 1000)
+    return lambda: diagram(spans, size / 1000)
 
 
 def a_definition(size: int) -> Step:

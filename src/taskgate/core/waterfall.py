@@ -1,7 +1,7 @@
 """Recent requests and the calls to servers that they caused, with start and end times, as a waterfall diagram.
 
 The ring buffer is bounded and takes one small object per request, so it is always enabled. Drawing is pure: spans in,
-SVG out.
+HTML out.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ from taskgate.core.text.plain_text import visible
 
 KEPT: Final = 2_000
 CALLS: Final = frozenset({"tools/call", "resources/read", "prompts/get"})
-DRAWN: Final = 150
-_ROW: Final = 18
-_LABEL: Final = 330
-_WIDTH: Final = 1200
-_RIGHT: Final = 90
-"""Space on the right for the duration of a bar."""
-_COLOURS: Final = {
-    "running": "#8a8a8a",
-    "ok": "#2f7d4f",
-    "error": "#b3261e",
-    "cancelled": "#a56a00",
-    "promoted": "#3a5fcd",
-}
+DRAWN: Final = 120
+_TICKS: Final = 4
+_LABEL: Final = 48
+"""Characters of a name."""
+_MIN_WIDTH: Final = 0.2
+"""Percent of the axis that a bar has at least, so that a short call is visible."""
+_TONES: Final = {"running": "t-off", "ok": "t-ok", "error": "t-bad", "cancelled": "t-wait", "promoted": "t-run"}
+"""The class that the style sheet gives a colour to."""
+_WORDS: Final = {"running": "running ", "error": "failed ", "cancelled": "cancelled ", "promoted": "became a task "}
+"""States that are named beside the duration, for those who do not see the colours."""
 
 
 class Span(msgspec.Struct, gc=False):
@@ -122,32 +119,23 @@ def in_window(spans: Sequence[Span], window: Window, now: float) -> list[Span]:
     return [span for span in spans if span.start <= window.end and (span.end or now) >= window.begin]
 
 
-def svg(spans: Sequence[Span], now: float, window: Window | None = None) -> str:
-    """Draw one bar for each span on a common time axis; calls are below the request that caused them.
+def diagram(spans: Sequence[Span], now: float, window: Window | None = None) -> str:
+    """Draw one bar for each span on a common time axis, as a list in HTML; calls are below the request that caused them.
 
     The name of each request links to its task, or to its own diagram if it has none. Attributes contain the displayed
     period, so that a page can let users select a part of it.
     """
     rows = _nested(spans[-DRAWN:])
-    height = _ROW * (len(rows) + 1) + 8
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="group" '
-        'aria-label="The latest requests and their calls" font-size="11"'
-    )
     if not rows:
-        return (
-            head
-            + f'><text x="8" y="{_ROW}">{"No requests in this period." if window else "No requests yet."}</text></svg>'
-        )
+        return f'<p class="dim">{"No requests in this period." if window else "No requests yet."}</p>'
     shown = window or Window(min(span.start for span, _ in rows), max(span.end or now for span, _ in rows))
     shown = Window(shown.begin, max(shown.end, shown.begin + 0.001))
-    drawn = [_bar(row, span, depth, shown, now) for row, (span, depth) in enumerate(rows)]
-    where = (
-        f' data-begin="{shown.begin * 1000:.1f}" data-end="{shown.end * 1000:.1f}"'
-        f' data-left="{_LABEL}" data-right="{_WIDTH - _RIGHT}" data-width="{_WIDTH}"'
-    )
-    axis = f'<text class="dim" x="{_LABEL}" y="12">0 ms</text><text class="dim" x="{_WIDTH - _RIGHT}" y="12">'
-    return f"{head}{where}>{axis}{_time(shown.end - shown.begin)}</text>{''.join(drawn)}</svg>"
+    length = shown.end - shown.begin
+    ticks = "".join(f"<span>{_time(length * place / _TICKS)}</span>" for place in range(_TICKS))
+    axis = f'<li class="axis" aria-hidden="true"><span class="ticks">{ticks}</span><span class="n">{_time(length)}</span></li>'
+    where = f'data-begin="{shown.begin * 1000:.1f}" data-end="{shown.end * 1000:.1f}"'
+    drawn = "".join(_row(span, depth, shown, now) for span, depth in rows)
+    return f'<ol class="spans" aria-label="The latest requests and their calls" {where}>{axis}{drawn}</ol>'
 
 
 def parents_of(spans: Sequence[Span]) -> dict[int, int]:
@@ -173,31 +161,40 @@ def _nested(spans: Sequence[Span]) -> list[tuple[Span, int]]:
     return rows
 
 
-def _bar(row: int, span: Span, depth: int, shown: Window, now: float) -> str:
-    y = _ROW * (row + 1)
-    scale = (_WIDTH - _LABEL - _RIGHT) / (shown.end - shown.begin)
-    x = _LABEL + (min(max(span.start, shown.begin), shown.end) - shown.begin) * scale
-    to = _LABEL + (min(max(span.end or now, shown.begin), shown.end) - shown.begin) * scale
-    took = (span.end or now) - span.start
-    what = f"{span.server}: {span.name or span.method}" if span.server else f"{span.method} {span.name}".strip()
-    if span.line:
-        what = f"line {span.line}: {what}"
-    label = html.escape(visible(what[:48]))
+def _row(span: Span, depth: int, shown: Window, now: float) -> str:
+    scale = 100 / (shown.end - shown.begin)
+    begin = (min(max(span.start, shown.begin), shown.end) - shown.begin) * scale
+    end = (min(max(span.end or now, shown.begin), shown.end) - shown.begin) * scale
+    begin = min(begin, 100 - _MIN_WIDTH)
     tip = html.escape(visible(f"{span.kind} {span.method} {span.name} {span.server} ({span.state})"))
-    colour = _COLOURS.get(span.state, "#8a8a8a")
-    name = f'<text x="{8 + depth * 16}" y="{y + 12}">{label}</text>'
     bar = (
-        f'<rect x="{x:.1f}" y="{y + 3}" width="{max(1.0, to - x):.1f}" height="{_ROW - 6}" rx="2" fill="{colour}">'
+        f'<rect class="{_TONES.get(span.state, "t-off")}" x="{begin:.2f}%" width="{max(_MIN_WIDTH, end - begin):.2f}%">'
         f"<title>{tip}</title></rect>"
     )
+    name = html.escape(visible(_what(span)[:_LABEL]))
     if span.task:
-        linked = f'<a href="/tasks/{html.escape(span.task)}">{name}{bar}</a>'
+        # The name is the link for the keyboard and for screen readers.
+        address = f"/tasks/{html.escape(span.task)}"
+        name = f'<a class="what" href="{address}">{name}</a>'
+        bar = f'<a href="{address}" tabindex="-1">{bar}</a>'
     elif depth:
-        linked = name + bar
+        name = f'<span class="what">{name}</span>'
     else:
-        linked = f'<a href="/waterfall?trace={span.number}">{name}</a>{bar}'
-    return linked + f'<text class="dim" x="{min(to + 4, _WIDTH - _RIGHT + 6):.1f}" y="{y + 12}">{_time(took)}</text>'
+        name = f'<a class="what" href="/waterfall?trace={span.number}">{name}</a>'
+    took = f'<span class="n">{_WORDS.get(span.state, "")}{_time((span.end or now) - span.start)}</span>'
+    kind = ' class="child"' if depth else ""
+    return f'<li{kind}>{name}<svg aria-hidden="true">{bar}</svg>{took}</li>'
+
+
+def _what(span: Span) -> str:
+    """A call by the name of its target, and any other request by its method."""
+    called = f"{span.server}: {span.name or span.method}" if span.server else span.name
+    what = called if called and span.is_call else f"{span.method} {span.name}".strip()
+    return f"line {span.line}: {what}" if span.line else what
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    amount, unit = (seconds, "s") if seconds < 60 else (seconds / 60, "min")
+    return f"{amount:.1f}".removesuffix(".0") + f" {unit}"

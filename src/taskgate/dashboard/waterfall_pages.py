@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from taskgate import clock
 from taskgate.core.identity.access import Access
-from taskgate.core.waterfall import svg
+from taskgate.core.waterfall import diagram
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, page_route
 from taskgate.dashboard.web import Answer, with_query
@@ -38,7 +38,7 @@ class WaterfallPages:
         filters = {name: visit.parameter(name) or "" for name in (*FILTERS, "minutes")}
         show = "all" if visit.parameter("show") == "all" else "calls"
         given = {**filters, "show": show, **{name: visit.parameter(name) or "" for name in ZOOM}}
-        drawing = svg(spans, clock.wall(), chosen_window(visit))
+        drawing = diagram(spans, clock.wall(), chosen_window(visit))
         return await self._frame.page(
             visit,
             "waterfall",

@@ -24,7 +24,7 @@ from taskgate.core.questions.capabilities import with_inbox
 from taskgate.core.questions.endings import mermaid
 from taskgate.core.questions.question import ELICIT, SAMPLE
 from taskgate.core.tasks.state import MOVES, TransitionKind
-from taskgate.core.waterfall import DRAWN, Span, Waterfall, Window, in_window, parents_of, svg
+from taskgate.core.waterfall import DRAWN, Span, Waterfall, Window, diagram, in_window, parents_of
 
 FORM = {
     "message": "Who?",
@@ -177,14 +177,17 @@ def test_the_waterfall_is_bounded_and_draws_calls_under_their_request() -> None:
     request = ring.begin("request", "tools/call", "<b>", "", "ann", now=1.0, began=1.0)
     call = ring.begin("upstream", "tools/call", "t", "files", "ann", now=1.1, began=1.1, parent=request.number)
     call.over("error", 1.5)
-    drawing = svg(ring.latest(), 3.0)
+    drawing = diagram(ring.latest(), 3.0)
     assert "&lt;b&gt;" in drawing
     assert "<b>" not in drawing
-    assert "files: t" in drawing
+    assert '<li class="child"><span class="what">files: t</span>' in drawing
+    assert 'class="t-bad"' in drawing
+    assert ">failed 400 ms<" in drawing
+    assert ">running 2 s<" in drawing
     shown = request.shown()
     assert (shown["end_ms"], shown["state"], shown["parent"]) == (None, "running", None)
     assert call.shown()["parent"] == request.number
-    assert "No requests yet" in svg([], 0.0)
+    assert "No requests yet" in diagram([], 0.0)
     assert DRAWN < 1000
 
 
@@ -199,18 +202,19 @@ def test_a_selected_range_of_the_waterfall_is_drawn() -> None:
     early = ring.begin("request", "tools/call", "early", "", "ann", now=10.0, began=10.0)
     early.over("ok", 11.0)
     ring.begin("request", "tools/call", "late", "", "ann", now=20.0, began=20.0)
-    whole = svg(ring.latest(), 30.0)
-    assert 'data-begin="10000.0" data-end="30000.0" data-left="330" data-right="1110" data-width="1200"' in whole
-    assert f'<a href="/waterfall?trace={early.number}">' in whole
+    whole = diagram(ring.latest(), 30.0)
+    assert 'data-begin="10000.0" data-end="30000.0"' in whole
+    assert "<span>0 ms</span><span>5 s</span><span>10 s</span><span>15 s</span>" in whole
+    assert f'<a class="what" href="/waterfall?trace={early.number}">early</a>' in whole
     window = Window(10.5, 12.5)
     shown = in_window(ring.latest(), window, 30.0)
     assert [span.name for span in shown] == ["early"]
-    part = svg(shown, 30.0, window)
+    part = diagram(shown, 30.0, window)
     assert 'data-begin="10500.0" data-end="12500.0"' in part
-    assert '<rect x="330.0" y="21" width="195.0"' in part
-    assert "1.0 s</text>" in part
+    assert '<rect class="t-ok" x="0.00%" width="25.00%"' in part
+    assert '<span class="n">1 s</span>' in part
     assert [span.name for span in in_window(ring.latest(), Window(25.0, 26.0), 30.0)] == ["late"]
-    assert "No requests in this period" in svg([], 30.0, window)
+    assert "No requests in this period" in diagram([], 30.0, window)
 
 
 @pytest.mark.parametrize(("pattern", "text", "matches"), [(None, "x", True), ("^a", "abc", True), ("^a", "cab", False)])
@@ -224,6 +228,17 @@ def test_invalid_and_catastrophic_expressions_are_refused(pattern: str) -> None:
         RegexFilter("tool", pattern)
 
 
+def test_short_call_at_the_end_and_long_period_are_drawn() -> None:
+    ring = Waterfall()
+    ring.begin("request", "tools/call", "early", "", "ann", now=0.0, began=0.0).over("ok", 0.001)
+    ring.begin("request", "tools/list", "", "", "ann", now=600.0, began=600.0).over("ok", 600.0)
+    drawing = diagram(ring.latest(), 600.0)
+    assert 'x="99.80%" width="0.20%"' in drawing, "a bar at the end of the axis is within it"
+    assert 'x="0.00%" width="0.20%"' in drawing
+    assert '<span class="n">10 min</span>' in drawing
+    assert ">tools/list</a>" in drawing, "a request that is no call is named by its method"
+
+
 def test_waterfall_links_calls_to_their_tasks() -> None:
     ring = Waterfall()
     call = ring.begin("request", "tools/call", "pay", "", "ann", now=1.0, began=1.0)
@@ -231,7 +246,7 @@ def test_waterfall_links_calls_to_their_tasks() -> None:
     run = ring.begin("task", "tools/call", "pay", "bank", "ann", now=1.0, began=1.0, parent=call.number)
     run.belongs_to("tg_run")
     poll = ring.begin("request", "tasks/get", "", "", "ann", now=2.0, began=2.0)
-    drawing = svg(ring.latest(), 3.0)
+    drawing = diagram(ring.latest(), 3.0)
     assert 'href="/tasks/tg_&quot;x"' in drawing
     assert 'href="/tasks/tg_run"' in drawing
     assert f'href="/waterfall?trace={poll.number}"' in drawing
@@ -262,9 +277,10 @@ def test_calls_of_a_script_are_drawn_below_the_request_that_started_it() -> None
         orphan.number: 0,
         plain.number: 0,
     }
-    drawing = svg(ring.latest(), 6.0)
-    assert '<a href="/tasks/tg_call"><text x="24"' in drawing
+    drawing = diagram(ring.latest(), 6.0)
+    assert '<li class="child"><a class="what" href="/tasks/tg_call">' in drawing
     assert "line 7: shop: buy" in drawing
+    assert ">tasks/get tg_script</a>" in drawing, "a request that is no call is named by its method"
     assert drawing.index("tg_call") < drawing.index("tasks/get")
     assert (call.shown()["script"], call.shown()["line"]) == ("tg_script", 7)
     assert (plain.shown()["script"], plain.shown()["line"]) == (None, None)

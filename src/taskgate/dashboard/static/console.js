@@ -465,14 +465,12 @@
   }
 
   // Dragging across the waterfall zooms its time axis.
-  const drawing = document.querySelector(".drawing svg[data-begin]");
+  const drawing = document.querySelector(".spans[data-begin]");
   if (drawing) {
-    const [begin, end, left, right, width] = ["begin", "end", "left", "right", "width"].map((name) => Number(drawing.dataset[name]));
-    const placeOf = (event) => {
-      const box = drawing.getBoundingClientRect();
-      return Math.min(right, Math.max(left, ((event.clientX - box.left) / box.width) * width));
-    };
-    const timeOf = (place) => (begin + ((place - left) / (right - left)) * (end - begin)).toFixed(1);
+    const [begin, end] = [Number(drawing.dataset.begin), Number(drawing.dataset.end)];
+    const axis = () => drawing.querySelector("svg").getBoundingClientRect();
+    const placeOf = (event) => Math.min(1, Math.max(0, (event.clientX - axis().left) / axis().width));
+    const timeOf = (place) => (begin + place * (end - begin)).toFixed(1);
     let from = null, band = null;
     const drop = () => {
       band?.remove();
@@ -482,24 +480,23 @@
       if (event.button || event.pointerType === "touch" || event.target.closest("a")) return;
       event.preventDefault();
       from = placeOf(event);
-      band = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-      band.setAttribute("class", "band");
-      band.setAttribute("height", "100%");
-      drawing.append(band);
+      band = document.createElement("div");
+      band.className = "band";
+      drawing.parentElement.append(band);
       drawing.setPointerCapture(event.pointerId);
     });
     drawing.addEventListener("pointermove", (event) => {
       if (from === null) return;
-      const to = placeOf(event);
-      band.setAttribute("x", Math.min(from, to));
-      band.setAttribute("width", Math.abs(to - from));
+      const to = placeOf(event), { left, width } = axis();
+      band.style.left = `${left - drawing.parentElement.getBoundingClientRect().left + Math.min(from, to) * width}px`;
+      band.style.width = `${Math.abs(to - from) * width}px`;
     });
     drawing.addEventListener("pointercancel", drop);
     drawing.addEventListener("pointerup", (event) => {
       if (from === null) return;
       const [low, high] = [from, placeOf(event)].sort((a, b) => a - b);
       drop();
-      if (high - low < 4) return;
+      if ((high - low) * axis().width < 4) return;
       const there = new URL(location.href);
       there.searchParams.set("from", timeOf(low));
       there.searchParams.set("to", timeOf(high));
