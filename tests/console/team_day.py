@@ -156,12 +156,12 @@ def _call(chance: random.Random, at_ms: int, *, slow: bool) -> HistoryRow:
     luck = chance.random()
     if server == FAILING_SERVER and luck < 0.6:
         outcome, error, reason = CallOutcome.FAILED, "upstream_unavailable", "connection refused"
-    elif luck < 0.02 and not slow:
+    elif (luck < 0.02 and not slow) or (luck < 0.12 and slow and server == SLOW_SERVER):
         outcome, error, reason, took = CallOutcome.FAILED, "upstream_timeout", "no reply within 30 s", 30_000.0
     elif luck < 0.055:
         outcome = CallOutcome.TOOL_ERROR
     elif luck < 0.07 and tool in ("update_item", "merge_pull_request", "roll_back"):
-        outcome, error, rule, kind = CallOutcome.DENIED, "policy_denied", "rules[2] update_*", RowKind.DENIAL
+        outcome, error, rule, kind = CallOutcome.DENIED, "policy_denied", "rules[4] update_*", RowKind.DENIAL
         reason = "writes are allowed in working hours only"
     took = 0 if kind is RowKind.DENIAL else took
     return HistoryRow(
@@ -182,7 +182,7 @@ def _call(chance: random.Random, at_ms: int, *, slow: bool) -> HistoryRow:
         executed="no" if outcome in (CallOutcome.DENIED, CallOutcome.FAILED) else "yes",
         attempts=1,
         size_in=chance.randint(40, 900),
-        size_out=chance.randint(200, 40_000),
+        size_out=chance.randint(200, 40_000) if outcome in (CallOutcome.OK, CallOutcome.TOOL_ERROR) else 0,
     )
 
 

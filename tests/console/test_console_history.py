@@ -104,6 +104,7 @@ async def test_denial_is_found_by_tool_caller_and_time_with_its_rule() -> None:
         boss = await operator(gate)
         listed = await boss.text("/tasks?state=denied&tool=drop&caller=agent&since=1h")
         (address,) = re.findall(r'href="(/tasks/hr_[0-9a-f]+)"', listed)
+        assert re.search(r"policy_denied · dropping is forbidden · [^<]*drop", listed), "the list names the rule, too"
         page = await boss.text(address)
         assert "drop" in page
         assert "nothing was sent" in page

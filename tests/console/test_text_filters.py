@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.dashboard.text_filters import clear, short_id
+from taskgate.dashboard.text_filters import clear, short_id, span
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,11 @@ def test_visible_text_is_unchanged(text: str) -> None:
 )
 def test_long_id_is_shortened_to_its_kind_and_end(text: str, shown: str) -> None:
     assert short_id(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(59, "59 s"), (120, "2 min"), (7_260, "2 h 1 min"), (86_400, "1 day"), (172_799, "1 day"), (172_800, "2 days")],
+)
+def test_time_span_is_shown_in_its_largest_units(seconds: int, shown: str) -> None:
+    assert span(seconds) == shown

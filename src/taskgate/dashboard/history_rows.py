@@ -32,7 +32,7 @@ def history_line(row: HistoryRow) -> dict[str, Any]:
 
 
 def _why(row: HistoryRow) -> str:
-    """Why it did not end well: the error type, and the reason or the rule. Empty for calls that did."""
+    """Why it did not end well: the error type, the reason and the rule. Empty for calls that did."""
     if row.outcome is CallOutcome.OK:
         return ""
-    return " ".join(part for part in (row.error_type, row.reason or (f"rule: {row.rule}" if row.rule else "")) if part)
+    return " · ".join(part for part in (row.error_type, row.reason, row.rule) if part)

@@ -51,4 +51,4 @@ def span(seconds: float) -> str:
         return f"{int(seconds // 60)} min"
     if seconds < 86_400:
         return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
-    return f"{int(seconds // 86_400)} days"
+    return f"{int(seconds // 86_400)} day{'' if seconds < 172_800 else 's'}"

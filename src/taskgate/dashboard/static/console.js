@@ -16,7 +16,7 @@
   const hourOnly = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   const span = (s) =>
     s < 60 ? `${Math.floor(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min`
-    : s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min` : `${Math.floor(s / 86400)} days`;
+    : s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min` : `${Math.floor(s / 86400)} day${s < 172800 ? "" : "s"}`;
   const updateTimes = (root) => {
     const now = Date.now();
     for (const time of root.querySelectorAll("time[datetime]")) {
