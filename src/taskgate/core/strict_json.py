@@ -122,15 +122,35 @@ _read_without_floats: Final = msgspec.json.Decoder(float_hook=_refuse_float).dec
 def is_unambiguous_ascii(value: object, raw: bytes) -> bool:
     """Return whether `check` certainly accepts a value whose JSON is `raw`. False means that `check` must be called.
 
-    The bytes must be ASCII without a backslash, so that letters of another case are the only way to write a name twice: names that
-    are equal in lower case leave fewer bytes when everything is read again in lower case.
+    The bytes must be ASCII without a backslash.
     """
-    if len(raw) > DEFAULT_LIMITS.nodes or raw.count(b"{") + raw.count(b"[") > DEFAULT_LIMITS.depth:
-        return False
     try:
-        return _read(raw) == value and len(_write(_read(raw.lower()))) == len(raw)
+        return not _is_large(raw) and _read(raw) == value and _has_distinct_names(raw)
     except (msgspec.MsgspecError, ValueError):
         return False
+
+
+def is_unambiguous_json(raw: bytes) -> bool:
+    """Return whether `check` certainly accepts what these bytes contain. False means that they must be parsed, and `check` called.
+
+    The bytes must be ASCII without a backslash. They are as `is_unambiguous_ascii` expects them if they are written again alike.
+    """
+    try:
+        return not _is_large(raw) and _write(_read(raw)) == raw and _has_distinct_names(raw)
+    except (msgspec.MsgspecError, ValueError):
+        return False
+
+
+def _is_large(raw: bytes) -> bool:
+    return len(raw) > DEFAULT_LIMITS.nodes or raw.count(b"{") + raw.count(b"[") > DEFAULT_LIMITS.depth
+
+
+def _has_distinct_names(raw: bytes) -> bool:
+    """Return whether no object has two names that differ only by case, in bytes that are written again alike.
+
+    Names that are equal in lower case leave fewer bytes when everything is read again in lower case.
+    """
+    return len(_write(_read(raw.lower()))) == len(raw)
 
 
 _write: Final = msgspec.json.Encoder().encode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taskgate.core import wire
 from taskgate.core.catalog.pin import Accepted, FirstSeen, Pin, PinChanged, PinMode, compare_pin, definition_digest
 from taskgate.core.catalog.suspicions import (
     MAX_DESCRIPTION,
@@ -19,6 +21,7 @@ from taskgate.core.catalog.suspicions import (
     _flags_of_texts,
     _json_if_plain,
     _names_by_first_word,
+    certainly_has_none,
     character_flag,
     deceptive_characters,
     suspicions,
@@ -165,6 +168,54 @@ def test_usual_definition_is_plain_and_names_of_other_servers_are_not() -> None:
     assert not _json_if_plain({"name": "\ud800"}, {})
     assert not _json_if_plain({"name": "n" * (MAX_NAME + 1)}, {})
     assert not _json_if_plain({"description": "n" * (MAX_DESCRIPTION + 1)}, {})
+
+
+KEYS = st.sampled_from(["a", "A", "b", "mail", "é"])
+NUMBERS = ["1", "1.5", "1.0", "1e5", "1e6", "1E6", "1e999", "9007199254740993.0", "12345678901234567890123"]
+LITERALS = st.sampled_from([*NUMBERS, '"x"', '"mail"', '"\\u0061"', '"a\\nb"', '"é"', "null", "true"])
+
+
+def _object(members: list[tuple[str, str]]) -> str:
+    return "{" + ",".join(f'"{name}":{value}' for name, value in members) + "}"
+
+
+JSON_TEXTS = st.recursive(
+    LITERALS,
+    lambda inner: (
+        st.lists(st.tuples(KEYS, inner), max_size=4).map(_object)
+        | st.lists(inner, max_size=3).map(lambda values: f"[{','.join(values)}]")
+        | inner.map(lambda value: f"[{value} ]")
+    ),
+    max_leaves=8,
+)
+
+
+@given(JSON_TEXTS)
+def test_bytes_that_need_no_review_have_no_flags_when_they_are_parsed(inner: str) -> None:
+    raw = f'{{"name":"pay","inputSchema":{inner}}}'.encode()
+    if certainly_has_none(raw, "pay", ["mail"]):
+        assert suspicions(json.loads(raw), ["mail"]) == ()
+
+
+def test_usual_definition_needs_no_parsing_and_odd_ones_do() -> None:
+    raw = wire.encode(TOOL)
+    assert certainly_has_none(raw, "read_file", ["mail"])
+    assert not certainly_has_none(raw, "read_file", ["file"])
+    assert not certainly_has_none(raw, "n" * (MAX_NAME + 1))
+    # Two names that differ by case leave fewer bytes in lower case, and a number that is written in another way leaves more.
+    assert not certainly_has_none(b'{"name":"pay","n":{"a":1,"A":1},"x":1e6}', "pay")
+    for odd in (
+        b'"\\u200b"',
+        '"\u200b"'.encode(),
+        b'"\x7f"',
+        b"1e999",
+        b'{"a":1,"a":1}',
+        b'{"a":1,"A":1}',
+        b"[" * 70 + b"]" * 70,
+        b"{",
+    ):
+        assert not certainly_has_none(b'{"name":"pay","x":' + odd + b"}", "pay")
+    assert not certainly_has_none(b'{"name":"pay","x":"' + b"n" * MAX_DESCRIPTION + b'"}', "pay")
 
 
 SERVER_NAMES = ("mail", "Mail.Box", "my-files", "my-files-2", "x_y", "ab")

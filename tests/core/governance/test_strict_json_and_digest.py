@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from taskgate.core import wire
 from taskgate.core.digest import digest, digest_of_bytes, digest_of_json
-from taskgate.core.strict_json import AmbiguousJson, JsonLimits, canonical, check, is_unambiguous_ascii, parse_strict
+from taskgate.core.strict_json import (
+    AmbiguousJson,
+    JsonLimits,
+    canonical,
+    check,
+    is_unambiguous_ascii,
+    is_unambiguous_json,
+    parse_strict,
+)
 from taskgate.core.text.confusables import first_confusable, fold, lookalike_member, lookalike_property
 
 
@@ -303,6 +311,14 @@ def test_plain_value_needs_no_full_check(value: Any) -> None:
 
 def test_bytes_that_are_no_json_are_not_unambiguous() -> None:
     assert not is_unambiguous_ascii({}, b"{")
+    assert not is_unambiguous_json(b"{")
+
+
+def test_bytes_that_are_not_written_again_alike_are_parsed() -> None:
+    assert is_unambiguous_json(b'{"a":1,"b":[1.5,true]}')
+    for raw in (b'{"a": 1}', b'{"a":1,"a":1}', b'{"a":1e5}', b'{"a":1,"A":1}', b'{"a":[1,{"B":1,"b":1}],"x":1e6}'):
+        assert not is_unambiguous_json(raw)
+    assert not is_unambiguous_json(b"[" * 70 + b"]" * 70)
 
 
 names = st.text(alphabet="aAbB", min_size=1, max_size=2)

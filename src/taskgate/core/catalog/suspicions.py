@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.strict_json import AmbiguousJson, check, is_unambiguous_ascii
+from taskgate.core.strict_json import AmbiguousJson, check, is_unambiguous_ascii, is_unambiguous_json
 from taskgate.lazy_dataclass import dataclass
 
 MAX_DESCRIPTION = 8_192
@@ -61,22 +61,33 @@ def suspicions(tool: Mapping[str, Any], other_servers: Iterable[str] = ()) -> tu
     return tuple(flags[:MAX_FLAGS])
 
 
-def _json_if_plain(tool: Mapping[str, Any], others: Names) -> bytes | None:
-    """Return the JSON of a definition if that alone shows that none of its texts needs a flag. Most definitions are like that.
-
-    Without a backslash in its JSON, a definition contains its texts literally, each between quotes.
+def certainly_has_none(raw: bytes, name: str, other_servers: Iterable[str] = ()) -> bool:
+    """Whether the JSON of a definition, as its server sent it, shows that `suspicions` returns nothing. False means that the
+    definition must be parsed and passed to `suspicions`. Most definitions need not be.
     """
+    others = _names_by_first_word(tuple(other_servers))
+    return len(name) <= MAX_NAME and _has_plain_texts(raw, others) and is_unambiguous_json(raw)
+
+
+def _json_if_plain(tool: Mapping[str, Any], others: Names) -> bytes | None:
+    """Return the JSON of a definition if that alone shows that none of its texts needs a flag."""
     name = tool.get("name", "")
     try:
         whole = wire.encode(dict(tool))
     except (UnicodeError, TypeError, ValueError, OverflowError):
         return None
-    if len(whole) > MAX_DESCRIPTION or _PLAIN.fullmatch(whole) is None or type(name) is not str or len(name) > MAX_NAME:
-        return None
-    return whole if _find_name(whole.decode("ascii"), others) is None else None
+    return whole if type(name) is str and len(name) <= MAX_NAME and _has_plain_texts(whole, others) else None
 
 
-_PLAIN: Final = re.compile(rb"[\x20-\x5b\x5d-\x7e]*+")
+def _has_plain_texts(whole: bytes, others: Names) -> bool:
+    """Whether none of the texts in this JSON needs a flag.
+
+    Without a backslash, it contains its texts literally, each between quotes.
+    """
+    if len(whole) > MAX_DESCRIPTION or not whole.isascii() or b"\\" in whole:
+        return False
+    text = whole.decode("ascii")
+    return text.isprintable() and _find_name(text, others) is None
 
 
 def _flags_of_texts(tool: Mapping[str, Any], others: Names) -> list[Flag]:

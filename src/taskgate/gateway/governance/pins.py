@@ -28,7 +28,7 @@ from taskgate.core.catalog.pin import (
 from taskgate.core.catalog.pin_keys import RESOURCE_PREFIX, SKILL_PREFIX, kind_of, resource_key, skill_key
 from taskgate.core.catalog.pinned_content import compare_content
 from taskgate.core.catalog.skills import read_skill
-from taskgate.core.catalog.suspicions import Flag
+from taskgate.core.catalog.suspicions import Flag, certainly_has_none
 from taskgate.core.redaction.difference import Difference, difference
 from taskgate.core.timestamps import iso
 from taskgate.core.wire import Raw
@@ -43,6 +43,8 @@ from taskgate.telemetry.logs import log
 from taskgate.turns import PORTION
 
 MAX_CHANGED: Final = 10_000
+PORTIONS_TOGETHER: Final = 16
+"""Portions of first pins that may be written in one transaction: other writes wait for them, some milliseconds."""
 _CHANGED: Final = {
     "tool": "tool definition changed",
     "interface": "content of an interface changed",
@@ -87,7 +89,8 @@ class Pins:
         self._interfaces: dict[str, Mapping[str, Interface]] = {}
         """Interfaces by server and URI."""
         self._first: list[FirstPin] = []
-        """First pins that the next job stores."""
+        """First pins that are not stored yet."""
+        self._is_storing_first = False
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
@@ -139,8 +142,13 @@ class Pins:
                 self._pinned[key] = Pin(pin.digest, entry.raw)
             self._unaccepted.pop(key, None)
             return
-        mode = self._plan.value.governing.pins
-        found = compare_pin(mode, entry.definition, pin, others, digest=entry.digest)
+        found: Pinned
+        if pin is None and certainly_has_none(bytes(entry.raw), entry.name, others):
+            # The definition need not be parsed again.
+            found = FirstSeen(entry.digest, ())
+        else:
+            mode = self._plan.value.governing.pins
+            found = compare_pin(mode, entry.definition, pin, others, digest=entry.digest)
         self._found(key, entry.raw, found, server_known=known)
 
     def _compare_skill(self, entry: CatalogEntry, others: list[str]) -> None:
@@ -224,20 +232,32 @@ class Pins:
         if server_known:
             log.warning(f"new {what}", server=key[0], tool=key[1])
         pin = self._pinned[key] = Pin(found.digest, raw)
-        if not self._first:
-            self._run(self._store_first_pins())
         self._first.append(FirstPin(*key, pin, _entry("tool_pinned", key, found.digest)))
+        if not self._is_storing_first:
+            self._is_storing_first = True
+            self._run(self._store_first_pins())
 
     async def _store_first_pins(self) -> None:
-        """Store all first pins that were found since this job was created, in portions."""
-        first, self._first = self._first, []
-        for begin in range(0, len(first), PORTION):
-            portion = first[begin : begin + PORTION]
-            try:
-                await self._pin_first(portion)
-            except Exception:  # one definition that cannot be stored must not prevent the others
-                for each in portion:
-                    await self._guarded(self._pin_first([each]))
+        """Store all first pins, and those that are found meanwhile.
+
+        They are stored by one job and in the order of their keys, so that neighbours are written to the same pages: in the order
+        of many lists, every transaction would change pages all over the table.
+        """
+        try:
+            while self._first:
+                first, self._first = sorted(self._first, key=_key_of_first), []
+                portions = [first[begin : begin + PORTION] for begin in range(0, len(first), PORTION)]
+                for begin in range(0, len(portions), PORTIONS_TOGETHER):
+                    await asyncio.gather(*map(self._store_portion, portions[begin : begin + PORTIONS_TOGETHER]))
+        finally:
+            self._is_storing_first = False
+
+    async def _store_portion(self, portion: Sequence[FirstPin]) -> None:
+        try:
+            await self._pin_first(portion)
+        except Exception:  # one definition that cannot be stored must not prevent the others
+            for each in portion:
+                await self._guarded(self._pin_first([each]))
 
     async def _pin_first(self, first: Sequence[FirstPin]) -> None:
         for ours, holds in zip(first, await self._store.put_first_pins(first), strict=True):
@@ -376,6 +396,10 @@ class Pins:
 
     async def close(self) -> None:
         await asyncio.gather(*self._jobs, return_exceptions=True)
+
+
+def _key_of_first(first: FirstPin) -> Key:
+    return first.server, first.tool
 
 
 def _interfaces(offer: Offer) -> dict[str, Interface]:
