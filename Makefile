@@ -120,10 +120,12 @@ build/compiled: $(STAMP) $(shell find src tests -name '*.py' 2>/dev/null)
 # The test files among some files.
 changed_tests = $(foreach file,$(1),$(if $(findstring /test_,$(file)),$(file)))
 
+# Two at a time, because one alone leaves a core idle whenever the tests with programs wait. Their priority is low, so that those
+# tests, which take longest, get a core whenever they need one.
 .PHONY: beside
 beside: $(STAMP)
 	@mkdir -p build
-	@nice -n 3 $(MAKE) --no-print-directory --keep-going --jobs=1 $(BESIDE) > build/beside.log 2>&1; code=$$?; cat build/beside.log; exit $$code
+	@nice -n 10 $(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(BESIDE) > build/beside.log 2>&1; code=$$?; cat build/beside.log; exit $$code
 
 check: types-all docs contract lint format
 
@@ -175,8 +177,8 @@ coverage: $(STAMP) peers
 
 # Tests that run in the test process, most of them in virtual time.
 quick: $(STAMP)
-	$(MAKE) --no-print-directory format lint contract
-	$(MAKE) --no-print-directory --jobs=2 BESIDE="types-all docs" beside tests-without-programs
+	$(MAKE) --no-print-directory format lint
+	$(MAKE) --no-print-directory --jobs=2 BESIDE="contract types-all docs" beside tests-without-programs
 
 .PHONY: tests-without-programs
 tests-without-programs: $(STAMP)
