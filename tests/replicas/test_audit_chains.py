@@ -12,6 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from tests.harness.postgres import migrated_url
+from tests.replicas.in_process import gateways
 
 from taskgate.assembly.audit_keeper import AuditKeeper
 from taskgate.cli.root import build_app
@@ -130,3 +131,13 @@ async def test_old_rows_of_all_chains_are_deleted_and_the_rest_is_valid(log: Log
     )
     assert log.verify()[0] != 0
     await log.stop(started)
+
+
+async def test_search_names_the_one_chain_that_it_reads(tmp_path: Path) -> None:
+    """Otherwise "No matching rows" would be taken for an answer about all gateways."""
+    async with gateways(tmp_path) as setup:
+        one = (await setup.a.operator("GET", "/api/v1/audit")).json()
+        other = (await setup.b.operator("GET", "/api/v1/audit")).json()
+        assert one["chain"]
+        assert other["chain"]
+        assert one["chain"] != other["chain"]

@@ -55,13 +55,16 @@ class Audit:
     _records: Records
 
     async def found(self, visit: Visit) -> dict[str, Any]:
-        """Matching rows, newest first; `next` is the number before which the next page starts. Raises ValueError."""
+        """Matching rows, newest first; `next` is the number before which the next page starts. Raises ValueError.
+
+        With a shared store each start of a gateway has a chain of its own, and only this one is searched: `chain` names it.
+        """
         since = visit.parameter("since")
         first = since_ms(since, self._store.now_ms()) if since is not None else 0
         filters = _filters(visit, first)
         end = _number(visit.parameter("before"), self._store.audit_head()[0] + 1)
         rows, before = await self._scan(visit.user, filters, end, limit_of(visit.request))
-        return {"rows": [audit_row(row) for row in rows], "next": before}
+        return {"rows": [audit_row(row) for row in rows], "next": before, "chain": self._store.audit_chain or None}
 
     async def _scan(self, user: Approver, filters: AuditFilter, end: int, limit: int) -> tuple[list[Row], int | None]:
         rows: list[Row] = []

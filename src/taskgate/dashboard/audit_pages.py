@@ -58,6 +58,7 @@ class AuditPages:
             command=f"taskgate audit search {options}".rstrip(),
             rows=rows,
             chain=await self._audit.chain(),
+            is_part=found["chain"] is not None,
             task=await self._task(visit),
             suggestions=await self._suggestions(visit, found["rows"]),
             export=[

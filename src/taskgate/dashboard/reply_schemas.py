@@ -733,6 +733,11 @@ AUDIT_PAGE: Final = record(
         "empty fields are omitted",
     ),
     next=nullable(integer("value of `before` for the next page; null at the end")),
+    chain=nullable(
+        text(
+            "with a shared store, the chain that was searched: rows of this gateway since its start; null if there is one chain"
+        )
+    ),
 )
 AUDIT_CHAIN: Final = record(
     rows=integer("number of rows"),
