@@ -36,7 +36,7 @@ def login(
     as_json: Json = False,
 ) -> None:
     """Log in to a server with your browser. The gateway uses and renews the login for all callers, or for one."""
-    loaded, server = _filters(name, config)
+    loaded, server = _configured(name, config)
     assert server.auth is not None
     if principal and not server.auth.per_user:
         printing.note(f"All callers of {name} share one login (no `per_user: true` in its auth). Remove --principal.")
@@ -95,7 +95,7 @@ def _described(row: dict[str, Any]) -> list[str]:
 
 def logout(name: Name, config: Config = None, principal: Principal = "", as_json: Json = False) -> None:
     """Delete the stored login to a server."""
-    loaded, _ = _filters(name, config)
+    loaded, _ = _configured(name, config)
     found = _logins(loaded).forget(name, principal)
     if as_json:
         print(json.dumps({"server": name, "forgotten": found}))
@@ -109,7 +109,7 @@ def _loaded(config: str | None) -> LoadedConfig:
     return loaded_or_exit(config)
 
 
-def _filters(name: str, config: str | None) -> tuple[LoadedConfig, Server]:
+def _configured(name: str, config: str | None) -> tuple[LoadedConfig, Server]:
     loaded = _loaded(config)
     server = loaded.root.servers.get(name)
     if server is None or server.auth is None or server.auth.type != "authorization_code":
