@@ -36,7 +36,7 @@ async def test_the_log_is_searched_from_the_newest_row_back_page_by_page() -> No
         await called(gate)
         found = (await gate.operator("GET", "/api/v1/audit?event=call_denied")).json()
         assert [(row["name"], row["principal"]) for row in found["rows"]] == [("drop", "agent")]
-        assert (found["next"], found["chain"]) == (None, None)
+        assert found["next"] is None
         numbers: list[int] = []
         after = ""
         while True:
@@ -48,7 +48,7 @@ async def test_the_log_is_searched_from_the_newest_row_back_page_by_page() -> No
         head = (await gate.operator("GET", "/api/v1/audit/chain")).json()
         assert numbers == list(range(head["rows"], 0, -1))
         assert head["whole"] is True
-        for query in ("before=x", "since=ever", "limit=0", f"before={'9' * 20}"):
+        for query in ("before=x", "before=1:2:other", "since=ever", "limit=0", f"before={'9' * 20}"):
             assert (await gate.operator("GET", f"/api/v1/audit?{query}")).status == 400
         status, shown = await page(gate, "/audit?caller=%00")
         assert (status, "\0" in shown) == (400, False)

@@ -12,11 +12,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from tests.harness.postgres import migrated_url
-from tests.replicas.in_process import gateways
+from tests.replicas.in_process import HeldGateway, gateways
 
 from taskgate.assembly.audit_keeper import AuditKeeper
 from taskgate.cli.root import build_app
 from taskgate.core.audit.chain import AuditEntry
+from taskgate.dashboard.audit_scan import newest_first
 from taskgate.store.audit_anchor import AuditAnchor, anchor_path, audit_key
 from taskgate.store.postgres.shared_secrets import share_secrets
 from taskgate.store.postgres.store import PostgresStore, open_store
@@ -133,11 +134,58 @@ async def test_old_rows_of_all_chains_are_deleted_and_the_rest_is_valid(log: Log
     await log.stop(started)
 
 
-async def test_search_names_the_one_chain_that_it_reads(tmp_path: Path) -> None:
-    """Otherwise "No matching rows" would be taken for an answer about all gateways."""
+async def pages(gate: HeldGateway, query: str) -> list[list[tuple[str, str]]]:
+    """Chain and event of the rows of each page, to the end of the log."""
+    found, before = [], ""
+    while True:
+        page = (await gate.operator("GET", f"/api/v1/audit?{query}{before}")).json()
+        found.append([(row["chain"], row["event"]) for row in page["rows"]])
+        if page["next"] is None:
+            return found
+        before = f"&before={page['next']}"
+
+
+async def test_search_merges_the_rows_of_all_gateways_by_time(tmp_path: Path) -> None:
+    """A task's audit rows are found wherever and whenever they were written."""
     async with gateways(tmp_path) as setup:
-        one = (await setup.a.operator("GET", "/api/v1/audit")).json()
-        other = (await setup.b.operator("GET", "/api/v1/audit")).json()
-        assert one["chain"]
-        assert other["chain"]
-        assert one["chain"] != other["chain"]
+        stores = [setup.a.store, setup.b.store]
+        names = [store.audit_chain for store in stores]
+        start = stores[0].now_ms() + 60_000
+        written = [(0, 0), (1, 1), (1, 1), (0, 2), (1, 3), (0, 3), (0, 3), (1, 5)]
+        for number, (of, seconds) in enumerate(written):
+            entry = AuditEntry(start + seconds * 1000, f"mark {number}", "ann", reason="marked")
+            await stores[of].record_now(entry)
+        # Equal times: by chain, then the higher number first.
+        order = sorted(
+            range(len(written)), key=lambda number: (-written[number][1], names[written[number][0]], -number)
+        )
+        expected = [(names[written[number][0]], f"mark {number}") for number in order]
+        for gate in (setup.a, setup.b):
+            for limit in (1, 3, 50):
+                found = await pages(gate, f"text=marked&limit={limit}")
+                assert [row for page in found for row in page] == expected
+                assert all(len(page) == limit for page in found[:-1])
+        # A row that is written between two pages is newer than both.
+        first = (await setup.a.operator("GET", "/api/v1/audit?text=marked&limit=3")).json()
+        await stores[1].record_now(AuditEntry(start + 9000, "late", reason="marked"))
+        rest = (await setup.a.operator("GET", f"/api/v1/audit?text=marked&before={first['next']}")).json()
+        assert [row["event"] for row in rest["rows"]] == [event for _, event in expected[3:]]
+        for wrong in ("5", "x:1:y", f"1:{'9' * 20}:y", ":1:y"):
+            assert (await setup.a.operator("GET", f"/api/v1/audit?before={wrong}")).status_code == 400
+
+
+async def test_search_reads_chains_of_ended_gateways_and_stops_at_rows_that_retention_deleted(log: Log) -> None:
+    first, second = await log.two_ended()
+    store, keeper = await log.start()
+    own = store.audit_chain
+    ends = {end.chain: end.number for end in await store.chain_ends()}
+    assert ends == {first: 4, second: 4, own: 1}
+    await store.record_now(AuditEntry(0, "newest"))
+    found = [(position.chain, row.number) async for position, row in newest_first(store, None, 0)]
+    expected = [*((own, number) for number in (2, 1)), *((second, n) for n in (4, 3, 2, 1))]
+    assert found == [*expected, *((first, n) for n in (4, 3, 2, 1))]
+    while await keeper.forget(-60_000):
+        pass
+    found = [(position.chain, row.number) async for position, row in newest_first(store, None, 0)]
+    assert found == [(own, 2), (second, 4), (first, 4)]
+    await log.stop((store, keeper))

@@ -89,32 +89,22 @@ def search(
     filters |= {"tool": tool, "decision": decision, "since": since}
 
     def work(api: GatewayApi) -> None:
-        rows, chain = _fetch_rows(api, {key: value for key, value in filters.items() if value is not None}, limit)
+        rows = _fetch_rows(api, {key: value for key, value in filters.items() if value is not None}, limit)
         print_rows(rows, as_json, "No matching rows.", _print_rows)
-        if chain is not None:
-            printing.note(_ONE_CHAIN)
 
     run_with_gateway(work, gateway, token, as_json)
 
 
-_ONE_CHAIN = (
-    "Gateways share this store: only rows that this gateway has written since its start were searched. "
-    "Rows of all gateways: taskgate audit export"
-)
-
-
-def _fetch_rows(api: GatewayApi, filters: dict[str, str], limit: int) -> tuple[list[Any], str | None]:
-    """Return matching rows, and the name of the chain that was searched if there are others."""
+def _fetch_rows(api: GatewayApi, filters: dict[str, str], limit: int) -> list[Any]:
     rows: list[Any] = []
-    chain: str | None = None
-    before: int | None = 0
+    before: str | int | None = 0
     while before is not None and len(rows) < limit:
         more = {"before": str(before)} if before else {}
         query = {**filters, **more, "limit": str(min(1000, limit - len(rows)))}
         page = api.get(f"/api/v1/audit?{urlencode(query)}").value
         rows += page["rows"]
-        before, chain = page["next"], page.get("chain")
-    return rows, chain
+        before = page["next"]
+    return rows
 
 
 def _print_rows(rows: list[Any]) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import aclosing
+from typing import Any, Final
 
 import msgspec
 
-from taskgate import __version__, clock
+from taskgate import __version__
 from taskgate.core.audit.cef import cef_line
 from taskgate.core.audit.chain import ChainIntact, Row, export_line, verify
 from taskgate.core.audit.search import AuditFilter
-from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access
 from taskgate.dashboard import reply_schemas
+from taskgate.dashboard.audit_scan import SCANNED, Position, newest_first, read_position
 from taskgate.dashboard.periods import since_ms
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
@@ -20,15 +21,8 @@ from taskgate.dashboard.web import Answer, json_answer, limit_of
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.store import Store
 
-if TYPE_CHECKING:
-    pass
-
-
-SCANNED: Final = 1_000
-"""Maximum number of rows that one search reads."""
 EXPORTED: Final = 5_000
 VERIFIED: Final = 100
-_SLICE: Final = 200
 FILTER_NAMES: Final = ("event", "caller", "server", "tool", "decision", "text")
 _QUERY: Final = {
     "event": "name of the event",
@@ -38,7 +32,7 @@ _QUERY: Final = {
     "decision": "the decision",
     "text": "text in any field, ignoring case",
     "since": "such as 7d",
-    "before": "rows before this number, from `next`",
+    "before": "rows before this position, from `next`",
     "limit": "maximum number of rows, up to 1000",
 }
 _EXPORT: Final = {
@@ -55,32 +49,37 @@ class Audit:
     _records: Records
 
     async def found(self, visit: Visit) -> dict[str, Any]:
-        """Matching rows, newest first; `next` is the number before which the next page starts. Raises ValueError.
-
-        With a shared store each start of a gateway has a chain of its own, and only this one is searched: `chain` names it.
-        """
+        """Matching rows, newest first; `next` is the position before which the next page starts. Raises ValueError."""
         since = visit.parameter("since")
         first = since_ms(since, self._store.now_ms()) if since is not None else 0
-        filters = _filters(visit, first)
-        end = _number(visit.parameter("before"), self._store.audit_head()[0] + 1)
-        rows, before = await self._scan(visit.user, filters, end, limit_of(visit.request))
-        return {"rows": [audit_row(row) for row in rows], "next": before, "chain": self._store.audit_chain or None}
+        filters, limit = _filters(visit, first), limit_of(visit.request)
+        given = visit.parameter("before")
+        after = read_position(given) if given is not None else None
+        if after is not None and bool(after.chain) != self.has_chains:
+            raise ValueError("before must be the value of `next` of an earlier reply")
+        found: list[dict[str, Any]] = []
+        read, last = 0, after
+        async with aclosing(newest_first(self._store, after, first)) as rows:
+            async for position, row in rows:
+                if len(found) >= limit:
+                    break
+                read, last = read + 1, position
+                if filters.matches(row.entry) and visit.user.reaches(row.entry.principal):
+                    found.append(audit_row(row, position.chain))
+            else:
+                last = last if read >= SCANNED else None
+        return {"rows": found, "next": self._cursor(last) if last is not None else None}
 
-    async def _scan(self, user: Approver, filters: AuditFilter, end: int, limit: int) -> tuple[list[Row], int | None]:
-        rows: list[Row] = []
-        stop = max(1, end - SCANNED)
-        while end > stop:
-            begin = max(stop, end - _SLICE)
-            page, _ = await self._records.audit_rows(user, begin - 1, end - begin)
-            for row in reversed([row for row in page if row.number < end]):
-                if filters.matches(row.entry):
-                    rows.append(row)
-                    if len(rows) >= limit:
-                        return rows, row.number if row.number > 1 else None
-            end = begin
-            # Let other requests run.
-            await clock.sleep(0)
-        return rows, end if end > 1 else None
+    @property
+    def has_chains(self) -> bool:
+        return self._store.audit_chain != ""
+
+    def _cursor(self, position: Position) -> str | int:
+        return position.text if self.has_chains else position.number
+
+    def cursor_after(self, row: dict[str, Any]) -> str | int:
+        """The position before which a search continues after this row of a reply."""
+        return self._cursor(Position(row["at_ms"], row.get("chain", ""), row["number"]))
 
     async def chain(self) -> dict[str, Any]:
         """The head of the hash chain, and whether its last rows verify."""
@@ -149,14 +148,14 @@ def _filters(visit: Visit, first_ms: int) -> AuditFilter:
     return AuditFilter(event, caller, server, tool, decision, text, first_ms)
 
 
-def audit_row(row: Row) -> dict[str, Any]:
+def audit_row(row: Row, chain: str = "") -> dict[str, Any]:
     entry = {key: value for key, value in msgspec.structs.asdict(row.entry).items() if value not in ("", None, ())}
-    return {"number": row.number, "hash": row.hash, **entry}
+    return {"number": row.number, "hash": row.hash, **({"chain": chain} if chain else {}), **entry}
 
 
 def _number(text: str | None, default: int) -> int:
     if text is None:
         return default
     if not (text.isascii() and text.isdigit()) or len(text) > 15:
-        raise ValueError("before, after and limit must be whole numbers")
+        raise ValueError("after and limit must be whole numbers")
     return int(text)

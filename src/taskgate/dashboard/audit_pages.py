@@ -47,7 +47,8 @@ class AuditPages:
         except ValueError as error:
             return self._frame.message(visit.request, visit.user, 400, "Invalid filter", str(error))
         rows = _fitting([_short(row) for row in found["rows"]])
-        before = found["next"] if len(rows) == len(found["rows"]) else rows[-1]["number"]
+        whole = len(rows) == len(found["rows"])
+        before = found["next"] if whole else self._audit.cursor_after(found["rows"][len(rows) - 1])
         filters = {name: value for name in (*FILTER_NAMES, "since") if (value := visit.parameter(name)) is not None}
         options = " ".join(f"--{name} {_quoted(value)}" for name, value in filters.items())
         return await self._frame.page(
@@ -58,7 +59,7 @@ class AuditPages:
             command=f"taskgate audit search {options}".rstrip(),
             rows=rows,
             chain=await self._audit.chain(),
-            is_part=found["chain"] is not None,
+            has_chains=self._audit.has_chains,
             task=await self._task(visit),
             suggestions=await self._suggestions(visit, found["rows"]),
             export=[

@@ -709,6 +709,7 @@ AUDIT_PAGE: Final = record(
         record(
             number=integer("position in the hash chain"),
             hash=text("hash of the row"),
+            chain=optional(text("with a shared store, its chain: one for each start of a gateway")),
             at_ms=integer("time, in milliseconds since 1970"),
             event=text("name of the event"),
             principal=optional(text("principal of the caller or person")),
@@ -732,12 +733,7 @@ AUDIT_PAGE: Final = record(
         ),
         "empty fields are omitted",
     ),
-    next=nullable(integer("value of `before` for the next page; null at the end")),
-    chain=nullable(
-        text(
-            "with a shared store, the chain that was searched: rows of this gateway since its start; null if there is one chain"
-        )
-    ),
+    next=anything("value of `before` for the next page: a number, with a shared store a text; null at the end"),
 )
 AUDIT_CHAIN: Final = record(
     rows=integer("number of rows"),

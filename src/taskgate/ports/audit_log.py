@@ -19,6 +19,16 @@ class AuditTime(NamedTuple):
     at_ms: int
 
 
+class ChainEnd(NamedTuple):
+    """The last row of a chain, and when the chain began."""
+
+    chain: str
+    """Its name; empty where there is one chain."""
+    began_ms: int
+    number: int
+    at_ms: int
+
+
 class AuditLog(Protocol):
     def now_ms(self) -> int:
         """Return the store's time, which rows are stamped with."""
@@ -47,6 +57,10 @@ class AuditLog(Protocol):
 
     async def begin_chain(self) -> None:
         """Write the first row of this start's chain, which names the ends of the others. Does nothing where there is one chain."""
+        ...
+
+    async def chain_ends(self) -> tuple[ChainEnd, ...]:
+        """Return the end of each chain that has rows, of the thousand that began last."""
         ...
 
     async def ended_chains(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Final
 import psycopg
 
 from taskgate.core.audit.chain import Head, Row, beginning
-from taskgate.ports.audit_log import AuditTime
+from taskgate.ports.audit_log import AuditTime, ChainEnd
 from taskgate.store.locks import Locks
 from taskgate.store.operations.audit import audit_from, audit_time, record_audit
 from taskgate.store.postgres.connection import Connection, connect, reason, refused, shown_url
@@ -39,6 +39,11 @@ class ChainView(LogView):
                 tx.run("head_named", other=head.chain_id, number=head.number)
 
         await self._write_or_fault(write, Locks(names=("audit chains",)))
+
+    async def chain_ends(self) -> tuple[ChainEnd, ...]:
+        found = await self._read(lambda reader: reader.rows_of("chain_ends"))
+        ends = [(chain, began_ms, audit_time(digest, content)) for chain, began_ms, digest, content in found]
+        return tuple(ChainEnd(chain, began_ms, last.number, last.at_ms) for chain, began_ms, last in ends)
 
     async def ended_chains(self) -> tuple[str, ...]:
         return await self._read(lambda reader: tuple(row[0] for row in reader.rows_of("ended_chains")))

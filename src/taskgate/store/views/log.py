@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from taskgate.core.audit.chain import AuditEntry, Row
-from taskgate.ports.audit_log import AuditTime
+from taskgate.ports.audit_log import AuditTime, ChainEnd
 from taskgate.ports.event_outbox import EventPage, StoredEvent
 from taskgate.store.batch_writer import DeferredWrite
 from taskgate.store.locks import Locks
@@ -60,6 +60,11 @@ class LogView(StoreView):
 
     async def begin_chain(self) -> None:
         """Nothing to do: one chain continues over all starts."""
+
+    async def chain_ends(self) -> tuple[ChainEnd, ...]:
+        number, _ = await self._read(lambda reader: reader.audit_head())
+        times = await self.audit_times(number - 1, 1) if number else ()
+        return tuple(ChainEnd("", 0, time.number, time.at_ms) for time in times)
 
     async def ended_chains(self) -> tuple[str, ...]:
         return ()

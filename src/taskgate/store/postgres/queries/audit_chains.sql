@@ -14,6 +14,11 @@ UPDATE audit_chains SET named = greatest(named, :number) WHERE chain = :other;
 -- name: audit_chains
 SELECT chain, cut FROM audit_chains ORDER BY began_ms, chain;
 
+-- name: chain_ends
+SELECT c.chain, c.began_ms, h.hash, h.content FROM audit_chains c
+CROSS JOIN LATERAL (SELECT hash, content FROM audit a WHERE a.chain = c.chain COLLATE "default" ORDER BY number DESC LIMIT 1) AS h
+ORDER BY c.began_ms DESC, c.chain LIMIT 1000;
+
 -- name: ended_chains
 -- Chains with more than one row.
 SELECT c.chain FROM audit_chains c LEFT JOIN replicas r ON r.owner = c.chain
