@@ -22,9 +22,7 @@ from msgspec.structs import replace
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.catalog.own_tool_names import OWN_SERVER
 from taskgate.core.errors import CallerError, GatewayFault
-from taskgate.core.questions.question import ELICIT, Answer, Question
 from taskgate.core.scripts.code_digest import code_digest
 from taskgate.core.scripts.record import OpenCall, ReceivedOutcomes, ScriptRecord
 from taskgate.core.scripts.snapshot_seal import SnapshotPlace, seal, verify
@@ -32,13 +30,13 @@ from taskgate.core.tasks import endings
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted, TransitionEvent
-from taskgate.core.wire import Raw
 from taskgate.gateway.scripts.call_outcomes import decode_outcome, outcome_of
 from taskgate.gateway.scripts.earlier_calls import EarlierCalls, earlier_calls
 from taskgate.gateway.scripts.other_interpreters import ScriptOver, leave_to_another
 from taskgate.gateway.scripts.passed_results import PassedResults
 from taskgate.gateway.scripts.script_calls import PreparedStepCall, ScriptCalls
 from taskgate.gateway.scripts.script_parts import ScriptParts
+from taskgate.gateway.scripts.script_questions import ScriptQuestions
 from taskgate.gateway.scripts.script_result import calls_by_execution, executed_by, failed, finished
 from taskgate.gateway.scripts.script_tools import script_program
 from taskgate.gateway.tasks.sends import NotSent, TaskSends
@@ -66,8 +64,7 @@ SHARED_POLL_S: Final = 5.0
 """How often a script checks whether calls at other gateways have ended, in case an announcement was lost."""
 _ACTIVE: Final = (TaskState.QUEUED, TaskState.RUNNING)
 """States of a call that waits for no person."""
-_ANSWER: Final = {"type": "string", "title": "Answer"}
-_GONE: Final = Raised("overloaded", "The call was refused before it was stored. It was not executed.", "no")
+_NOT_STORED: Final = Raised("overloaded", "The call was refused before it was stored. It was not executed.", "no")
 
 
 class _Pending(NamedTuple):
@@ -100,7 +97,7 @@ class ScriptRun:
         """The calls that wait for approval, as last reported."""
         self._changed: dict[str, Task] = {}
         """Tasks of calls as they were last announced. Others are read from the store."""
-        self._asks: dict[int, asyncio.Task[Answer | None]] = {}
+        self._questions = ScriptQuestions(parts.tasks.questions, task, self.wake.set)
         self._earlier = EarlierCalls(self._records, (), ())
         self._digest = ""
         """Digest of the source."""
@@ -122,8 +119,7 @@ class ScriptRun:
         except ScriptOver:
             pass
         finally:
-            for asking in self._asks.values():
-                asking.cancel()
+            self._questions.close()
 
     async def _run(self) -> None:
         if self._task.state in (TaskState.QUEUED, TaskState.APPROVED):
@@ -371,7 +367,7 @@ class ScriptRun:
                     held.append(f"{task.wire_name} (line {call.line})")
                 active = active or (task is not None and task.state in _ACTIVE)
             elif call.question:
-                outcome = self._asked(call)
+                outcome = self._questions.outcome(call)
             else:
                 left_s = self._sleeps_s(call)
                 outcome = Returned(b"null") if left_s <= 0 else None
@@ -382,7 +378,7 @@ class ScriptRun:
 
     async def _child_outcome(self, call: OpenCall, task: Task | None) -> CallOutcome | None:
         if task is None:
-            return _GONE
+            return _NOT_STORED
         if not task.state.is_terminal:
             return None
         body = await self._read(partial(self._records.result_bytes, task))
@@ -391,20 +387,6 @@ class ScriptRun:
     def _sleeps_s(self, call: OpenCall) -> float:
         assert call.due_ms is not None
         return (call.due_ms - self._records.store.now_ms()) / 1000
-
-    def _asked(self, call: OpenCall) -> CallOutcome | None:
-        """Ask the caller, or return what it answered. The question waits on a stream of the caller or in its own inbox."""
-        asking = self._asks.get(call.number)
-        if asking is None:
-            shown = msgspec.json.decode(call.arguments)
-            params = {"mode": "form", "message": shown["message"], "requestedSchema": _form(shown["schema"])}
-            question = Question(ELICIT, Raw(wire.encode(params)), OWN_SERVER, key=call.question, of_script=True)
-            asking = asyncio.get_running_loop().create_task(
-                self._parts.tasks.questions.ask_once(self._task, call.question, question)
-            )
-            self._asks[call.number] = asking
-            asking.add_done_callback(lambda _: self.wake.set())
-        return _answered(call, asking.result()) if asking.done() else None
 
     # The end.
 
@@ -446,8 +428,8 @@ def _matters(state: TaskState) -> tuple[bool, bool, bool]:
 
 def _with_output(record: ScriptRecord, output: StepOutput, maximum: int) -> ScriptRecord:
     """Add what a step printed, up to `maximum` characters."""
-    room = max(0, maximum - len(record.printed))
-    kept, dropped = output.printed[:room], max(0, len(output.printed) - room)
+    remaining = max(0, maximum - len(record.printed))
+    kept, dropped = output.printed[:remaining], max(0, len(output.printed) - remaining)
     last = output.progress[-1] if output.progress else None
     return replace(
         record,
@@ -456,29 +438,6 @@ def _with_output(record: ScriptRecord, output: StepOutput, maximum: int) -> Scri
         progress=last.done if last is not None else record.progress,
         progress_total=last.total if last is not None else record.progress_total,
     )
-
-
-def _is_object(schema: Mapping[str, Any] | None) -> bool:
-    return schema is not None and (schema.get("type") == "object" or "properties" in schema)
-
-
-def _form(schema: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The schema of a form. Elicitations ask for objects, so any other schema becomes their only field."""
-    if schema is not None and _is_object(schema):
-        return schema
-    return {"type": "object", "properties": {"answer": schema or _ANSWER}, "required": ["answer"]}
-
-
-def _answered(call: OpenCall, answer: Answer | None) -> CallOutcome:
-    """What `ask` returns: the content of the form, or its only field if the schema is not one of an object. Otherwise it raises."""
-    result = wire.parse_strictly(answer.result) if answer is not None and answer.result is not None else {}
-    action, content = result.get("action"), result.get("content")
-    if action == "accept" and type(content) is dict:
-        whole = _is_object(msgspec.json.decode(call.arguments)["schema"])
-        return Returned(wire.encode(content if whole else content.get("answer")))
-    if action == "decline":
-        return Raised("input_refused", "The question was declined.", "no")
-    return Raised("input_missing", "The question was not answered: it was cancelled, expired or not supported.", "no")
 
 
 def _facts() -> StepFacts:
