@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 
 import pytest
 from tests.mutants.mutant_list import LEFT_OUT_MARK, ROOT, Mutant, NotFound, Source, mutants, mutated
+
+
+@cache
+def source() -> Source:
+    return Source(ROOT)
 
 
 def is_run(test: str) -> bool:
@@ -19,10 +25,10 @@ def is_run(test: str) -> bool:
 
 
 def test_each_mutant_finds_its_line_and_its_tests() -> None:
-    kept, source, problems = mutants(), Source(ROOT), list[str]()
+    kept, problems = mutants(), list[str]()
     for mutant in kept:
         try:
-            place = source.find(mutant)
+            place = source().find(mutant)
         except NotFound as problem:
             problems.append(str(problem))
             continue
@@ -52,4 +58,4 @@ def test_a_missing_test_of_a_mutant_is_reported(test: str, run: bool) -> None:
 @pytest.mark.parametrize("line", ["no such line anywhere", "from __future__ import annotations"])
 def test_a_missing_or_ambiguous_line_is_reported_with_the_next_step(line: str) -> None:
     with pytest.raises(NotFound, match=r"Write in tests/mutants/mutants\.yaml"):
-        Source(ROOT).find(Mutant("m", line, "pass", (), "because"))
+        source().find(Mutant("m", line, "pass", (), "because"))

@@ -14,13 +14,16 @@ What only a library's own objects have (`OF_LIBRARIES`) is named with its file. 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeGuard
 
-from tests.structure.source import nodes_of
+from tests.structure.source import nodes_of_kind
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+FUNCTIONS: tuple[type[Function], ...] = (ast.FunctionDef, ast.AsyncFunctionDef)
+WITH_DEFAULTS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Assign, ast.AnnAssign)
+WITH_TARGETS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.AsyncFor, ast.With, ast.AsyncWith)
 OF_LIBRARIES = {
     ("channels/slack.py", "assigns socket.wss_uri"),
     ("channels/slack_api.py", "getattr(response, 'data', None)"),
@@ -41,21 +44,22 @@ CREATES_CLASSES = {"lazy_dataclass.py"}
 
 def violations_in(path: str, source: str) -> Iterator[tuple[str, int, str]]:
     """File, line and violation."""
-    nodes = nodes_of(source)
-    classes = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
-    promised = {id(line) for node in nodes if _is_protocol(node) for line in node.body}
-    functions = [node for node in nodes if isinstance(node, Function) and id(node) not in promised]
+    classes = {node.name for node in nodes_of_kind(source, ast.ClassDef)}
+    promised = {id(line) for node in nodes_of_kind(source, ast.ClassDef) if _is_protocol(node) for line in node.body}
+    functions = [node for node in nodes_of_kind(source, *FUNCTIONS) if id(node) not in promised]
     idle = {node.name for node in functions if _does_nothing(node)}
-    for line, target in _foreign_assignments(nodes, classes):
+    for line, target in _foreign_assignments(source, classes):
         yield path, line, f"assigns {target}"
-    for node in nodes:
+    for node in nodes_of_kind(source, *WITH_DEFAULTS):
         for default in _defaults(node):
             if isinstance(default, ast.Lambda) or (isinstance(default, ast.Name) and default.id in idle):
                 yield path, default.lineno, f"default {ast.unparse(default)}"
-        if isinstance(node, ast.Call) and _reads_by_name(node):
-            yield path, node.lineno, ast.unparse(node)
-        if _puts_past_the_class(node):
-            yield path, node.lineno, ast.unparse(node)  # type: ignore[attr-defined]
+    for call in nodes_of_kind(source, ast.Call):
+        if _reads_by_name(call) or _puts_past_the_class(call):
+            yield path, call.lineno, ast.unparse(call)
+    for part in nodes_of_kind(source, ast.Subscript):
+        if _puts_past_the_class(part):
+            yield path, part.lineno, ast.unparse(part)
 
 
 def _is_protocol(node: ast.AST) -> TypeGuard[ast.ClassDef]:
@@ -103,15 +107,15 @@ def _defaults(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def _foreign_assignments(nodes: Sequence[ast.AST], classes: set[str]) -> Iterator[tuple[int, str]]:
+def _foreign_assignments(source: str, classes: set[str]) -> Iterator[tuple[int, str]]:
     """Every assignment to an attribute of what is neither `self` nor a value of this module's own classes."""
     suspects = [
         (node, target)
-        for node in nodes
+        for node in nodes_of_kind(source, *WITH_TARGETS)
         for target in _targets(node)
         if not (isinstance(target.value, ast.Name) and target.value.id in ("self", "cls"))
     ]
-    functions = [node for node in nodes if isinstance(node, Function)] if suspects else []
+    functions = list(nodes_of_kind(source, *FUNCTIONS)) if suspects else []
     for node, target in suspects:
         around = (function for function in functions if any(inner is node for inner in ast.walk(function)))
         known = {name for function in around for name in _own_names(function, classes)}
