@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from tests.contracts.store_under_test import PostgresUnderTest, SqliteUnderTest, StoreUnderTest
 from tests.harness.postgres import migrated_url
+from tests.harness.sqlite_schema import migrate_by_copy
 
 from taskgate.ports.store import Store
+from taskgate.store.sqlite import store as sqlite_store
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -16,6 +18,11 @@ def adapter(request: pytest.FixtureRequest, tmp_path: Path) -> StoreUnderTest:
     if request.param == "sqlite":
         return SqliteUnderTest(tmp_path)
     return PostgresUnderTest(migrated_url())
+
+
+@pytest.fixture(autouse=True)
+def new_sqlite_stores_get_a_copy_of_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_store, "migrate", migrate_by_copy)
 
 
 @pytest.fixture(autouse=True)

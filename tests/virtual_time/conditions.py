@@ -12,14 +12,13 @@ import asyncio
 import contextlib
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
-from functools import cache
 from typing import Any
 from unittest.mock import patch
 
+from tests.harness.sqlite_schema import migrate_by_copy
 from tests.virtual_time.loop import PROCESS, VirtualLoop
 from tests.virtual_time.processes import ChildOfGateway, ModuleOf, RunningProgram
 from tests.virtual_time.seeds import seeded
@@ -31,7 +30,6 @@ from taskgate.mcp.stdio import child as child_module
 from taskgate.mcp.stdio import process as process_module
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.store.sqlite import store as store_module
-from taskgate.store.sqlite.connection import migrate
 from taskgate.store.sqlite.writer import Writer
 from taskgate.telemetry.logs import LEVELS, Log, log
 
@@ -71,21 +69,6 @@ def _start_writer(really: Callable[[Writer], None]) -> Callable[[Writer], None]:
         really(self)
 
     return start
-
-
-@cache
-def _migrated_schema() -> tuple[sqlite3.Connection, int]:
-    schema = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    return schema, migrate(schema)
-
-
-def _migrate(connection: sqlite3.Connection) -> int:
-    """All migrations take a third of a gateway's start. A store with anything in it gets those that it lacks."""
-    if connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
-        schema, number = _migrated_schema()
-        schema.backup(connection)
-        return number
-    return migrate(connection)
 
 
 def _write_line(really: Callable[..., None]) -> Callable[..., None]:
@@ -162,7 +145,7 @@ def virtual_conditions(seed: int = 1) -> Iterator[Callable[[], VirtualLoop]]:
         for where, name, placeholder in (
             (lifecycle, "bind", _Bound),
             (lifecycle, "GarbageCollector", lambda: None),
-            (store_module, "migrate", _migrate),
+            (store_module, "migrate", migrate_by_copy),
             (Writer, "start", _start_writer(Writer.start)),
             (Log, "_write", _write_line(Log._write)),
             (log, "minimum", LEVELS["info"]),
