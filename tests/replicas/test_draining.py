@@ -67,7 +67,7 @@ async def test_a_session_that_was_busy_until_its_gateway_ended_is_known_to_the_o
     writes = SessionRows.release_sessions if released else cannot_be_written
     async with gateways(tmp_path, tasks=SLOWLY, limits={"drain_timeout": "60s"}) as setup:
         with (
-            patch.object(shared_sessions, "_HAND_OVER_S", 3600.0),
+            patch.object(shared_sessions, "_IDLE_CHECK_S", 3600.0),
             patch.object(SessionRows, "release_sessions", writes),
             earlier_events(setup),
         ):
@@ -96,7 +96,7 @@ async def test_a_request_that_is_sent_while_the_internal_address_closes_is_execu
     async with gateways(tmp_path, tasks=SLOWLY, limits={"drain_timeout": "300s"}) as setup:
         b = setup.b.life
         assert b is not None
-        with patch.object(shared_sessions, "_HAND_OVER_S", 3600.0), patch.object(InternalListener, "close", close):
+        with patch.object(shared_sessions, "_IDLE_CHECK_S", 3600.0), patch.object(InternalListener, "close", close):
             async with setup.a.caller(stateless=False) as forwarded, setup.a.caller(stateless=False) as busy:
                 call = asyncio.create_task(busy.call("books__once", {"call": "slow", "seconds": 1}))
                 await until(lambda: setup.ledger.count("slow"))
