@@ -60,8 +60,7 @@ class _Backwards:
         begin = max(1, self.end - _SLICE)
         found = await self._log.audit_rows(begin - 1, self.end - begin, chain=self.chain)
         self._rows = [row for row in found if row.number < self.end]
-        # Retention deletes the oldest rows only, so nothing is left before a slice without rows.
-        self.end = begin if self._rows else 0
+        self.end = begin
         return len(self._rows)
 
     def take(self) -> Row | None:
@@ -84,6 +83,7 @@ async def newest_first(log: AuditLog, after: Position | None, since_ms: int) -> 
             # Let other requests run.
             await clock.sleep(0)
         following = source.take()
+        # Retention deletes the oldest rows only, so nothing is left before a slice without rows.
         if following is not None:
             heappush(waiting, (-following.entry.at_ms, chain, source, following))
 
