@@ -22,6 +22,7 @@ from taskgate.core.questions.question import NO_STATE, Answer, Question
 from taskgate.core.tasks.task import Task
 from taskgate.core.waterfall import Span, Waterfall
 from taskgate.core.wire import Members, Raw
+from taskgate.eager_task import AnyTask
 from taskgate.gateway.requests.paced_progress import PacedProgress, with_caller_token
 from taskgate.gateway.requests.question_round import QuestionRound
 from taskgate.gateway.requests.session import Session, passes_log_level
@@ -66,8 +67,8 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
     envelope: Envelope | None
     inbox: bool
     """Whether questions that the caller does not support may wait in its inbox."""
-    carrier: asyncio.Task[Any] | None = None
-    """The asyncio task that handles the request, if the transport named it."""
+    carrier: AnyTask | None = None
+    """The task that handles the request, if the transport named it."""
     promoted_task: PromotedTask | None = None
     promoting: asyncio.Task[None] | None = None
     """The promotion of the call, running or ended."""
@@ -105,8 +106,8 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
         span = self.span = waterfall.begin("request", method, shown, "", principal, now=now, began=began)
         return span
 
-    def carrier_task(self) -> asyncio.Task[Any]:
-        """The asyncio task that handles the request: the one that the transport named, or else the current one."""
+    def carrier_task(self) -> AnyTask:
+        """The task that handles the request: the one that the transport named, or else the current one."""
         if self.carrier is None:
             self.carrier = asyncio.current_task()
         assert self.carrier is not None

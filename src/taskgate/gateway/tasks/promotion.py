@@ -20,6 +20,7 @@ from taskgate.core.tasks import endings
 from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import Cancelled, UpstreamTaskKnown
+from taskgate.eager_task import asyncio_task
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
@@ -99,7 +100,8 @@ class Promotion:
     async def _promote(self) -> None:
         """Store the call as a task, then reply. If it cannot be stored, the caller keeps waiting for the result."""
         request, call = self._request, self._call()
-        waits, carrier = self.is_queued, request.delivery.carrier
+        waits = self.is_queued
+        carrier = asyncio_task(request.delivery.carrier_task())
         sent_ms = self._parts.records.store.now_ms() - int((clock.monotonic() - self._sent_at) * 1000)
         question_round = request.delivery.question_round
         state = question_round.state if question_round is not None and question_round.sent else None
@@ -113,7 +115,7 @@ class Promotion:
         self._parts.conversations.remember(
             task.id, Conversation(request.link_key, request.delivery.profile, request.capabilities)
         )
-        if carrier is not None and not waits:
+        if not waits:
             self._parts.runs.adopt(task, carrier, request.delivery)
         parts = self._parts
         promoted_task = StoredPromotedTask(
@@ -135,8 +137,7 @@ class Promotion:
             # Nothing was sent: the task run enters the queue itself, and the coroutine that waited so far is cancelled.
             self._run_replaces_carrier = True
             self._parts.runs.start(task)
-            if carrier is not None:
-                carrier.cancel()
+            carrier.cancel()
 
     async def _answer(self, task: Task) -> None:
         waited_s = clock.monotonic() - self._started

@@ -19,6 +19,7 @@ import httptools
 from taskgate import clock
 from taskgate.access.arrival import Arrival
 from taskgate.access.open_stream import CONNECTION
+from taskgate.eager_task import EagerTask
 from taskgate.gateway.limits import Limits
 from taskgate.gateway.plan import Live, Plan
 from taskgate.inbound.http.asgi import Headers
@@ -69,6 +70,8 @@ class CallerConnection(HttpToolsProtocol):
         **settings: Any,
     ) -> None:
         super().__init__(**settings)
+        self._works: set[EagerTask] = self.tasks  # type: ignore[assignment]
+        """What uvicorn waits for at shutdown, and cancels after the drain timeout."""
         self.on_lost: Callable[[], None] | None = None
         self.raw: Any = None
         """The underlying transport, for responses that are a single write anyway."""
@@ -102,6 +105,9 @@ class CallerConnection(HttpToolsProtocol):
         self._first: bytes | None = None
         """The request that another worker had read when it handed over this connection (see `handover`)."""
         self._budget = TurnBudget()
+        self._is_parsing = False
+        self._begun: EagerTask | None = None
+        """The answer to a post that was complete before all received data was parsed; it may not begin before that."""
         self._parsed_chunks = self._parsed_messages = 0
         """Body chunks and heads in the data that is being parsed."""
         self._unparsed: deque[bytes] = deque()
@@ -199,6 +205,7 @@ class CallerConnection(HttpToolsProtocol):
     def _parse(self, data: bytes) -> None:
         before, between_requests = self._received, self._between_requests
         size = self._read_bytes = len(data)
+        self._is_parsing = True
         try:
             self.parser.feed_data(data)
             if self._waiting_since is not None:
@@ -218,6 +225,10 @@ class CallerConnection(HttpToolsProtocol):
                 self.send_400_response("Invalid HTTP request received.")
         self._budget.spend(size, self._parsed_chunks, self._parsed_messages)
         self._parsed_chunks = self._parsed_messages = 0
+        self._is_parsing = False
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun.run()
 
     def _take_repeated(self, data: bytes) -> bool:
         """Take a complete request whose head was parsed before. Return False if the parser must read it."""
@@ -364,7 +375,8 @@ class CallerConnection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         if isinstance(cycle, Post):
-            cycle.previous_answered()
+            # Not at once: a long series of pipelined requests would be a deep recursion.
+            self.loop.call_soon(cycle.previous_answered)
         else:
             super()._start_asgi_task(cycle, app)
 
@@ -372,12 +384,14 @@ class CallerConnection(HttpToolsProtocol):
     def current_post(self) -> Post | None:
         return self._current
 
-    def begin(self, post: Post) -> asyncio.Task[None]:
+    def begin(self, post: Post) -> None:
         self._current = post
-        work = self.loop.create_task(self._answer(post))
-        self.tasks.add(work)
-        work.add_done_callback(self.tasks.discard)
-        return work
+        work = post.work = EagerTask(self._answer(post), self.loop, self._works.discard)
+        self._works.add(work)
+        if self._is_parsing:
+            self._begun = work
+        else:
+            work.run()
 
     def on_body(self, body: bytes) -> None:
         self._received += len(body)

@@ -16,6 +16,7 @@ from taskgate import clock
 from taskgate.access.arrival import Arrival
 from taskgate.access.authorize import Authorized
 from taskgate.access.open_responses import REPLY_AFTER_S, Ended, Hold, OpenResponses
+from taskgate.eager_task import EagerTask
 from taskgate.gateway.limits import Limits
 from taskgate.gateway.plan import Live, Plan
 from taskgate.inbound.http.asgi import SSE_HEADERS, Headers
@@ -38,7 +39,7 @@ class PostConnection(Protocol):
     plan: Live[Plan]
     arrival: Arrival
 
-    def begin(self, post: Post) -> asyncio.Task[None]: ...
+    def begin(self, post: Post) -> None: ...
 
     def on_response_complete(self) -> None: ...
 
@@ -126,7 +127,7 @@ class Post:
         self.body = b""
         self.arrived = 0.0
         """When the request was complete and the ones before it were answered."""
-        self.work: asyncio.Task[None] | None = None
+        self.work: EagerTask | None = None
         """The task that answers the request."""
         self.cancel_on_disconnect = False
         """Whether a disconnect cancels the request, as in the stateless generation."""
@@ -176,8 +177,8 @@ class Post:
             self.body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
             self._parts = []
             # The loop's time: the start of this iteration, so that waiting for other requests in it counts.
-            self.arrived = clock.monotonic()
-            self.work = self._connection.begin(self)
+            self.arrived = self._connection.loop.time()
+            self._connection.begin(self)
 
     def admit(self, authorized: Authorized) -> None:
         self.authorized = authorized

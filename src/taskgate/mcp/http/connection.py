@@ -16,6 +16,7 @@ from enum import Enum, auto
 from typing import Final, cast
 
 from taskgate import clock
+from taskgate.eager_task import ReplyFuture
 from taskgate.mcp.failures import Executed, HttpFailure, Stage
 from taskgate.mcp.http.reader import HttpReply, OnChunk, OnEvent, OnHead, ReplyProblem, ReplyReader
 
@@ -89,7 +90,7 @@ class HttpConnection(asyncio.Protocol):
         self._on_free = on_free
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
-        self._future: asyncio.Future[HttpReply] | None = None
+        self._future: ReplyFuture[HttpReply] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = self._due = self._deadline = math.inf
         self._idle_s: float | None = None
@@ -128,11 +129,11 @@ class HttpConnection(asyncio.Protocol):
         on_head: OnHead | None,
         on_event: OnEvent | None,
         on_chunk: OnChunk | None = None,
-    ) -> asyncio.Future[HttpReply]:
+    ) -> ReplyFuture[HttpReply]:
         """Write the request. The Future becomes the reply or an HttpFailure. The connection must be usable."""
         transport = self._transport
         assert transport is not None
-        self._future = future = self._loop.create_future()
+        self._future = future = ReplyFuture(loop=self._loop)
         self._reader.start(on_head, on_event, on_chunk)
         self._idle_s, self._deadline = idle_s, due
         self._phase = _BUSY
@@ -269,7 +270,9 @@ class HttpConnection(asyncio.Protocol):
         if self._reader.backpressure is not None:
             self._backpressure = self._reader.take_backpressure()
         if self._reader.stopped:
-            self._set_reply()
+            future = self._set_reply()
+            if future is not None:
+                self._loop.call_soon(future.wake)
             self._phase = _DRAINING
             self._drained = 0
             self._arm_timer(clock.monotonic() + _DRAIN_S)
@@ -277,26 +280,31 @@ class HttpConnection(asyncio.Protocol):
             self._arm_timer(min(self._deadline, clock.monotonic() + self._idle_s))
 
     def _end_reply(self) -> None:
-        if self._phase is _BUSY:
-            self._set_reply()
+        future = self._set_reply() if self._phase is _BUSY else None
         if not self._reader.keep_alive or self._unsent or self._transport is None:
             self.abort()
-            return
-        self._phase = _IDLE
-        head = self._reader.head
-        hint = head.headers.get(b"keep-alive") if head is not None else None
-        self._arm_timer(clock.monotonic() + (self._keep_s if hint is None else self._keep_alive_s(hint)))
-        self._on_free(self)
+        else:
+            self._phase = _IDLE
+            head = self._reader.head
+            hint = head.headers.get(b"keep-alive") if head is not None else None
+            self._arm_timer(clock.monotonic() + (self._keep_s if hint is None else self._keep_alive_s(hint)))
+            self._on_free(self)
+        if future is not None:
+            # Last, because the receiver may use this connection for its next request.
+            future.wake()
 
-    def _set_reply(self) -> None:
+    def _set_reply(self) -> ReplyFuture[HttpReply] | None:
+        """Set the result of the exchange. Return its Future, to be woken."""
         future, self._future = self._future, None
         reader = self._reader
         head = reader.head
-        if future is not None and head is not None and not future.done():
-            body = reader.take_body()
-            future.set_result(
-                HttpReply(head.status, head.headers, head.header_list, body, reader.stopped, not self._unsent)
-            )
+        if future is None or head is None or future.done():
+            return None
+        body = reader.take_body()
+        future.set_result(
+            HttpReply(head.status, head.headers, head.header_list, body, reader.stopped, not self._unsent)
+        )
+        return future
 
     def _fail(self, stage: Stage, message: str) -> None:
         if self._phase is _CLOSED:
@@ -311,6 +319,7 @@ class HttpConnection(asyncio.Protocol):
         future, self._future = self._future, None
         if future is not None and not future.done():
             future.set_exception(error)
+            self._loop.call_soon(future.wake)
         if self._transport is not None:
             self._transport.abort()
 

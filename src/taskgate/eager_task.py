@@ -1,0 +1,155 @@
+"""A coroutine that runs at once, in the callback that received its input, and that continues in the callback that receives its
+reply.
+
+Most requests wait exactly once, for the reply of a server. An asyncio task needs three more iterations of the event loop for
+them: one to start, one to be woken, and one to be removed. An `EagerTask` needs none. It becomes an asyncio task as soon as it
+waits for anything else, or when it is cancelled. For asyncio it is a task of a third party (docs: extending asyncio), so
+`current_task` returns it and `asyncio.timeout` works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from asyncio import _enter_task, _leave_task  # type: ignore[attr-defined]
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, Union
+
+T = TypeVar("T")
+
+
+class ReplyFuture(asyncio.Future[T]):
+    """A Future whose receiver calls `wake` after it has set the result and has nothing else to do.
+
+    `wake` continues the waiting `EagerTask` at once. Tasks that wait for it are continued by the event loop, as usual.
+    """
+
+    _waiter: Callable[[], None] | None = None
+
+    def set_waiter(self, waiter: Callable[[], None] | None) -> None:
+        self._waiter = waiter
+
+    def wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter()
+
+
+AnyTask = Union["EagerTask", asyncio.Task[Any]]
+"""What carries a request. Both can be cancelled."""
+
+
+def asyncio_task(task: AnyTask) -> asyncio.Task[Any]:
+    """Return the asyncio task itself, or the one that an `EagerTask` becomes."""
+    return task.as_task() if isinstance(task, EagerTask) else task
+
+
+class EagerTask:
+    """Runs a coroutine that returns nothing. `on_done` is called with this object when it has ended."""
+
+    __slots__ = ("_cancelled", "_context", "_coroutine", "_loop", "_on_done", "_task", "_waits_for")
+
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, Any, None],
+        loop: asyncio.AbstractEventLoop,
+        on_done: Callable[[EagerTask], None],
+    ) -> None:
+        self._coroutine = coroutine
+        self._loop = loop
+        self._on_done = on_done
+        self._context = contextvars.copy_context()
+        self._waits_for: ReplyFuture[Any] | None = None
+        self._task: asyncio.Task[None] | None = None
+        """The asyncio task that it has become."""
+        self._cancelled: tuple[Any] | None = None
+        """The message of a cancellation by the coroutine itself, before it became an asyncio task."""
+
+    def run(self) -> None:
+        """Run the coroutine until it ends or waits."""
+        try:
+            _enter_task(self._loop, self)
+        except RuntimeError:
+            # The callback was called by a task.
+            self._become_task(None)
+            return
+        future: Any = None
+        ended = False
+        try:
+            future = self._context.run(self._coroutine.send, None)
+        except (StopIteration, asyncio.CancelledError):
+            ended = True
+        except Exception as fault:
+            ended = True
+            context = {"message": "request failed", "exception": fault}
+            self._loop.call_exception_handler(context)
+        finally:
+            _leave_task(self._loop, self)
+        if ended:
+            self._on_done(self)
+        elif type(future) is ReplyFuture and self._cancelled is None and not future.done():
+            future._asyncio_future_blocking = False  # type: ignore[attr-defined]
+            future.set_waiter(self.run)
+            self._waits_for = future
+        else:
+            self._become_task(future)
+
+    def _become_task(self, future: asyncio.Future[Any] | None) -> None:
+        """Continue in an asyncio task, which waits for this future first."""
+        waits_for, self._waits_for = self._waits_for, None
+        if waits_for is not None:
+            waits_for.set_waiter(None)
+            waits_for._asyncio_future_blocking = True  # type: ignore[attr-defined]
+            future = waits_for
+        rest = _Rest(self._coroutine, future)
+        task = self._task = self._loop.create_task(rest, context=self._context)
+        task.add_done_callback(lambda _task: self._on_done(self))
+        if self._cancelled is not None:
+            task.cancel(*self._cancelled)
+
+    def as_task(self) -> asyncio.Task[None]:
+        """Return the asyncio task that carries the coroutine from now on. Not to be called by the coroutine itself."""
+        if self._task is None:
+            self._become_task(None)
+        assert self._task is not None
+        return self._task
+
+    def cancel(self, msg: Any = None) -> bool:
+        if self._task is None:
+            if self._waits_for is None:
+                # It cancels itself: the cancellation takes effect where it waits next.
+                self._cancelled = (msg,)
+                return True
+            self._become_task(None)
+        assert self._task is not None
+        return self._task.cancel(msg)
+
+    def uncancel(self) -> int:
+        return self._task.uncancel() if self._task is not None else 0
+
+    def cancelling(self) -> int:
+        return self._task.cancelling() if self._task is not None else 0
+
+
+class _Rest(Coroutine[Any, Any, None]):
+    """A coroutine that has begun and yielded a future, as an asyncio task expects it: it yields that future first."""
+
+    __slots__ = ("_coroutine", "_future")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], future: asyncio.Future[Any] | None) -> None:
+        self._coroutine = coroutine
+        self._future = future
+
+    def send(self, value: None) -> Any:
+        future, self._future = self._future, None
+        return future if future is not None else self._coroutine.send(value)
+
+    def throw(self, *exception: Any) -> Any:
+        self._future = None
+        return self._coroutine.throw(*exception)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Any:
+        raise TypeError("an EagerTask carries this coroutine")
