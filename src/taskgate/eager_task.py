@@ -73,7 +73,7 @@ class EagerTask:
             # The callback was called by a task.
             self._become_task(None)
             return
-        future: Any = None
+        self._waits_for = future = None
         ended = False
         try:
             future = self._context.run(self._coroutine.send, None)

@@ -247,10 +247,14 @@ class MessageReader:
 
     def read(self, body: bytes) -> Message:
         """Parse one message. For batches use `read_batch`."""
-        return _message(parse_strictly(body, self.max_depth, self.max_nodes), body)
+        message = _usual_message(body, self.max_depth) if len(body) <= COUNTED_BYTES <= self.max_nodes else None
+        return message or _message(parse_strictly(body, self.max_depth, self.max_nodes), body)
 
     def read_response(self, body: bytes) -> Message | None:
         """Return the response in a body, or None if the body is anything else."""
+        message = _usual_message(body, self.max_depth) if len(body) <= COUNTED_BYTES <= self.max_nodes else None
+        if message is not None:
+            return message if message.kind is RESPONSE else None
         try:
             message = _message(parse_strictly(body, self.max_depth, self.max_nodes), body)
         except CallerError:
@@ -287,6 +291,32 @@ def undecoded_response(members: Members) -> Message:
 
 def is_batch(body: bytes) -> bool:
     return body.lstrip(b" \t\r\n")[:1] == b"["
+
+
+def _usual_message(body: bytes, max_depth: int) -> Message | None:
+    """Return a short request with params, or a short response with a result, in the form that nearly all peers write. Return None
+    for any other document, valid or not; it is parsed in full.
+
+    The same as `parse_strictly` and `_message`, in one step.
+    """
+    try:
+        value = _quickly(body)
+        if encode(value) != body or type(value) is not dict or body.count(b"{") + body.count(b"[") > max_depth:
+            return None
+        # In a document that is encoded to the same bytes, the bytes of the id are its usual spelling.
+        members = _members(body)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    get = value.get
+    if get("jsonrpc") != "2.0" or type(get("id")) not in (int, str):
+        return None
+    if len(value) == 4:
+        method, params = get("method"), get("params")
+        if type(method) is str and type(params) is dict:
+            return Message(REQUEST, bytes(members["id"]), method, params, members["params"])
+    elif len(value) == 3 and "result" in value:
+        return Message(RESPONSE, bytes(members["id"]), "", None, None, members["result"], None, value["result"])
+    return None
 
 
 def _message(value: Any, body: bytes) -> Message:

@@ -22,9 +22,9 @@ from taskgate.access.open_stream import CONNECTION
 from taskgate.eager_task import EagerTask
 from taskgate.gateway.limits import Limits
 from taskgate.gateway.plan import Live, Plan
-from taskgate.inbound.http.asgi import Headers
 from taskgate.inbound.http.coalescing_transport import CoalescingTransport
 from taskgate.inbound.http.open_connections import OpenConnections
+from taskgate.inbound.http.post_head import PostHead
 from taskgate.inbound.http.post_request import Answering, Post
 from taskgate.inbound.http.reading_flow import ReadingFlow
 from taskgate.inbound.http.request_head import HeadersRefused, check_head, check_head_bytes
@@ -72,6 +72,7 @@ class CallerConnection(HttpToolsProtocol):
         super().__init__(**settings)
         self._works: set[EagerTask] = self.tasks  # type: ignore[assignment]
         """What uvicorn waits for at shutdown, and cancels after the drain timeout."""
+        self._forget_work = self._works.discard
         self.on_lost: Callable[[], None] | None = None
         self.raw: Any = None
         """The underlying transport, for responses that are a single write anyway."""
@@ -115,8 +116,8 @@ class CallerConnection(HttpToolsProtocol):
         self._next_turn: asyncio.Handle | None = None
         self._between_requests = True
         """The parser has read nothing of the next request."""
-        self._repeated: tuple[RepeatedHead, Limits, bytes] | None = None
-        """The head of the last POST request, the limits that it fits into, and its URL. The next one probably repeats it."""
+        self._repeated: tuple[RepeatedHead, PostHead, Limits] | None = None
+        """The head of the last POST request, and the limits that it fits into. The next one probably repeats it."""
         self._unrepeated = 0
         """How many heads were kept in a row and not repeated."""
 
@@ -234,33 +235,35 @@ class CallerConnection(HttpToolsProtocol):
         """Take a complete request whose head was parsed before. Return False if the parser must read it."""
         if self._repeated is None or not self._between_requests or self._last_request:
             return False
-        repeated, limits, url = self._repeated
-        body = repeated.body_in(data) if limits is self.plan.value.limits else None
-        if body is None:
+        repeated, head, limits = self._repeated
+        before: Any = self.cycle
+        if limits is not self.plan.value.limits or not before.response_complete:
+            return False
+        body = repeated.body_in(data)
+        if body is None or len(body) > limits.request_bytes:
             return False
         self._unrepeated = 0
-        self._budget.spend(len(data), 1, 1)
         self.on_lost = None
-        self.url, self.expect_100_continue = url, False
-        self._begin_post(repeated.header_list, repeated.fields, limits.request_bytes, keep_alive=True)
-        assert self._post is not None
-        self._post.take(body)
-        self._post.complete()
+        post = self._post = Post(self, head, limits.request_bytes, is_first=True)
+        self.cycle = post  # type: ignore[assignment]
+        # It needs no turn budget: the request before it is answered.
+        post.begin_with(body)
         return True
 
     def _note_head(self, data: bytes, post: Post) -> None:
         """Keep the head of a POST request that was this data and nothing else."""
-        limits, fields = self.plan.value.limits, post.headers
+        limits, head = self.plan.value.limits, post.head
+        fields = head.headers
         if (
             self._unrepeated < MAX_UNREPEATED
-            and post.keep_alive
+            and head.keep_alive
             and self._parsed_messages == 1
             and b"expect" not in fields
             and len(data) - self._received + len(fields) + MAX_DIGITS <= limits.header_bytes
         ):
             self._unrepeated += 1
-            repeated = RepeatedHead.of(data, self._received, post.every_header, fields)
-            self._repeated = (repeated, limits, self.url) if repeated is not None else None
+            repeated = RepeatedHead.of(data, self._received, head.every_header, fields)
+            self._repeated = (repeated, head.without_length(), limits) if repeated is not None else None
 
     def _check_unfinished_head(self, size: int) -> None:
         """Limit an incomplete head, which the parser would buffer without a limit."""
@@ -339,7 +342,7 @@ class CallerConnection(HttpToolsProtocol):
             url = self.url = _without_host(url)
         if self.parser.get_method() == b"POST" and (url == b"/mcp" or url.startswith((b"/mcp/", b"/mcp?"))):
             keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-            self._begin_post(self.headers, fields, limits.request_bytes, keep_alive=keep_alive)
+            self._begin_post(PostHead(url, self.headers, fields, keep_alive=keep_alive), limits.request_bytes)
         else:
             self._begin_asgi()
         if self._last_request:
@@ -353,19 +356,12 @@ class CallerConnection(HttpToolsProtocol):
         self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
 
-    def _begin_post(self, headers: Headers, fields: dict[bytes, bytes], max_bytes: int, *, keep_alive: bool) -> None:
+    def _begin_post(self, head: PostHead, max_bytes: int) -> None:
         before: Any = self.cycle
         first = before is None or before.response_complete
-        post = self._post = Post(
-            self,
-            self.url,
-            headers,
-            fields,
-            keep_alive=keep_alive,
-            limit=max_bytes,
-            is_first=first,
-        )
+        post = self._post = Post(self, head, max_bytes, is_first=first)
         self.cycle = post  # type: ignore[assignment]
+        post.check_declared_length()
         if self.expect_100_continue and not post.too_large:
             self.raw.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if not first:
@@ -386,7 +382,7 @@ class CallerConnection(HttpToolsProtocol):
 
     def begin(self, post: Post) -> None:
         self._current = post
-        work = post.work = EagerTask(self._answer(post), self.loop, self._works.discard)
+        work = post.work = EagerTask(self._answer(post), self.loop, self._forget_work)
         self._works.add(work)
         if self._is_parsing:
             self._begun = work

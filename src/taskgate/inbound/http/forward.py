@@ -155,7 +155,7 @@ class Forwarder:
         assert post.authorized is not None
         relay = PostRelay(post)
         post.cancel_when_disconnected()
-        url = post.path + b"?" + post.query if post.query else post.path
+        url = post.head.url
         try:
             reply = await self._hops.exchange(
                 home,

@@ -116,7 +116,7 @@ class InternalListener:
         return _ARRIVAL
 
     async def _answer(self, post: Post) -> None:
-        url = post.path + b"?" + post.query if post.query else post.path
+        url = post.head.url
         try:
             authorized = self._authorized(b"POST", url, post.every_header, post.body)
         except HopRefused as refused:

@@ -17,6 +17,7 @@ from taskgate.gateway.requests.replies import CallerReply
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.services.transports import TransportServices
 from taskgate.inbound.http.asgi import Headers
+from taskgate.inbound.http.post_head import PostHead
 
 
 class HttpRefused(Exception):
@@ -38,20 +39,20 @@ class McpAccess:
         self._shared = gateway.sessions.shared
         self._admitted: tuple[Plan, dict[_CacheKey, Authorized]] = (self._plan.value, {})
 
-    def admit(self, path: bytes, headers: dict[bytes, bytes], arrival: Arrival, every_header: Headers) -> Authorized:
+    def admit(self, head: PostHead, arrival: Arrival) -> Authorized:
         """Authorize a request without waiting. Raises HttpRefused, or NotVerifiedYet if `authorize` must be awaited.
 
         For a request without a credential the result depends only on the key below and the configuration, so it is
-        cached. A credential is checked every time.
+        kept, with the head too. A credential is checked every time.
         """
+        headers = head.headers
         if b"authorization" in headers or arrival.by_proxy or arrival.certificate_expiry is not None:
-            return self._admit(path, headers, arrival, every_header)
+            return self._admit(head.path, headers, arrival, head.every_header)
         plan, known = self._admitted
         if plan is not self._plan.value:
-            known = {}
-            self._admitted = (self._plan.value, known)
+            plan, known = self._admitted = (self._plan.value, {})
         key = (
-            path,
+            head.path,
             headers.get(b"host"),
             headers.get(b"origin"),
             arrival.on_loopback,
@@ -60,10 +61,11 @@ class McpAccess:
         )
         authorized = known.get(key)
         if authorized is None:
-            authorized = self._admit(path, headers, arrival, every_header)
+            authorized = self._admit(head.path, headers, arrival, head.every_header)
             if len(known) >= _MAX_CACHED:
                 known.clear()
             known[key] = authorized
+        head.authorized, head.authorized_by = authorized, plan
         return authorized
 
     def _admit(self, path: bytes, headers: dict[bytes, bytes], arrival: Arrival, every_header: Headers) -> Authorized:
@@ -111,6 +113,17 @@ class McpAccess:
         if identity is None or not identity.is_operator:
             return text
         return f"{text} {self.gateway.scope_hint(scope or identity.scope or self.gateway.default_scope)}"
+
+    def session_of(self, head: PostHead, caller: Caller, message_id: bytes | None = None) -> Session | None:
+        """As `session`, for a head that is kept: it names the same session for this caller until the session is closed."""
+        session = head.session
+        if session is not None and not session.closed and head.session_caller is caller:
+            session.touch(clock.monotonic())
+            return session
+        session = self.session(head.headers, caller, message_id)
+        if self._shared is None:
+            head.session, head.session_caller = session, caller
+        return session
 
     def session(self, headers: dict[bytes, bytes], caller: Caller, message_id: bytes | None = None) -> Session | None:
         """Return the session that a request names, or None if this gateway may not hold it. Raises HttpRefused."""

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from taskgate import clock
+from taskgate.access.authorize import Authorized
 from taskgate.access.credentials import NotVerifiedYet
 from taskgate.access.open_responses import Ended, OpenResponses
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, Executed, TaskgateError
-from taskgate.core.generations.generation import STATELESS_REVISIONS, Generation
+from taskgate.core.generations.generation import Generation
 from taskgate.core.generations.stateless import check_headers, has_envelope, read_envelope
 from taskgate.core.identity.caller import Caller
 from taskgate.core.meta import META
@@ -38,7 +39,6 @@ from taskgate.telemetry.logs import log
 PRIMING_REVISION: Final = "2025-11-25"
 BATCH_REVISION: Final = "2025-03-26"
 LISTEN: Final = "subscriptions/listen"
-_STATELESS: Final = frozenset(revision.encode("ascii") for revision in STATELESS_REVISIONS)
 
 
 class PostHandler:
@@ -56,6 +56,7 @@ class PostHandler:
         self._responses = responses
         self._forwarder = forwarder
         self._gateway = gateway
+        self._plan = gateway.plan
         self._access = access
         self._streams = streams
         self._reader = reader
@@ -64,11 +65,11 @@ class PostHandler:
         """Answer one POST request. Does not raise."""
         try:
             try:
-                caller = self._admitted(post)
+                authorized = self._admitted(post)
             except NotVerifiedYet:
-                caller = await self._verified(post)
+                authorized = await self._verified(post)
             message = self._read(post) if reads_quickly(post.body) else await self._read_large(post)
-            await self._dispatch(post, caller, message)
+            await self._dispatch(post, authorized.caller, message)
         except HttpRefused as refused:
             post.respond(refused.status, without_unproved_executed(refused.body, post.body), refused.headers)
         except asyncio.CancelledError:
@@ -85,37 +86,42 @@ class PostHandler:
             if post.hold is not None:
                 post.hold.release()
 
-    def _admitted(self, post: Post) -> Caller:
-        """Authorize without waiting. Raises HttpRefused and NotVerifiedYet."""
-        authorized = post.authorized
-        if authorized is None:
-            authorized = self._access.admit(post.path, post.headers, post.arrival, post.every_header)
-            post.admit(authorized)
-        return authorized.caller
-
-    async def _verified(self, post: Post) -> Caller:
-        began = clock.monotonic()
-        authorized = await self._access.authorize(post.path, post.headers, post.arrival, post.every_header)
-        post.admit(authorized)
-        post.exclude_wait_since(began)
-        return authorized.caller
-
     def _dispatch(self, post: Post, caller: Caller, message: Message | None) -> Coroutine[Any, Any, None]:
         """Return the coroutine for the generation and method of a message; None is a batch."""
-        is_stateless = post.headers.get(b"mcp-protocol-version") in _STATELESS
         if message is None:
-            if is_stateless:
+            if post.head.is_stateless:
                 raise self._access.failed(_no_batch())
             return self._batch(post, caller)
-        if is_stateless or (message.params and META in message.params and has_envelope(message.params)):
+        if post.head.is_stateless or (message.params and META in message.params and has_envelope(message.params)):
             return self._stateless(post, caller, message)
         if message.kind is REQUEST and message.method == "initialize":
             return self._initialize(post, caller, message)
         return self._stateful(post, caller, message)
 
+    def _admitted(self, post: Post) -> Authorized:
+        """Authorize without waiting. Raises HttpRefused and NotVerifiedYet."""
+        head, authorized = post.head, post.authorized
+        if authorized is not None:
+            # Another gateway has authorized it.
+            return authorized
+        if head.authorized is None or head.authorized_by is not self._plan.value:
+            authorized = self._access.admit(head, post.arrival)
+        else:
+            authorized = head.authorized
+        post.authorized = authorized
+        return authorized
+
+    async def _verified(self, post: Post) -> Authorized:
+        began = clock.monotonic()
+        authorized = await self._access.authorize(post.path, post.headers, post.arrival, post.every_header)
+        post.authorized = authorized
+        post.exclude_wait_since(began)
+        return authorized
+
     def _read(self, post: Post) -> Message | None:
         """Return the message, or None for a batch. Raises HttpRefused."""
-        self._check_body(post)
+        if post.too_large or not post.head.is_json:
+            self._refuse_body(post)
         try:
             return self._reader.read(post.body)
         except TaskgateError as problem:
@@ -124,7 +130,8 @@ class PostHandler:
 
     async def _read_large(self, post: Post) -> Message | None:
         """As `_read`, in slices. The time it takes does not count as waiting time."""
-        self._check_body(post)
+        if post.too_large or not post.head.is_json:
+            self._refuse_body(post)
         began = clock.monotonic()
         try:
             return None if wire.is_batch(post.body) else await read_message(self._reader, post.body)
@@ -134,12 +141,11 @@ class PostHandler:
         finally:
             post.exclude_wait_since(began)
 
-    def _check_body(self, post: Post) -> None:
+    def _refuse_body(self, post: Post) -> NoReturn:
         if post.too_large:
             problem = CallerError("request_too_large", f"The request exceeds {post.limit} bytes.")
             raise self._access.failed(problem)
-        if not post.headers.get(b"content-type", b"").lower().startswith(b"application/json"):
-            raise self._access.refused(415, "The Content-Type must be application/json.")
+        raise self._access.refused(415, "The Content-Type must be application/json.")
 
     def _refuse_unless_batch(self, post: Post, problem: TaskgateError) -> None:
         if isinstance(problem, InvalidMessage) and wire.is_batch(post.body):
@@ -206,7 +212,7 @@ class PostHandler:
 
     async def _stateful(self, post: Post, caller: Caller, message: Message) -> None:
         """Answer a message of a session. `caller` comes from the current credential: roles may have changed since initialize."""
-        session = self._access.session(post.headers, caller, message.id)
+        session = self._access.session_of(post.head, caller, message.id)
         if session is None:
             began = clock.monotonic()
             session = await self._session_elsewhere(post, caller, message)
@@ -314,7 +320,7 @@ class PostHandler:
 
     async def _batch(self, post: Post, caller: Caller) -> None:
         """Answer a batch (revision 2025-03-26 only) with one array."""
-        session = self._access.session(post.headers, caller) or await self._session_elsewhere(post, caller, None)
+        session = self._access.session_of(post.head, caller) or await self._session_elsewhere(post, caller, None)
         if session is None:
             return
         if session.version != BATCH_REVISION:

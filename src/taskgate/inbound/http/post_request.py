@@ -21,6 +21,7 @@ from taskgate.gateway.limits import Limits
 from taskgate.gateway.plan import Live, Plan
 from taskgate.inbound.http.asgi import SSE_HEADERS, Headers
 from taskgate.inbound.http.handover import request_bytes
+from taskgate.inbound.http.post_head import PostHead
 from taskgate.inbound.http.session_streams import StreamBuffers
 from taskgate.inbound.http.streamed_reply import StreamedReply
 from taskgate.ports.cancel_note import CancelNote
@@ -81,15 +82,12 @@ class Post:
         "body",
         "cancel_on_disconnect",
         "disconnected",
-        "every_header",
         "forwarded",
+        "head",
         "headers",
         "hold",
-        "keep_alive",
         "limit",
-        "path",
         "primed",
-        "query",
         "response_complete",
         "stream_buffers",
         "too_large",
@@ -98,17 +96,10 @@ class Post:
 
     message_event: Final = _NullEvent()
 
-    def __init__(
-        self,
-        connection: PostConnection,
-        url: bytes,
-        every_header: Headers,
-        headers: dict[bytes, bytes],
-        *,
-        keep_alive: bool,
-        limit: int,
-        is_first: bool,
-    ) -> None:
+    def __init__(self, connection: PostConnection, head: PostHead, limit: int, *, is_first: bool) -> None:
+        self.head = head
+        self.headers = head.headers
+        """The last value of each name."""
         self.arrival = connection.arrival
         self.authorized: Authorized | None = None
         """Set once the request is authorized."""
@@ -118,11 +109,6 @@ class Post:
         """Ends the request with its credential; set once the request takes long."""
         self.access_ended: Ended | None = None
         """Why the request was ended early: its credential was revoked or has expired."""
-        self.path, _, self.query = url.partition(b"?")
-        self.every_header = every_header
-        self.headers = headers
-        """The last value of each name."""
-        self.keep_alive = keep_alive
         self.limit = limit
         self.body = b""
         self.arrived = 0.0
@@ -136,30 +122,43 @@ class Post:
         self.primed = False
         self.disconnected = False
         self.response_complete = False
-        declared = headers.get(b"content-length")
-        self.too_large = declared is not None and (not declared.isdigit() or int(declared) > limit)
+        self.too_large = False
         self._connection = connection
-        self._parts: list[bytes] = []
+        self._parts: list[bytes] | None = None
+        """The parts of the body that were received so far."""
         self._size = 0
-        self._ready = self.too_large
+        self._ready = False
         self._turn = is_first
         """All earlier requests on the connection are answered."""
         self._started = False
         self._streamed: StreamedReply | None = None
         self._replying = False
         """The reply is being sent or was sent."""
-        if self.too_large:
-            self.complete()
 
     # Receiving
+
+    def check_declared_length(self) -> None:
+        """Answer without waiting for the body if its declared length exceeds the limit."""
+        if self.head.declared_bytes > self.limit:
+            self.too_large = True
+            self.complete()
+
+    def begin_with(self, body: bytes) -> None:
+        """Start answering a request that was received whole."""
+        self._ready = self._started = True
+        self.body = body
+        self.arrived = self._connection.loop.time()
+        self._connection.begin(self)
 
     def take(self, part: bytes) -> None:
         """Add a part of the body. A body over the limit is dropped and answered without waiting for the rest."""
         self._size += len(part)
         if self._size > self.limit:
             self.too_large = True
-            self._parts.clear()
+            self._parts = None
             self.complete()
+        elif self._parts is None:
+            self._parts = [part]
         else:
             self._parts.append(part)
 
@@ -174,14 +173,27 @@ class Post:
         self._ready = True
         if self._turn and not self._started and not self.disconnected:
             self._started = True
-            self.body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-            self._parts = []
+            parts, self._parts = self._parts or [], None
+            self.body = parts[0] if len(parts) == 1 else b"".join(parts)
             # The loop's time: the start of this iteration, so that waiting for other requests in it counts.
             self.arrived = self._connection.loop.time()
             self._connection.begin(self)
 
-    def admit(self, authorized: Authorized) -> None:
-        self.authorized = authorized
+    @property
+    def path(self) -> bytes:
+        return self.head.path
+
+    @property
+    def query(self) -> bytes:
+        return self.head.query
+
+    @property
+    def every_header(self) -> Headers:
+        return self.head.every_header
+
+    @property
+    def keep_alive(self) -> bool:
+        return self.head.keep_alive
 
     def admit_forwarded(self, authorized: Authorized) -> None:
         """Accept a request that another gateway has authorized."""
@@ -216,8 +228,7 @@ class Post:
 
     def hand_over(self, give: Callable[[int, bytes], bool]) -> bool:
         """Give the connection with this request to another worker. Return False if it must be answered here."""
-        url = self.path + b"?" + self.query if self.query else self.path
-        request = request_bytes(b"POST", url, self.every_header, self.body) if self.keep_alive else None
+        request = request_bytes(b"POST", self.head.url, self.every_header, self.body) if self.keep_alive else None
         if request is None or not self._connection.move(lambda descriptor: give(descriptor, request)):
             return False
         self.disconnected = True
@@ -292,9 +303,7 @@ class Post:
         """Send the result, alone or as the last event of the stream. A disconnect no longer cancels the request."""
         self.cancel_on_disconnect = False
         self._replying = True
-        # A caller that accepts event streams first, or only, receives its replies as streams.
-        streams = status == 200 and self.headers.get(b"accept", b"").lstrip().startswith(b"text/event-stream")
-        if self._streamed is None and not streams:
+        if self._streamed is None and not (status == 200 and self.head.prefers_stream):
             if len(body) < LARGE_BYTES or self.disconnected or self.response_complete:
                 self.respond(status, body, headers)
             else:

@@ -18,7 +18,7 @@ from typing import Final, cast
 from taskgate import clock
 from taskgate.eager_task import ReplyFuture
 from taskgate.mcp.failures import Executed, HttpFailure, Stage
-from taskgate.mcp.http.reader import HttpReply, OnChunk, OnEvent, OnHead, ReplyProblem, ReplyReader
+from taskgate.mcp.http.reader import HttpHead, HttpReply, OnChunk, OnEvent, OnHead, ReplyProblem, ReplyReader
 
 _PEER_CLOSED: int = getattr(select, "POLLRDHUP", 0)
 _DISCONNECTED = select.POLLHUP | select.POLLERR | _PEER_CLOSED
@@ -141,7 +141,9 @@ class HttpConnection(asyncio.Protocol):
         if transport.is_closing():
             # The write itself failed, so the kernel did not take all of it.
             self._unsent = True
-        self._arm_timer(due if idle_s is None else min(due, clock.monotonic() + idle_s))
+        self._due = due = due if idle_s is None else min(due, clock.monotonic() + idle_s)
+        if due < self._timer_at:
+            self._arm_timer(due)
         return future
 
     def apply_limits(self) -> None:
@@ -174,6 +176,11 @@ class HttpConnection(asyncio.Protocol):
         self._unsent = False
 
     def data_received(self, data: bytes) -> None:
+        if self._phase is _BUSY and not self._catching_up:
+            repeated = self._reader.take_repeated(data)
+            if repeated is not None:
+                self._end_exchange(*repeated)
+                return
         if self._phase is _DRAINING:
             self._drained += len(data)
             if self._drained > _DRAIN_BYTES:
@@ -280,18 +287,36 @@ class HttpConnection(asyncio.Protocol):
             self._arm_timer(min(self._deadline, clock.monotonic() + self._idle_s))
 
     def _end_reply(self) -> None:
+        """End an exchange whose reply was parsed to its end, or the rest of a stream that its listener has ended."""
         future = self._set_reply() if self._phase is _BUSY else None
         if not self._reader.keep_alive or self._unsent or self._transport is None:
             self.abort()
         else:
-            self._phase = _IDLE
-            head = self._reader.head
-            hint = head.headers.get(b"keep-alive") if head is not None else None
-            self._arm_timer(clock.monotonic() + (self._keep_s if hint is None else self._keep_alive_s(hint)))
-            self._on_free(self)
+            self._rest(self._reader.head)
+        if future is not None:
+            future.wake()
+
+    def _end_exchange(self, head: HttpHead, body: bytes) -> None:
+        """As `_end_reply`, for a reply that was not parsed because its head was parsed before."""
+        future, self._future = self._future, None
+        if future is not None and not future.done():
+            future.set_result(HttpReply(head.status, head.headers, head.header_list, body, False, not self._unsent))
+        if self._unsent or self._transport is None:
+            self.abort()
+        else:
+            self._rest(head)
         if future is not None:
             # Last, because the receiver may use this connection for its next request.
             future.wake()
+
+    def _rest(self, head: HttpHead | None) -> None:
+        """Give the connection back to the pool."""
+        self._phase = _IDLE
+        hint = head.headers.get(b"keep-alive") if head is not None else None
+        self._due = due = clock.monotonic() + (self._keep_s if hint is None else self._keep_alive_s(hint))
+        if due < self._timer_at:
+            self._arm_timer(due)
+        self._on_free(self)
 
     def _set_reply(self) -> ReplyFuture[HttpReply] | None:
         """Set the result of the exchange. Return its Future, to be woken."""

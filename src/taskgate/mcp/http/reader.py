@@ -53,6 +53,7 @@ _HEADER_COUNT = 256
 _INTERIM_COUNT = 32
 _OK = 200
 _TYPE = b"content-type"
+_LENGTH = b"content-length"
 _JSON = b"application/json"
 
 
@@ -88,8 +89,8 @@ class ReplyReader:
         "_headers",
         "_interim",
         "_interim_count",
-        "_is_first_data",
         "_is_passthrough",
+        "_is_used",
         "_limits",
         "_on_chunk",
         "_on_event",
@@ -120,27 +121,48 @@ class ReplyReader:
         """Received data beyond the turn budget."""
         self._parsed_to_end = False
         """The reply is parsed completely, but some of its events are not delivered yet."""
-        self._repeated: RepeatedHead | None = None
+        self._repeated: tuple[RepeatedHead, HttpHead] | None = None
         """The head of an earlier JSON reply with status 200, which the next one probably repeats."""
         self.head: HttpHead | None = None
-        self.start(None, None)
+        self._reset()
+        self._on_head: OnHead | None = None
+        self._on_event: OnEvent | None = None
+        self._on_chunk: OnChunk | None = None
 
     def start(self, on_head: OnHead | None, on_event: OnEvent | None, on_chunk: OnChunk | None = None) -> None:
-        """Reset for the next reply."""
-        self._on_head = on_head
-        self._on_event = on_event
-        self._on_chunk = on_chunk
+        """Begin the next reply."""
+        if self._is_used:
+            self._reset()
+        self._on_head, self._on_event, self._on_chunk = on_head, on_event, on_chunk
+
+    def _reset(self) -> None:
         self._is_passthrough = False
         self.backpressure: asyncio.Future[None] | None = None
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
         self._body_bytes = self._interim_count = self._framing_bytes = 0
         self._interim = self._until_close = False
-        self._is_first_data = True
+        self._is_used = False
+        """The parser has read something of this reply, or received data is kept."""
         self._sse = None
         self._budget.renew()
         self.head = None
         self.complete = self.stopped = self.keep_alive = False
+
+    def take_repeated(self, data: bytes) -> tuple[HttpHead, bytes] | None:
+        """Return head and body if `data` is a complete reply whose head was parsed before. The parser is not involved.
+
+        What follows the first data of a reply belongs to it, even if it looks like another one.
+        """
+        if self._repeated is None or self._is_used or self._on_head is not None:
+            return None
+        repeated, head = self._repeated
+        body = repeated.body_in(data)
+        if body is None or len(body) > self._limits.max_response_bytes:
+            return None
+        # An idle connection must not keep references to the objects of its last call.
+        self._on_event = self._on_chunk = None
+        return head, body
 
     def take_backpressure(self) -> asyncio.Future[None] | None:
         """Return the Future to wait for before reading more of the stream, if `on_chunk` returned one."""
@@ -157,11 +179,8 @@ class ReplyReader:
 
     def feed(self, data: bytes) -> None:
         """Parse data within the turn budget and keep the rest for `catch_up`. Raises ReplyProblem or a listener's exception."""
-        # What follows the first data belongs to the same reply, even if it looks like another one.
-        is_first, self._is_first_data = self._is_first_data, False
+        is_first, self._is_used = not self._is_used, True
         if len(data) <= SLICE_BYTES and not self._unparsed:
-            if is_first and self._repeated is not None and self._take_repeated(self._repeated, data):
-                return
             self._parse(data)
             if self.complete and self._problem is None:
                 # The common case: the reply ends with this data, and none of its events is left.
@@ -172,25 +191,17 @@ class ReplyReader:
             self.keep(data)
         self._read_within_budget()
 
-    def _take_repeated(self, repeated: RepeatedHead, data: bytes) -> bool:
-        """Take a complete reply whose head was parsed before. Return False if the parser must read it."""
-        body = repeated.body_in(data) if self._on_head is None else None
-        if body is None or len(body) > self._limits.max_response_bytes:
-            return False
-        self.head = HttpHead(_OK, repeated.fields, repeated.header_list)
-        self._body.append(body)
-        self.keep_alive = True
-        self._complete()
-        return True
-
     def _note_head(self, data: bytes) -> None:
         """Keep the head of a reply that was this data and nothing else."""
         head = self.head
         if head is not None and head.status == _OK and not self._interim_count and head.headers.get(_TYPE) == _JSON:
-            self._repeated = RepeatedHead.of(data, self._body_bytes, head.header_list, head.headers)
+            repeated = RepeatedHead.of(data, self._body_bytes, head.header_list, head.headers)
+            others = [header for header in head.header_list if header[0] != _LENGTH]
+            self._repeated = (repeated, HttpHead(_OK, dict(others), others)) if repeated is not None else None
 
     def keep(self, data: bytes) -> None:
         """Queue data that arrives after the budget is spent."""
+        self._is_used = True
         self._unparsed.extend(data[at : at + SLICE_BYTES] for at in range(0, len(data), SLICE_BYTES))
 
     @property

@@ -7,30 +7,26 @@ byte, except for the digits of that length, has the same meaning to the parser t
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
 MAX_DIGITS: Final = 9
 """Longer numbers are left to the parser, which checks for overflows."""
 
-Headers = list[tuple[bytes, bytes]]
-
 
 class RepeatedHead:
-    """The bytes of a parsed head around the digits of its length, and its headers."""
+    """The bytes of a parsed head around the digits of its length."""
 
-    __slots__ = ("_after", "_before", "_size", "fields", "header_list", "length")
+    __slots__ = ("_after", "_before", "_size")
 
-    def __init__(
-        self, before: bytes, after: bytes, length: bytes, header_list: Headers, fields: dict[bytes, bytes]
-    ) -> None:
+    def __init__(self, before: bytes, after: bytes) -> None:
         self._before, self._after, self._size = before, after, len(before)
-        self.length = length
-        self.header_list = header_list
-        self.fields = fields
 
     @classmethod
-    def of(cls, data: bytes, body_size: int, header_list: Headers, fields: dict[bytes, bytes]) -> RepeatedHead | None:
+    def of(
+        cls, data: bytes, body_size: int, header_list: Sequence[object], fields: Mapping[bytes, bytes]
+    ) -> RepeatedHead | None:
         """Return the head of `data`, which is one complete message on a connection that stays open.
 
         The parser has found these headers, with lower-case names, and a body of this size. Returns None for a head that
@@ -47,7 +43,7 @@ class RepeatedHead:
             or int(found[1]) != body_size
         ):
             return None
-        return cls(data[: found.start(1)], data[found.end(1) : end], found[1], header_list, fields)
+        return cls(data[: found.start(1)], data[found.end(1) : end])
 
     def body_in(self, data: bytes) -> bytes | None:
         """Return the body if `data` is exactly one message with this head; otherwise None, and the parser must read it."""
@@ -58,12 +54,4 @@ class RepeatedHead:
         begin = after + len(self._after)
         if not length.isdigit() or not data.startswith(self._after, after) or not 0 < int(length) == len(data) - begin:
             return None
-        if length != self.length:
-            self._set_length(length)
         return data[begin:]
-
-    def _set_length(self, length: bytes) -> None:
-        """Replace the headers, which earlier messages keep, by ones with another length."""
-        self.length = length
-        self.header_list = [(name, length if name == b"content-length" else value) for name, value in self.header_list]
-        self.fields = {**self.fields, b"content-length": length}
