@@ -15,7 +15,7 @@ from taskgate import clock
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.generations.generation import Generation, generation_of
 from taskgate.core.sliced_reading import reads_quickly
-from taskgate.core.wire import Kind, Message
+from taskgate.core.wire import COUNTED_BYTES, Kind, Message
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.reader import HttpReply
@@ -43,6 +43,7 @@ _POST_HEADERS: Final = (
     (b"accept", b"application/json, text/event-stream"),
 )
 _RESUME_ATTEMPTS: Final = 3
+_MAX_HEADS: Final = 512
 _MAX_ASIDE_BYTES: Final = 64 << 20
 
 
@@ -69,6 +70,8 @@ class HttpWire:
         self._intake = intake
         self.reader = intake.reader
         self._headers: tuple[tuple[bytes, bytes], ...] = _POST_HEADERS
+        self._heads: dict[HeaderPairs, bytes] = {}
+        """Rendered heads of requests, by their own headers; all else in them is the same until it changes here."""
         self._generation: Generation | None = None
         self._version = ""
         self._receiver: Receiver | None = None
@@ -83,6 +86,7 @@ class HttpWire:
         self._version = version
         self._generation = generation_of(version)
         self._headers = (*_POST_HEADERS, *self._identity())
+        self._heads.clear()
 
     def use_session(self, session_id: str | None) -> None:
         self.session_id = session_id
@@ -90,6 +94,7 @@ class HttpWire:
     def reset(self) -> None:
         """Forget session and revision: a server rejects even a handshake with an unknown session."""
         self.session_id, self._version, self._headers = None, "", _POST_HEADERS
+        self._heads.clear()
         if self._listening is not None:
             self._listening.cancel()
             self._listening = None
@@ -104,24 +109,34 @@ class HttpWire:
         proof = self._credentials.headers
         if proof is not self._sent_proof:
             self._note(proof)
-        every = (*self._headers, *proof, *headers)
         reply: HttpReply | None
         self._awaiting[awaited.key] = awaited
-        long_lived = flight.request is not None and flight.request.long_lived
         # One deadline for the whole request, including resumed streams.
         due = clock.monotonic() + flight.timeout_s
+        of_caller = flight.request
+        long_lived = of_caller is not None and of_caller.long_lived
+        idle = None if long_lived or flight.timeout_s <= 0 else self._client.take_idle(self._target)
         try:
             try:
-                reply = await self._client.exchange(
-                    self._target,
-                    b"POST",
-                    every,
-                    body,
-                    deadline_s=flight.timeout_s,
-                    on_event=awaited.on_event,
-                    due=due,
-                    long_lived=long_lived,
-                )
+                if idle is None:
+                    reply = await self._client.exchange(
+                        self._target,
+                        b"POST",
+                        (*self._headers, *proof, *headers),
+                        body,
+                        deadline_s=flight.timeout_s,
+                        on_event=awaited.on_event,
+                        due=due,
+                        long_lived=long_lived,
+                    )
+                else:
+                    head = self._heads.get(headers) or self._head_with(headers)
+                    future = idle.begin(b"%b%d\r\n\r\n%b" % (head, len(body), body), due=due, on_event=awaited.on_event)
+                    try:
+                        reply = await future
+                    except asyncio.CancelledError:
+                        idle.abandon(future)
+                        raise
             except HttpFailure as failure:
                 self._check_resumable(failure, flight.timeout_s, awaited)
                 reply = None
@@ -133,17 +148,23 @@ class HttpWire:
                 return awaited.response
             if reply is None or (reply.status == 200 and awaited.last_id is not None):
                 return await self._resume(flight, awaited, due)
-            message = None
-            if reply.body:
-                quick = reads_quickly(reply.body)
-                message = self.reader.read_response(reply.body) if quick else await self._large_response(reply.body)
+            message, received = None, reply.body
+            if received:
+                quick = len(received) <= COUNTED_BYTES or reads_quickly(received)
+                message = self.reader.read_response(received) if quick else await self._large_response(received)
             if message is not None and message.id == awaited.key:
-                if flight.request is None:
+                if of_caller is None:
                     self._adopt_session(reply, message)
                 return message
             return await self._without_response(flight, awaited, reply, message, due, proof=proof)
         finally:
             del self._awaiting[awaited.key]
+
+    def _head_with(self, headers: HeaderPairs) -> bytes:
+        if len(self._heads) >= _MAX_HEADS:
+            self._heads.clear()
+        head = self._heads[headers] = self._target.post_head((*self._headers, *self._sent_proof, *headers))
+        return head
 
     async def _without_response(
         self,
@@ -169,6 +190,7 @@ class HttpWire:
     def _note(self, proof: HeaderPairs) -> HeaderPairs:
         """Register credentials before they are sent, because the server may echo them later."""
         self._sent_proof = proof
+        self._heads.clear()
         self.secret_filter.note(proof)
         return proof
 

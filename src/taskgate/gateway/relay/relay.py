@@ -20,7 +20,7 @@ from taskgate.core.generations.generation import STATEFUL, STATELESS
 from taskgate.core.generations.stateless import strip_result
 from taskgate.core.questions.capabilities import can_answer
 from taskgate.core.questions.question import ELICIT, Answer, Question, bare_params
-from taskgate.core.waterfall import Waterfall
+from taskgate.core.waterfall import Span, Waterfall
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events import ElicitationCompleted, EventHub
 from taskgate.gateway.questions.url_elicitations import COMPLETE, URL_REQUIRED, UrlElicitations
@@ -106,18 +106,29 @@ class Relay:
             on_stream=lambda notice, retry_ms: on_stream_change(request, notice, retry_ms),
         )
 
-    async def _carry(self, request: Request, upstream: Upstream, call: UpstreamCall) -> Result:
+    def _carry(self, request: Request, upstream: Upstream, call: UpstreamCall) -> Coroutine[Any, Any, Result]:
         if request.generation is STATELESS and "requestState" in call.params:
-            return Result(await self._next_round(request, upstream, call))
+            return self._next_round(request, upstream, call)
         session = request.session
-        found = (
-            upstream.open_link(session.link_key) if session is not None else upstream.common_link(request.generation)
-        )
-        link = found or await self._link_of(request, upstream)
+        link = upstream.open_link(session.link_key) if session is not None else upstream.common_link(request.generation)
+        return self._carry_over(request, upstream, call, link)
+
+    async def _carry_over(self, request: Request, upstream: Upstream, call: UpstreamCall, link: Link | None) -> Result:
+        """Send the call over this link, or over the caller's link if that is None."""
+        if link is None:
+            link = await self._link_of(request, upstream)
         same = link.generation is request.generation
         if not same and request.generation is STATELESS:
             return Result(await self._run_suspendable(request, upstream, call, link))
-        reply = await self._recorded(request, call, link.server, link.request(call))
+        span, state = self._begin(request, call, link.server), "error"
+        try:
+            reply = await link.request(call)
+            state = "ok" if type(reply) is not ErrorReply else "error"
+        except asyncio.CancelledError:
+            state = "cancelled"
+            raise
+        finally:
+            span.over(state, clock.monotonic())
         if type(reply) is Result:
             if same:
                 return reply
@@ -142,13 +153,7 @@ class Relay:
 
     async def _recorded(self, request: Request, call: UpstreamCall, server: str, sent: Awaitable[Reply]) -> Reply:
         """Wait for the reply, and record the call in the waterfall."""
-        request.delivery.mark_sent()
-        parent = request.delivery.span.number if request.delivery.span is not None else 0
-        now, began, caller = clock.wall(), clock.monotonic(), request.caller.principal
-        span = self._waterfall.begin(
-            "upstream", call.method, call.name, server, caller, now=now, began=began, parent=parent
-        )
-        state = "error"
+        span, state = self._begin(request, call, server), "error"
         try:
             reply = await sent
             state = "ok" if type(reply) is not ErrorReply else "error"
@@ -158,6 +163,16 @@ class Relay:
             raise
         finally:
             span.over(state, clock.monotonic())
+
+    def _begin(self, request: Request, call: UpstreamCall, server: str) -> Span:
+        """Begin the record of a call in the waterfall. The call is about to be sent."""
+        delivery = request.delivery
+        delivery.sent = True
+        parent = delivery.span.number if delivery.span is not None else 0
+        now, began, caller = clock.wall(), clock.monotonic(), request.caller.principal
+        return self._waterfall.begin(
+            "upstream", call.method, call.name, server, caller, now=now, began=began, parent=parent
+        )
 
     def _on_notification(self, request: Request, server: str, method: str, params: Raw | None) -> None:
         if method == COMPLETE:
@@ -208,8 +223,11 @@ class Relay:
         principal = request.caller.principal
         return self._state_signer.sign(kind, principal, call.method, call.name, upstream.id, body=body, home=home)
 
-    async def _next_round(self, request: Request, upstream: Upstream, call: UpstreamCall) -> bytes:
+    async def _next_round(self, request: Request, upstream: Upstream, call: UpstreamCall) -> Result:
         """A stateless caller returns with answers."""
+        return Result(await self._continued(request, upstream, call))
+
+    async def _continued(self, request: Request, upstream: Upstream, call: UpstreamCall) -> bytes:
         state = self._state_signer.verify(
             text_of(call.params["requestState"]), request.caller.principal, call.method, call.name
         )

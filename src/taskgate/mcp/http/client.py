@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from taskgate import clock
 from taskgate.mcp.failures import Executed, HttpFailure, Stage
+from taskgate.mcp.http.connection import HttpConnection
 from taskgate.mcp.http.pool import OriginPool, PoolLimits
 from taskgate.mcp.http.reader import HttpReply, OnChunk, OnEvent, OnHead, ReplyLimits
 from taskgate.mcp.http.target import Origin, Target
@@ -103,6 +104,12 @@ class HttpClient:
         except asyncio.CancelledError:
             connection.abandon(future)
             raise
+
+    def take_idle(self, target: Target) -> HttpConnection | None:
+        """Return an idle connection for an exchange that begins at once: the caller calls `begin`, awaits the Future, and passes
+        it to `abandon` if it is cancelled. None if `exchange` must open a connection or wait for one."""
+        pool = self._pools.get(target.origin)
+        return pool.take_idle() if pool is not None else None
 
     def set_max_reply_bytes(self, max_bytes: int) -> None:
         """Change the maximum size of replies and events, after a reload of the configuration."""

@@ -125,9 +125,9 @@ class HttpConnection(asyncio.Protocol):
         request: bytes,
         *,
         due: float,
-        idle_s: float | None,
-        on_head: OnHead | None,
-        on_event: OnEvent | None,
+        idle_s: float | None = None,
+        on_head: OnHead | None = None,
+        on_event: OnEvent | None = None,
         on_chunk: OnChunk | None = None,
     ) -> ReplyFuture[HttpReply]:
         """Write the request. The Future becomes the reply or an HttpFailure. The connection must be usable."""

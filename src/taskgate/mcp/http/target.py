@@ -87,6 +87,13 @@ class Target:
             return b"%b%bContent-Length: %d\r\n\r\n%b" % (head, varying, len(body), body)
         return b"%b%b\r\n" % (head, varying)
 
+    def post_head(self, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """Return the head of a POST request up to the value of its Content-Length."""
+        return b"%b%bContent-Length: " % (
+            self._heads.get(b"POST") or self._render_head(b"POST"),
+            _render_headers(tuple(headers)),
+        )
+
     def _render_head(self, method: bytes) -> bytes:
         if not method.isalpha() or method in (b"HEAD", b"CONNECT"):
             raise ValueError(f"the method {method!r} cannot be used here")
