@@ -42,16 +42,16 @@ class UpstreamCall(msgspec.Struct, frozen=True):
     """The conversation of this call, by the name of its stream. Empty for the gateway's own requests."""
     side: CallSide | None = None
     """The caller's side, for questions that the server does not tie to a call."""
-    trace: tuple[tuple[bytes, bytes], ...] = ()
-    """The trace context for an upstream over HTTP; empty unless requests are traced."""
     send_log: SendLog | None = None
     """Records every time the link sends the call again."""
+    on_stream: Callable[[StreamNotice, int | None], None] | None = None
+    """Called when a stateful HTTP server primes its stream for resumption, or disconnects to be polled."""
+    trace: tuple[tuple[bytes, bytes], ...] = ()
+    """The trace context for an upstream over HTTP; empty unless requests are traced."""
     long_lived: bool = False
     """It may take long: it uses none of the connections reserved for plain calls; the sender limits how many there are."""
     read_in_parts: bool = False
     """The requester reads the result in parts and applies the message limits to each; the whole may exceed them."""
-    on_stream: Callable[[StreamNotice, int | None], None] | None = None
-    """Called when a stateful HTTP server primes its stream for resumption, or disconnects to be polled."""
 
     def with_params(self, params: Members) -> UpstreamCall:
         """Return the same call with other params: of its next round, or with a trace context."""

@@ -138,7 +138,7 @@ class ToolCalls:
     # The stages of a forwarded call, in order. Nothing is stored and no further asyncio task is created unless it is promoted.
 
     async def _forward(self, request: Request, tool: ToolRef, arguments: Any) -> bytes:
-        promotion = self._promotions.begin(request, lambda: self._promote(request, tool))
+        promotion = self._promotions.begin(request, tool, self._promote)
         heartbeat = self._start_heartbeat(request, tool) if request.progress_token is not None else None
         try:
             reply = await self._send(request, tool, arguments, promotion)
@@ -211,7 +211,7 @@ class ToolCalls:
         if handle is not None:
             return await self._tasks.adopt_upstream_task(request, self._durable.new_call(request, tool), handle)
         outcome = CallOutcome.TOOL_ERROR if members.get("isError") is True else _OK
-        self._call_log.note(request, tool, outcome, _EXECUTED, size=len(result))
+        self._call_log.note(request, tool, outcome, _EXECUTED, len(result))
         return result
 
     async def _fail(

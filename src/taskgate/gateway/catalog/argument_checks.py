@@ -29,8 +29,8 @@ class ArgumentChecks:
         return self._validation.before_hold(tool.entry, tool.wire, arguments, request.message.raw_params or b"")
 
     def validate_and_learn(self, request: Request, tool: ToolRef, arguments: Any) -> None:
-        features = self._plan.value.features
+        features, params = self._plan.value.features, request.message.raw_params or b""
         if tool.entry is not None and features.validate is not _UNCHECKED:
-            self._validation.arguments(tool.entry, tool.wire, arguments, request.message.raw_params or b"")
-        if arguments and features.learn and len(request.message.raw_params or b"") <= MAX_NOTED_BYTES:
+            self._validation.arguments(tool.entry, tool.wire, arguments, params)
+        if arguments and features.learn and len(params) <= MAX_NOTED_BYTES:
             self._completions.note(memory_key(request), tool.server, tool.name, arguments)

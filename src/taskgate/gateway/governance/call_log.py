@@ -97,7 +97,6 @@ class CallLog:
         tool: ToolRef,
         ended: CallOutcome,
         executed: Executed,
-        *,
         size: int = 0,
         error_type: str = "",
     ) -> None:

@@ -33,7 +33,7 @@ from taskgate.gateway.requests.request_state import RequestStateSigner, text_of
 from taskgate.ports.call_failure import CallFailed, never_sent
 from taskgate.ports.link import Link
 from taskgate.ports.upstream import Upstream
-from taskgate.ports.upstream_call import UpstreamCall
+from taskgate.ports.upstream_call import StreamNotice, UpstreamCall
 from taskgate.ports.upstream_credentials import AccountNeeded
 from taskgate.ports.upstream_replies import ErrorReply, InputRequired, RelayedError, Reply, Result
 
@@ -87,23 +87,25 @@ class Relay:
         headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> UpstreamCall:
         """Build the upstream call for a request. Notifications and questions of the server go to the request's caller."""
-        server = upstream.id
+        session, delivery, token = request.session, request.delivery, request.progress_token
+        caller = _CallerOfCall(self, request, upstream.id)
+        # By position, because it is built for every call.
         return UpstreamCall(
             method,
             params,
-            request.delivery.profile,
+            session.profile if session is not None else delivery.profile,
             timeout_s,
-            lambda method, params: self._on_notification(request, server, method, params),
-            lambda question: self._ask_for(request, question),
-            name=name,
-            requests_progress=request.progress_token is not None,
-            progress_token=request.progress_token,
-            keep_envelope=request.generation is STATELESS,
-            headers=headers,
-            conversation=request.conversation_name,
-            side=request.delivery,
-            send_log=request.delivery,
-            on_stream=lambda notice, retry_ms: on_stream_change(request, notice, retry_ms),
+            caller.on_notification,
+            caller.on_question,
+            name,
+            token is not None,
+            token,
+            request.generation is STATELESS,
+            headers,
+            session.stream if session is not None else request.conversation_name,
+            delivery,
+            delivery,
+            caller.on_stream,
         )
 
     def _carry(self, request: Request, upstream: Upstream, call: UpstreamCall) -> Coroutine[Any, Any, Result]:
@@ -170,17 +172,15 @@ class Relay:
         delivery.sent = True
         parent = delivery.span.number if delivery.span is not None else 0
         now, began, caller = clock.wall(), clock.monotonic(), request.caller.principal
-        return self._waterfall.begin(
-            "upstream", call.method, call.name, server, caller, now=now, began=began, parent=parent
-        )
+        return self._waterfall.begin("upstream", call.method, call.name, server, caller, now, began, parent)
 
-    def _on_notification(self, request: Request, server: str, method: str, params: Raw | None) -> None:
+    def on_notification(self, request: Request, server: str, method: str, params: Raw | None) -> None:
         if method == COMPLETE:
             self._events.publish(ElicitationCompleted(server, params, request))
         else:
             on_notification(request, method, params)
 
-    async def _ask_for(self, request: Request, question: Question) -> Answer:
+    async def ask_for(self, request: Request, question: Question) -> Answer:
         refusal = self._refusal(question)
         if refusal is not None:
             return refusal
@@ -362,7 +362,7 @@ class Relay:
                 return None
             questions = questions_of(link.server, reply)
             request.delivery.begin_round(questions, reply.state)
-            answers = await asyncio.gather(*(self._ask_for(request, question) for question in questions.values()))
+            answers = await asyncio.gather(*(self.ask_for(request, question) for question in questions.values()))
             return next_params(call.params, _answers_for_server(questions, answers), reply.state)
 
         reply = await in_rounds(link.server, reply, next_round, self._sender(request, call, link))
@@ -386,3 +386,21 @@ def _answer_for_server(question: Question, answer: Answer) -> Raw:
         f"The call needs an answer to {question.method}, which was refused. What it did before may have taken effect."
     )
     raise CallerError("input_refused", text, executed=Executed.MAYBE)
+
+
+class _CallerOfCall:
+    """The caller of one call, for what its server sends before the reply."""
+
+    __slots__ = ("_relay", "_request", "_server")
+
+    def __init__(self, relay: Relay, request: Request, server: str) -> None:
+        self._relay, self._request, self._server = relay, request, server
+
+    def on_notification(self, method: str, params: Raw | None) -> None:
+        self._relay.on_notification(self._request, self._server, method, params)
+
+    def on_question(self, question: Question) -> Awaitable[Answer]:
+        return self._relay.ask_for(self._request, question)
+
+    def on_stream(self, notice: StreamNotice, retry_ms: int | None) -> None:
+        on_stream_change(self._request, notice, retry_ms)

@@ -6,9 +6,11 @@ from typing import Any
 
 from taskgate.core.errors import CallerError
 from taskgate.core.identity.addressees import NO_CONVERSATION
+from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.meta import meta_of
 from taskgate.core.meta_keys import KEY_META
 from taskgate.core.tasks.task import Task
+from taskgate.gateway.requests.client_label import client_label
 from taskgate.gateway.requests.request import Request
 
 
@@ -23,8 +25,10 @@ def memory_key(request: Request) -> str:
 
     Empty for an anonymous caller without a conversation: it cannot be distinguished from others, so nothing is remembered.
     """
-    key = request.caller_key
-    return "" if key.startswith(NO_CONVERSATION) else key
+    principal, session = request.caller.principal, request.session
+    if principal != ANONYMOUS:
+        return principal
+    return session.key if session is not None else client_label(request.params)
 
 
 def fair_key_of(task: Task) -> str:

@@ -21,7 +21,7 @@ from taskgate.core.questions.capabilities import can_answer
 from taskgate.core.questions.question import NO_STATE, Answer, Question
 from taskgate.core.tasks.task import Task
 from taskgate.core.waterfall import Span, Waterfall
-from taskgate.core.wire import Members, Raw
+from taskgate.core.wire import Members, Message, Raw
 from taskgate.eager_task import AnyTask
 from taskgate.gateway.requests.paced_progress import PacedProgress, with_caller_token
 from taskgate.gateway.requests.question_round import QuestionRound
@@ -54,7 +54,7 @@ class PromotedTask(Protocol):
         ...
 
 
-class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
+class ReplyDelivery(msgspec.Struct, eq=False):
     """The delivery state of one request.
 
     Implements `SendLog`, to report sends to the task that the call became, and `CallSide`, to pass on questions that a server did
@@ -97,14 +97,21 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
     """The last progress notification of the server."""
     asked: bool = False
     """Whether the server asked a question during the call."""
+    large_members: tuple[Message, Members] | None = None
+    """The members of large params and the message that has them: splitting them takes milliseconds."""
 
     def begin(self, method: str, params: Mapping[str, Any], principal: str, waterfall: Waterfall) -> Span:
         """Open the span of the request in the waterfall."""
         name = params.get("name") or params.get("uri") or params.get("taskId")
         shown = name[:120] if type(name) is str else ""
-        now, began = clock.wall(), clock.monotonic()
-        span = self.span = waterfall.begin("request", method, shown, "", principal, now=now, began=began)
+        span = self.span = waterfall.begin("request", method, shown, "", principal, clock.wall(), clock.monotonic())
         return span
+
+    def members_of(self, message: Message, params: Raw) -> Members:
+        """Split the large params of this message once."""
+        if self.large_members is None or self.large_members[0] is not message:
+            self.large_members = message, wire.members_of(params)
+        return self.large_members[1]
 
     def carrier_task(self) -> AnyTask:
         """The task that handles the request: the one that the transport named, or else the current one."""

@@ -36,7 +36,7 @@ _numbers = itertools.count(1)
 _NO_HEADERS: Final[dict[bytes, bytes]] = {}
 
 
-class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+class Request(msgspec.Struct, frozen=True, eq=False):
     message: Message
     params: dict[str, Any]
     caller: Caller
@@ -62,8 +62,6 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The task id of the vendor method that made this call."""
     rerun_of: str = ""
     """The task that this call repeats, for a person who runs it again."""
-    large_members: dict[int, tuple[Message, Members]] = msgspec.field(default_factory=dict)
-    """A cache for the members of large params: splitting them takes milliseconds."""
 
     @classmethod
     def opened(
@@ -86,28 +84,29 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         meta = params.get(META)
         token = meta.get(PROGRESS_TOKEN) if type(meta) is dict else None
         named = session is not None or caller.principal != ANONYMOUS
+        # By position, because it is built for every call.
         return cls(
-            message=message,
-            params=params,
-            caller=caller,
-            session=session,
-            envelope=envelope,
-            generation=STATEFUL if session is not None else STATELESS,
-            narrowing=session.narrowing if session is not None else narrowing,
-            headers=headers,
-            progress_token=Raw(wire.encode(token)) if type(token) in (str, int) else None,
-            arrived=arrived,
-            own_key="" if named else f"{NO_CONVERSATION}{_STARTED}-{next(_numbers)}",
+            message,
+            params,
+            caller,
+            session,
+            envelope,
+            STATEFUL if session is not None else STATELESS,
+            session.narrowing if session is not None else narrowing,
+            headers,
+            Raw(wire.encode(token)) if type(token) in (str, int) else None,
+            arrived,
+            "" if named else f"{NO_CONVERSATION}{_STARTED}-{next(_numbers)}",
+            ReplyDelivery(
+                outlet,
+                message.id,
+                session,
+                envelope,
+                session.profile.inbox if session is not None else False,
+                carrier,
+            ),
             vendor_id=vendor_id,
             rerun_of=rerun_of,
-            delivery=ReplyDelivery(
-                outlet=outlet,
-                message_id=message.id,
-                session=session,
-                envelope=envelope,
-                inbox=session.profile.inbox if session is not None else False,
-                carrier=carrier,
-            ),
         )
 
     @property
@@ -149,11 +148,7 @@ class Request(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             return {}
         if len(raw) < LARGE_BYTES:
             return wire.members_of(raw)
-        message, members = self.large_members.get(0, (None, {}))
-        if message is not self.message:
-            members = wire.members_of(raw)
-            self.large_members[0] = (self.message, members)
-        return dict(members)
+        return dict(self.delivery.members_of(self.message, raw))
 
     @property
     def client_name(self) -> str:

@@ -21,6 +21,7 @@ from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import Cancelled, UpstreamTaskKnown
 from taskgate.eager_task import asyncio_task
+from taskgate.gateway.catalog.refs import ToolRef
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
@@ -65,6 +66,7 @@ class Promotion:
         "_sent_at",
         "_started",
         "_timer",
+        "_tool",
         "is_queued",
         "task",
     )
@@ -73,15 +75,18 @@ class Promotion:
         self,
         parts: PromotionParts,
         request: Request,
-        call: Callable[[], NewCall],
+        tool: ToolRef,
+        call: Callable[[Request, ToolRef], NewCall],
         delivery_mode: Delivery,
         timer: TimerQueue | None,
     ) -> None:
+        """`call` describes the call as a task once it becomes one."""
         self.task: Task | None = None
         self.is_queued = False
         """Whether the call still waits for a slot of its server, so that nothing was sent yet."""
         self._parts = parts
         self._request = request
+        self._tool = tool
         self._call = call
         self._delivery_mode = delivery_mode
         self._timer = timer
@@ -91,15 +96,16 @@ class Promotion:
         if request.delivery.carrier is None:
             request.delivery.carrier_task()
         if timer is not None:
-            timer.join(self, self._started, self._start_promotion)
+            timer.join(self, self._started)
 
-    def _start_promotion(self) -> None:
+    def due(self) -> None:
+        """The caller has waited long enough."""
         self._promoting = asyncio.get_running_loop().create_task(self._promote())
         self._request.delivery.promotion_began(self._promoting)
 
     async def _promote(self) -> None:
         """Store the call as a task, then reply. If it cannot be stored, the caller keeps waiting for the result."""
-        request, call = self._request, self._call()
+        request, call = self._request, self._call(self._request, self._tool)
         waits = self.is_queued
         carrier = asyncio_task(request.delivery.carrier_task())
         sent_ms = self._parts.records.store.now_ms() - int((clock.monotonic() - self._sent_at) * 1000)
@@ -254,7 +260,7 @@ class Promotions:
     def note_promoted(self, server: str, tool: str) -> None:
         self.tools.add(server, tool)
 
-    def begin(self, request: Request, call: Callable[[], NewCall]) -> Promotion:
+    def begin(self, request: Request, tool: ToolRef, call: Callable[[Request, ToolRef], NewCall]) -> Promotion:
         envelope = request.envelope
         if (
             request.delivery.mode is None
@@ -265,6 +271,6 @@ class Promotions:
             usual = self._default
             if usual is None or usual[0] is not settings:
                 usual = self._default_mode(settings)
-            return Promotion(self.parts, request, call, usual[1], usual[2])
+            return Promotion(self.parts, request, tool, call, usual[1], usual[2])
         delivery_mode = self.delivery_mode(request)
-        return Promotion(self.parts, request, call, delivery_mode, self._queue(delivery_mode))
+        return Promotion(self.parts, request, tool, call, delivery_mode, self._queue(delivery_mode))

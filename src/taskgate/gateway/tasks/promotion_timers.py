@@ -7,13 +7,18 @@ call would cost more than most other work for the call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from taskgate import clock
 
 EARLY_S: Final = 0.002
 """Event loops round timers to a millisecond, so an entry that is due this soon is due now."""
+
+
+class TimedEntry(Protocol):
+    def due(self) -> None:
+        """Called once, when the wait is over and the entry was not removed."""
+        ...
 
 
 class TimerQueue:
@@ -24,27 +29,28 @@ class TimerQueue:
     def __init__(self, wait_s: float) -> None:
         self.wait_s = wait_s
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[object, tuple[float, Callable[[], None]]] = {}
+        self._waiting: dict[TimedEntry, float] = {}
+        """When each entry is due."""
         self._scheduled = False
 
-    def join(self, entry: object, now: float, due: Callable[[], None]) -> None:
-        self._waiting[entry] = (now + self.wait_s, due)
+    def join(self, entry: TimedEntry, now: float) -> None:
+        self._waiting[entry] = now + self.wait_s
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_later(self.wait_s, self._fire)
 
-    def leave(self, entry: object) -> None:
+    def leave(self, entry: TimedEntry) -> None:
         self._waiting.pop(entry, None)
 
     def _fire(self) -> None:
         now = clock.monotonic() + EARLY_S
         while self._waiting:
-            entry, (at, due) = next(iter(self._waiting.items()))
+            entry, at = next(iter(self._waiting.items()))
             if at > now:
                 self._loop.call_at(at, self._fire)
                 return
             del self._waiting[entry]
-            due()
+            entry.due()
         self._scheduled = False
 
 
