@@ -15,6 +15,7 @@ from taskgate.access.open_responses import Ended
 from taskgate.access.proof import HttpProof
 from taskgate.core.identity.access import Access, AccessRefusal
 from taskgate.inbound.http.mcp_access import HttpRefused
+from taskgate.inbound.http.post_head import PostHead
 
 CONFIG: dict[str, Any] = {"auth": {"certificates": [{"name": "dns:agent.example", "id": "agent"}]}}
 LASTS_S = 100
@@ -45,8 +46,8 @@ async def test_requests_and_streams_end_with_the_certificate() -> None:
     async with Gateway(CONFIG, {"s": Upstream("2025")}) as gate:
         authorizer, access = gate.life.app.authorizer, gate.life.endpoint.access
         arrival = authorizer.arrivals.of(TlsConnection())
-        host = {b"host": b"127.0.0.1"}
-        assert access.admit(b"/mcp", host, arrival, []).caller.principal == "agent"
+        head = PostHead(b"/mcp", [], {b"host": b"127.0.0.1"})
+        assert access.admit(head, arrival).caller.principal == "agent"
         ended: list[Ended] = []
         authorized = authorizer.admit(HttpProof(arrival, None, ()), Access.CALL, anonymous=True)
         gate.life.app.responses.hold(authorized, ended.append)
@@ -56,7 +57,7 @@ async def test_requests_and_streams_end_with_the_certificate() -> None:
         assert refusal(authorizer, arrival) is AccessRefusal.EXPIRED
         assert [one.reason.value for one in ended] == ["credential_expired"]
         with pytest.raises(HttpRefused) as refused:
-            access.admit(b"/mcp", host, arrival, [])
+            access.admit(head, arrival)
         assert refused.value.status == 401
 
 

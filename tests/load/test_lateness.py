@@ -107,6 +107,14 @@ async def crowd(gate: Gateway, callers: int, calls: int) -> list[tuple[float, in
     )
 
 
+async def first_statuses_when_stalled(gate: Gateway) -> list[int]:
+    """The statuses of the calls that are late, while the loop is stalled for less than the interval."""
+    stalled, began = StalledLoop(0.21), clock.monotonic()
+    seen = await crowd(gate, 3, 2)
+    stalled.turn_s = 0.0
+    return [status for at, status, _ in seen if at - began < 0.9]
+
+
 @virtual_time
 async def test_calls_that_stay_late_are_refused_until_one_is_on_time() -> None:
     server = Upstream()
@@ -122,7 +130,7 @@ async def test_calls_that_stay_late_are_refused_until_one_is_on_time() -> None:
         answered_before = server.count("echo")
         assert answered_before == 1 + len(seen) - len(refused)
         assert await answers(gate, 0.0, 3) == [200] * 3
-        assert await answers(gate, 0.21) == [503], "the same overload is not given another interval"
+        assert 503 in await first_statuses_when_stalled(gate), "the same overload is not given another interval"
 
 
 @virtual_time
@@ -144,4 +152,4 @@ async def test_a_reload_that_leaves_the_limit_as_it_is_does_not_end_an_overload(
         stalled.turn_s = 0.0
         assert 503 in {status for _, status, _ in seen}
         await gate.reload({"limits": {"busy_after": "200ms", "calls_in_flight": 9_000}})
-        assert await answers(gate, 0.21) == [503]
+        assert 503 in await first_statuses_when_stalled(gate)

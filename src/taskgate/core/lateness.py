@@ -19,10 +19,12 @@ same overload.
 class Lateness:
     """Decides which calls to refuse. The target, the longest acceptable wait, is also the interval."""
 
-    __slots__ = ("_ended_at", "_last_late_at", "_late_since", "_refusing", "target_s")
+    __slots__ = ("_ended_at", "_last_late_at", "_late_since", "_refusing", "is_late", "target_s")
 
     def __init__(self, target_s: float) -> None:
         self.target_s = target_s
+        self.is_late = False
+        """Whether the last call was late."""
         self._late_since: float | None = None
         """When the first call of the current series of late calls was processed."""
         self._last_late_at = 0.0
@@ -40,6 +42,7 @@ class Lateness:
             # It arrived after the last late call was processed, when the queue was empty: this is another delay.
             self._end(self._last_late_at)
             self._late_since = now
+            self.is_late = True
         self._last_late_at = now
         if not self._refusing:
             lasts = now - self._late_since >= self.target_s
@@ -49,4 +52,4 @@ class Lateness:
     def _end(self, at: float) -> None:
         if self._refusing:
             self._ended_at = at
-        self._late_since, self._refusing = None, False
+        self._late_since, self._refusing, self.is_late = None, False, False

@@ -80,69 +80,64 @@ class RequestDispatcher:
         self.answer = partial(answer_traced, tracing, untraced) if tracing is not None else untraced
 
     async def _answer(self, request: Request) -> CallerReply | None:
-        message, session = request.message, request.session
-        assert message.id is not None
-        methods = self.stateful if session is not None else self.stateless
-        use_case = methods.get(message.method)
-        span = request.delivery.begin(message.method, request.params, request.caller.principal, self.waterfall)
+        message, session, delivery = request.message, request.session, request.delivery
+        method, message_id = message.method, message.id
+        assert message_id is not None
+        use_case = (self.stateful if session is not None else self.stateless).get(method)
+        span = delivery.begin(method, request.params, request.caller.principal, self.waterfall)
         state = "error"
         try:
             if session is not None and self.plan.value.features.vendor_methods:
-                use_case = self.vendor.methods.get(message.method, use_case)
+                use_case = self.vendor.methods.get(method, use_case)
             if use_case is None:
-                raise unknown_method(message.method)
-            self._admit(request, message.id)
+                raise unknown_method(method)
+            self._admit(request, message_id)
             try:
                 result = await use_case(request)
             finally:
-                if session is not None and not request.delivery.answered:
-                    session.end(message.id)
+                if session is not None and not delivery.answered:
+                    session.end(message_id)
             state = "ok"
-            return CallerReply(wire.success(message.id, result)) if not request.delivery.answered else None
+            return CallerReply(wire.success(message_id, result)) if not delivery.answered else None
         except RelayedError as error:
             return relayed_error(request, error)
         except TaskgateError as problem:
             state = problem.error_type
             self.denials.request_refused(request, problem)
-            return error_reply(self.plan.value, problem, message.id, request.generation, message, facts=_facts(request))
+            return error_reply(self.plan.value, problem, message_id, request.generation, message, facts=_facts(request))
         except Exception as fault:  # a fault fails this request only; the reply refers to the log entry
             return internal_error_reply(fault, message, request.generation)
         except asyncio.CancelledError:
             state = "cancelled"
-            if (
-                self.tasks.draining
-                and not request.delivery.sent
-                and message.method in CHARGED
-                and not request.delivery.answered
-            ):
+            if self.tasks.draining and not delivery.sent and method in CHARGED and not delivery.answered:
                 # The request was still queued, or waiting for a connection, when the drain timeout expired.
-                return self.failure(shutting_down(message), message.id, request.generation, message)
+                return self.failure(shutting_down(message), message_id, request.generation, message)
             raise
         finally:
             now = clock.monotonic()
-            if request.delivery.answered:
+            if delivery.answered:
                 state = "promoted"
             else:
-                request.delivery.end_call()
+                delivery.end_call()
                 span.over(state, now)
             # Callers choose the method name: an unknown one must not become a metric label.
-            self.metrics.answered(message.method if use_case else "other", state, now - span.began)
+            self.metrics.answered(method if use_case else "other", state, now - span.began)
 
     def _admit(self, request: Request, message_id: bytes) -> None:
         """Check the limits and register the request, so that it can be cancelled. Raises TaskgateError if it is not admitted."""
         if self.status.stopping:
             raise shutting_down(request.message)
-        params = request.message.params
-        if params is not None and request.message.method in PASSED_ON and not params.keys() <= UNAMBIGUOUS:
+        params, method, session = request.message.params, request.message.method, request.session
+        if params is not None and method in PASSED_ON and not UNAMBIGUOUS.issuperset(params):
             _refuse_lookalikes(params)
-        if request.message.method in CHARGED:
+        if method in CHARGED:
             if self.budgets.limit_callers:
                 self.budgets.admit(request)
             self.admission.enter(request)
             if self.caches is not None:
                 self.caches.check()
-        if request.session is not None:
-            request.session.begin(message_id, request.delivery.carrier or request.delivery.carrier_task())
+        if session is not None:
+            session.begin(message_id, request.delivery.carrier or request.delivery.carrier_task())
             return
         # A stateless request declares the client's capabilities itself, and upstream servers rely on them (-32021). Only the
         # facade modes add the inbox.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.stateful import supports_tasks
@@ -95,7 +94,8 @@ class MethodTables:
         }
 
     def _call_tool(self) -> UseCase:
-        return partial(self._methods.tool_calls.call, not_listed=self._call_own)
+        call, call_own = self._methods.tool_calls.call, self._call_own
+        return lambda request: call(request, call_own)
 
     async def _call_own(self, request: Request) -> bytes:
         """Call a tool of the gateway, or a server's tool that is not listed. Raises `unknown_tool`."""

@@ -32,6 +32,7 @@ from taskgate.inbound.http.hop import HopVerifier
 from taskgate.inbound.http.internal_listener import InternalListener
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.inbound.http.open_connections import OpenConnections
+from taskgate.inbound.http.read_turns import ReadTurns
 from taskgate.inbound.http.site import Site
 from taskgate.inbound.http.uvicorn_server import UvicornServer, server_settings
 from taskgate.lifecycle.housekeeping import HOUSEKEEPING_S, run_housekeeping
@@ -158,7 +159,12 @@ class Lifecycle:
         """Return the factory of the protocol objects of new connections."""
         endpoint = self.endpoint
         return partial(
-            CallerConnection, endpoint.posts.answer, endpoint.gateway.plan, endpoint.arrive, OpenConnections()
+            CallerConnection,
+            endpoint.posts.answer,
+            endpoint.gateway.plan,
+            endpoint.arrive,
+            OpenConnections(),
+            ReadTurns(),
         )
 
     def _dashboard(self, host: str, port: int) -> Dashboard:

@@ -65,11 +65,11 @@ class Histogram:
         self._current_trace = current_trace
 
     def observe(self, seconds: float, *labels: str) -> None:
-        row = self.values.get(labels)
+        row, bounds = self.values.get(labels), self.bounds
         if row is None:
-            row = self.values[labels] = [0.0] * (len(self.bounds) + 2)
-        place = bisect_left(self.bounds, seconds)
-        if place < len(self.bounds):
+            row = self.values[labels] = [0.0] * (len(bounds) + 2)
+        place = bisect_left(bounds, seconds)
+        if place < len(bounds):
             row[place] += 1
         row[-2] += 1
         row[-1] += seconds

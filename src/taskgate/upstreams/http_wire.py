@@ -109,56 +109,78 @@ class HttpWire:
         proof = self._credentials.headers
         if proof is not self._sent_proof:
             self._note(proof)
-        reply: HttpReply | None
         self._awaiting[awaited.key] = awaited
         # One deadline for the whole request, including resumed streams.
         due = clock.monotonic() + flight.timeout_s
         of_caller = flight.request
-        long_lived = of_caller is not None and of_caller.long_lived
-        idle = None if long_lived or flight.timeout_s <= 0 else self._client.take_idle(self._target)
+        in_pool = of_caller is not None and not of_caller.long_lived and flight.timeout_s > 0
+        connection = self._client.take_idle(self._target) if in_pool else None
+        reply: HttpReply | None
         try:
             try:
-                if idle is None:
-                    reply = await self._client.exchange(
-                        self._target,
-                        b"POST",
-                        (*self._headers, *proof, *headers),
-                        body,
-                        deadline_s=flight.timeout_s,
-                        on_event=awaited.on_event,
-                        due=due,
-                        long_lived=long_lived,
-                    )
+                if connection is None:
+                    reply = await self._exchange_when_connected(flight, body, headers, awaited, due)
                 else:
                     head = self._heads.get(headers) or self._head_with(headers)
-                    future = idle.begin(b"%b%d\r\n\r\n%b" % (head, len(body), body), due=due, on_event=awaited.on_event)
+                    request = b"%b%d\r\n\r\n%b" % (head, len(body), body)
+                    future = connection.begin(request, due, None, None, awaited.on_event)
                     try:
                         reply = await future
                     except asyncio.CancelledError:
-                        idle.abandon(future)
+                        connection.abandon(future)
                         raise
             except HttpFailure as failure:
                 self._check_resumable(failure, flight.timeout_s, awaited)
                 reply = None
-            if awaited.unread is not None:
-                await awaited.read_unread()
-            if awaited.response is not None:
-                if reply is not None and flight.request is None:
-                    self._adopt_session(reply, awaited.response)
-                return awaited.response
-            if reply is None or (reply.status == 200 and awaited.last_id is not None):
-                return await self._resume(flight, awaited, due)
-            message, received = None, reply.body
-            if received:
-                quick = len(received) <= COUNTED_BYTES or reads_quickly(received)
-                message = self.reader.read_response(received) if quick else await self._large_response(received)
-            if message is not None and message.id == awaited.key:
-                if of_caller is None:
-                    self._adopt_session(reply, message)
-                return message
-            return await self._without_response(flight, awaited, reply, message, due, proof=proof)
+            if reply is not None and awaited.last_id is None and len(reply.body) <= COUNTED_BYTES:
+                # The common case: a short reply that is no event stream.
+                message = self.reader.read_response(reply.body)
+                if message is not None and message.id == awaited.key and of_caller is not None:
+                    return message
+            return await self._find_response(flight, awaited, reply, due, proof)
         finally:
             del self._awaiting[awaited.key]
+
+    async def _exchange_when_connected(
+        self,
+        flight: Flight,
+        body: bytes,
+        headers: tuple[tuple[bytes, bytes], ...],
+        awaited: AwaitedResponse,
+        due: float,
+    ) -> HttpReply:
+        return await self._client.exchange(
+            self._target,
+            b"POST",
+            (*self._headers, *self._sent_proof, *headers),
+            body,
+            deadline_s=flight.timeout_s,
+            on_event=awaited.on_event,
+            due=due,
+            long_lived=flight.request is not None and flight.request.long_lived,
+        )
+
+    async def _find_response(
+        self, flight: Flight, awaited: AwaitedResponse, reply: HttpReply | None, due: float, proof: HeaderPairs
+    ) -> Message:
+        """Return the response from the events or the body of a reply, or from where else it arrives."""
+        if awaited.unread is not None:
+            await awaited.read_unread()
+        if awaited.response is not None:
+            if reply is not None and flight.request is None:
+                self._adopt_session(reply, awaited.response)
+            return awaited.response
+        if reply is None or (reply.status == 200 and awaited.last_id is not None):
+            return await self._resume(flight, awaited, due)
+        message = None
+        if reply.body:
+            quick = reads_quickly(reply.body)
+            message = self.reader.read_response(reply.body) if quick else await self._large_response(reply.body)
+        if message is not None and message.id == awaited.key:
+            if flight.request is None:
+                self._adopt_session(reply, message)
+            return message
+        return await self._without_response(flight, awaited, reply, message, due, proof=proof)
 
     def _head_with(self, headers: HeaderPairs) -> bytes:
         if len(self._heads) >= _MAX_HEADS:

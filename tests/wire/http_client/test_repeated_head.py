@@ -25,15 +25,29 @@ Observed = tuple[HttpHead | None, bytes, bool, bool, list[object]]
 
 
 def reading(reader: ReplyReader, pieces: list[bytes]) -> Observed | Stage:
-    """Everything that can be observed of one reply."""
+    """Everything that can be observed of one reply, as its connection reads it."""
     events: list[object] = []
     reader.start(None, lambda event: events.append(event))
     try:
         for piece in pieces:
+            repeated = reader.take_repeated(piece)
+            if repeated is not None:
+                assert piece is pieces[-1]
+                return without_length(repeated[0]), repeated[1], True, True, events
             reader.feed(piece)
     except ReplyProblem as problem:
         return problem.stage
-    return reader.head, reader.take_body(), reader.complete, reader.keep_alive, events
+    return without_length(reader.head), reader.take_body(), reader.complete, reader.keep_alive, events
+
+
+def without_length(head: HttpHead | None) -> HttpHead | None:
+    """The head but for the length of its message, which a repeated head does not have."""
+    if head is None:
+        return None
+    kept = [header for header in head.header_list if header[0] != b"content-length"]
+    return HttpHead(
+        head.status, {name: value for name, value in head.headers.items() if name != b"content-length"}, kept
+    )
 
 
 def used_reader(limits: ReplyLimits | None = None) -> ReplyReader:
@@ -52,6 +66,7 @@ def test_a_repeated_head_is_not_parsed_again() -> None:
     assert not isinstance(found, Stage)
     assert found[1:4] == (body, True, True)
     reader.start(None, None)
+    assert reader.take_repeated(reply(body).replace(b"x-server: a", b"x-server: b")) is None
     with pytest.raises(AttributeError):
         reader.feed(reply(body).replace(b"x-server: a", b"x-server: b"))
 
@@ -111,13 +126,12 @@ def test_an_event_stream_is_not_taken_for_json_after_an_exchange_without_events(
     assert len(events) == 1
 
 
-def test_headers_have_the_length_of_their_own_message() -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"11"), (b"x-server", b"a")]
-    head = RepeatedHead.of(EARLIER, 11, headers, dict(headers))
-    assert head is not None
-    assert head.body_in(reply(b"[1]")) == b"[1]"
-    assert head.fields[b"content-length"] == dict(head.header_list)[b"content-length"] == b"3"
-    assert headers[1] == (b"content-length", b"11")
+def test_a_repeated_head_has_no_length_of_another_message() -> None:
+    reader = used_reader()
+    reader.start(None, None)
+    repeated = reader.take_repeated(reply(b"[1]"))
+    assert repeated is not None
+    assert (repeated[0].headers, repeated[1]) == ({b"content-type": b"application/json", b"x-server": b"a"}, b"[1]")
 
 
 @pytest.mark.parametrize(

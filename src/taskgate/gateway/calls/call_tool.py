@@ -90,16 +90,17 @@ class ToolCalls:
         self._validation = validation
         self._call_log = call_log
 
-    def call(self, request: Request, *, not_listed: NotListed | None = None) -> Awaitable[bytes]:
+    def call(self, request: Request, not_listed: NotListed | None = None) -> Awaitable[bytes]:
         """Run a server's tool.
 
         `not_listed` answers names that are not in the caller's view, and all names in facade scopes, which list only the gateway's
         own tools. Without it, such names are looked up at the servers.
         """
-        name = request.params.get("name")
+        params, message = request.params, request.message
+        name = params.get("name")
         if type(name) is not str:
             raise CallerError("invalid_params", 'tools/call needs "name", a string, and "arguments", an object.')
-        arguments = request.params.get("arguments")
+        arguments = params.get("arguments")
         if arguments is not None and type(arguments) is not dict:
             raise CallerError("invalid_params", '"arguments" must be an object.')
         view = self._views.current(self._plan.value, request.caller, request.narrowing)
@@ -108,10 +109,10 @@ class ToolCalls:
             return not_listed(request)
         if tool is None:
             return self._call_unlisted(request, name, arguments)
-        if tool.plain and _DURABLE_PARAMS.isdisjoint(request.params) and b"idempotency-key" not in request.headers:
-            meta = request.params.get("_meta")
+        if tool.plain and _DURABLE_PARAMS.isdisjoint(params) and b"idempotency-key" not in request.headers:
+            meta = params.get("_meta")
             if type(meta) is not dict or _DURABLE_META.isdisjoint(meta):
-                if len(request.message.raw_params or b"") >= LARGE_BYTES:
+                if len(message.raw_params or b"") >= LARGE_BYTES:
                     return self._forward_large(request, tool, arguments)
                 self._arguments.validate_and_learn(request, tool, arguments)
                 return self._forward(request, tool, arguments)
@@ -171,10 +172,11 @@ class ToolCalls:
         return heartbeat
 
     def _send(self, request: Request, tool: ToolRef, arguments: Any, promotion: Promotion) -> Awaitable[Result]:
-        queue = self._budgets.queues.get(tool.server) if self._budgets.queues else None
+        server = tool.server
+        queue = self._budgets.queues.get(server) if self._budgets.queues else None
         if queue is not None:
             return self._send_in_turn(request, tool, arguments, promotion, queue=queue)
-        upstream = self._upstreams.value[tool.server]
+        upstream = self._upstreams.value[server]
         return self._relay.carry(request, upstream, self._upstream_call(request, upstream, tool, arguments))
 
     async def _send_in_turn(
@@ -240,6 +242,4 @@ class ToolCalls:
         if tool.header_params:
             values = header_values(tool.header_params, arguments or {})
             headers = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in values.items())
-        return self._relay.call_for(
-            request, upstream, "tools/call", params, name=tool.name, timeout_s=tool.timeout_s, headers=headers
-        )
+        return self._relay.call_for(request, upstream, "tools/call", params, tool.name, tool.timeout_s, headers)

@@ -81,7 +81,6 @@ class Relay:
         upstream: Upstream,
         method: str,
         params: Members,
-        *,
         name: str,
         timeout_s: float,
         headers: tuple[tuple[bytes, bytes], ...] = (),

@@ -55,12 +55,13 @@ class Admission:
 
     def enter(self, request: Request) -> None:
         """Count the call as open. Raises `overloaded` if too many are open or the gateway is too late."""
-        now = clock.monotonic()
-        if self._lateness.refuses(now, now - request.arrived):
+        now, lateness, open_calls = clock.monotonic(), self._lateness, self.open_calls
+        waited_s = now - request.arrived
+        if (waited_s > lateness.target_s or lateness.is_late) and lateness.refuses(now, waited_s):
             raise self._refuse("late")
-        if len(self.open_calls) >= self._max_open_calls:
+        if len(open_calls) >= self._max_open_calls:
             raise self._refuse("full")
-        request.delivery.count_in(self.open_calls)
+        request.delivery.count_in(open_calls)
 
     def _refuse(self, why: str) -> Overloaded:
         self._metrics.denied.add(f"overloaded_{why}")

@@ -267,8 +267,9 @@ class ReplyDelivery(msgspec.Struct, eq=False):
         """The call is answered: it no longer counts as open, and held progress is sent before the reply."""
         if self.counted_in is not None:
             self.counted_in.discard(self)
-        for others in self.also_in:
-            others.discard(self)
+        if self.also_in:
+            for others in self.also_in:
+                others.discard(self)
         if self.progress is not None:
             self.progress.end()
 

@@ -26,6 +26,7 @@ from taskgate.inbound.http.coalescing_transport import CoalescingTransport
 from taskgate.inbound.http.open_connections import OpenConnections
 from taskgate.inbound.http.post_head import PostHead
 from taskgate.inbound.http.post_request import Answering, Post
+from taskgate.inbound.http.read_turns import ReadTurns
 from taskgate.inbound.http.reading_flow import ReadingFlow
 from taskgate.inbound.http.request_head import HeadersRefused, check_head, check_head_bytes
 from taskgate.inbound.http.uvicorn_parts import HttpToolsProtocol
@@ -67,6 +68,7 @@ class CallerConnection(HttpToolsProtocol):
         plan: Live[Plan],
         arrive: Callable[[Any], Arrival],
         open_connections: OpenConnections,
+        turns: ReadTurns,
         **settings: Any,
     ) -> None:
         super().__init__(**settings)
@@ -80,6 +82,7 @@ class CallerConnection(HttpToolsProtocol):
         """Origin of the connection; set once it is open."""
         self._arrive = arrive
         self._open_connections = open_connections
+        self.turns = turns
         self._counted = False
         self._answer = answer
         self.plan = plan
@@ -410,7 +413,7 @@ class CallerConnection(HttpToolsProtocol):
         if self.raw.is_closing():
             return
         following = self.pipeline.pop() if self.pipeline else None
-        if not self.pipeline:
+        if not self.pipeline and self.flow.read_paused:
             # Pipelined requests are answered before more are read, which bounds memory.
             self.flow.resume_reading()
         if following is not None:

@@ -28,6 +28,7 @@ from taskgate.inbound.http.mcp_access import HttpRefused
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.inbound.http.open_connections import OpenConnections
 from taskgate.inbound.http.post_request import Post
+from taskgate.inbound.http.read_turns import ReadTurns
 from taskgate.inbound.http.uvicorn_server import UvicornServer, server_settings
 from taskgate.lazy_dataclass import dataclass
 from taskgate.telemetry.logs import log
@@ -81,7 +82,9 @@ class InternalListener:
         self._endpoint = endpoint
         self._verifier = verifier
         self._bound = bound
-        connection = partial(CallerConnection, self._answer, endpoint.gateway.plan, self._arrive, OpenConnections())
+        connection = partial(
+            CallerConnection, self._answer, endpoint.gateway.plan, self._arrive, OpenConnections(), ReadTurns()
+        )
         self._server = UvicornServer(server_settings(self._other, connection))
         self._serving: asyncio.Task[None] | None = None
         self._refusing = False

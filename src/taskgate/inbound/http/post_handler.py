@@ -174,14 +174,7 @@ class PostHandler:
         except TaskgateError as problem:
             raise self._access.failed(problem, message.id, Generation.STATELESS) from None
         request = Request.opened(
-            message,
-            caller,
-            post,
-            envelope=envelope,
-            narrowing=narrowing,
-            headers=post.headers,
-            carrier=post.work,
-            arrived=post.arrived,
+            message, caller, post, None, envelope, narrowing, post.headers, post.work, post.arrived
         )
         # In this generation a disconnect cancels the request.
         post.cancel_when_disconnected()
@@ -197,7 +190,8 @@ class PostHandler:
         if reply is None:
             return
         try:
-            await post.finish(reply.status, reply.body, retry_after(reply) if reply.retry_after_s else None)
+            if reply.retry_after_s or not post.finish_at_once(reply.status, reply.body):
+                await post.finish(reply.status, reply.body, retry_after(reply) if reply.retry_after_s else None)
         finally:
             if request.delivery.on_delivered is not None:
                 request.delivery.delivered(post.still_there)
@@ -223,9 +217,10 @@ class PostHandler:
             await self._take(session, message)
             post.respond(202)
             return
-        post.set_stream_buffers(self._streams.buffers.get(session.id), primed=session.version == PRIMING_REVISION)
+        post.stream_buffers = self._streams.buffers.get(session.id)
+        post.primed = session.version == PRIMING_REVISION
         request = Request.opened(
-            message, caller, post, session, headers=post.headers, carrier=post.work, arrived=post.arrived
+            message, caller, post, session, None, NO_REQUEST, post.headers, post.work, post.arrived
         )
         try:
             reply = await self._gateway.requests.answer(request)
@@ -240,7 +235,8 @@ class PostHandler:
             return
         try:
             # Some stateful clients end their session at any status other than 200, so JSON-RPC errors use 200.
-            await post.finish(200, reply.body, retry_after(reply) if reply.retry_after_s else None)
+            if reply.retry_after_s or not post.finish_at_once(200, reply.body):
+                await post.finish(200, reply.body, retry_after(reply) if reply.retry_after_s else None)
         finally:
             if request.delivery.on_delivered is not None:
                 request.delivery.delivered(post.still_there)

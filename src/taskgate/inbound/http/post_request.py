@@ -22,6 +22,7 @@ from taskgate.gateway.plan import Live, Plan
 from taskgate.inbound.http.asgi import SSE_HEADERS, Headers
 from taskgate.inbound.http.handover import request_bytes
 from taskgate.inbound.http.post_head import PostHead
+from taskgate.inbound.http.read_turns import ReadTurns
 from taskgate.inbound.http.session_streams import StreamBuffers
 from taskgate.inbound.http.streamed_reply import StreamedReply
 from taskgate.ports.cancel_note import CancelNote
@@ -39,6 +40,7 @@ class PostConnection(Protocol):
     flow: Any
     plan: Live[Plan]
     arrival: Arrival
+    turns: ReadTurns
 
     def begin(self, post: Post) -> None: ...
 
@@ -86,6 +88,7 @@ class Post:
         "head",
         "headers",
         "hold",
+        "keep_alive",
         "limit",
         "primed",
         "response_complete",
@@ -109,10 +112,12 @@ class Post:
         """Ends the request with its credential; set once the request takes long."""
         self.access_ended: Ended | None = None
         """Why the request was ended early: its credential was revoked or has expired."""
+        self.keep_alive = head.keep_alive
+        """uvicorn clears it at shutdown: then the connection is closed after the reply."""
         self.limit = limit
         self.body = b""
         self.arrived = 0.0
-        """When the request was complete and the ones before it were answered."""
+        """When the request may have been complete; not before the ones before it were answered."""
         self.work: EagerTask | None = None
         """The task that answers the request."""
         self.cancel_on_disconnect = False
@@ -147,7 +152,7 @@ class Post:
         """Start answering a request that was received whole."""
         self._ready = self._started = True
         self.body = body
-        self.arrived = self._connection.loop.time()
+        self.arrived = self._connection.turns.arrival()
         self._connection.begin(self)
 
     def take(self, part: bytes) -> None:
@@ -175,8 +180,7 @@ class Post:
             self._started = True
             parts, self._parts = self._parts or [], None
             self.body = parts[0] if len(parts) == 1 else b"".join(parts)
-            # The loop's time: the start of this iteration, so that waiting for other requests in it counts.
-            self.arrived = self._connection.loop.time()
+            self.arrived = self._connection.turns.arrival()
             self._connection.begin(self)
 
     @property
@@ -190,10 +194,6 @@ class Post:
     @property
     def every_header(self) -> Headers:
         return self.head.every_header
-
-    @property
-    def keep_alive(self) -> bool:
-        return self.head.keep_alive
 
     def admit_forwarded(self, authorized: Authorized) -> None:
         """Accept a request that another gateway has authorized."""
@@ -298,6 +298,15 @@ class Post:
             raw.write(body[begin : begin + _SLICE_BYTES])
             await let_others_run()
         self._finished()
+
+    def finish_at_once(self, status: int, body: bytes) -> bool:
+        """Send the result as JSON, if that needs no waiting. Otherwise return False, and it must be sent by `finish`."""
+        if self._streamed is not None or self.head.prefers_stream or len(body) >= LARGE_BYTES:
+            return False
+        self.cancel_on_disconnect = False
+        self._replying = True
+        self.respond(status, body)
+        return True
 
     async def finish(self, status: int, body: bytes, headers: Headers | None = None) -> None:
         """Send the result, alone or as the last event of the stream. A disconnect no longer cancels the request."""

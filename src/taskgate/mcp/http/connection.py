@@ -123,7 +123,6 @@ class HttpConnection(asyncio.Protocol):
     def begin(
         self,
         request: bytes,
-        *,
         due: float,
         idle_s: float | None = None,
         on_head: OnHead | None = None,
