@@ -14,8 +14,6 @@ from typing import Any, Generic, TypeVar
 
 monotonic: Callable[[], float] = time.monotonic
 """Seconds that never go back, comparable with the running event loop's `time()`."""
-thread_cpu: Callable[[], float] = time.thread_time
-"""Seconds that this thread has used the processor."""
 wall: Callable[[], float] = time.time
 """Seconds since 1970. This clock can be set, forward and back."""
 
@@ -48,19 +46,15 @@ class Expiry:
         return wall() >= self.wall or monotonic() >= self.monotonic
 
 
-def install(
-    monotonic_source: Callable[[], float],
-    wall_source: Callable[[], float],
-    thread_cpu_source: Callable[[], float] = time.thread_time,
-) -> Callable[[], None]:
+def install(monotonic_source: Callable[[], float], wall_source: Callable[[], float]) -> Callable[[], None]:
     """Replace the clocks, for tests; returns a function that restores them."""
-    global monotonic, wall, thread_cpu
-    before = monotonic, wall, thread_cpu
-    monotonic, wall, thread_cpu = monotonic_source, wall_source, thread_cpu_source
+    global monotonic, wall
+    before = monotonic, wall
+    monotonic, wall = monotonic_source, wall_source
 
     def restore() -> None:
-        global monotonic, wall, thread_cpu
-        monotonic, wall, thread_cpu = before
+        global monotonic, wall
+        monotonic, wall = before
 
     return restore
 

@@ -81,7 +81,6 @@ class _PipesOnly(selectors.DefaultSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._now = 1000.0
-        self._held = 0.0
         self._offset = EPOCH - self._now
         self._arrived: deque[asyncio.Handle] = deque()
         self._arrival = threading.Event()
@@ -154,11 +153,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def leap(self, seconds: float) -> None:
         """The machine was asleep: all clocks go on at once, and timers that were due meanwhile fire together."""
         self._now += seconds
-        self._held += seconds
-
-    def held(self) -> float:
-        """The seconds of all leaps: something held the loop for so long."""
-        return self._held
 
     def stacks(self) -> str:
         """What every task waits for."""

@@ -30,9 +30,9 @@ from taskgate.inbound.http.connection import CallerConnection, drop_slow, replie
 from taskgate.inbound.http.handover import WorkerSockets
 from taskgate.inbound.http.hop import HopVerifier
 from taskgate.inbound.http.internal_listener import InternalListener
+from taskgate.inbound.http.loop_lag import LoopLag
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.inbound.http.open_connections import OpenConnections
-from taskgate.inbound.http.read_turns import ReadTurns
 from taskgate.inbound.http.site import Site
 from taskgate.inbound.http.uvicorn_server import UvicornServer, server_settings
 from taskgate.lifecycle.housekeeping import HOUSEKEEPING_S, run_housekeeping
@@ -164,7 +164,7 @@ class Lifecycle:
             endpoint.gateway.plan,
             endpoint.arrive,
             OpenConnections(),
-            ReadTurns(),
+            LoopLag(),
         )
 
     def _dashboard(self, host: str, port: int) -> Dashboard:

@@ -23,10 +23,10 @@ from taskgate.eager_task import EagerTask
 from taskgate.gateway.limits import Limits
 from taskgate.gateway.plan import Live, Plan
 from taskgate.inbound.http.coalescing_transport import CoalescingTransport
+from taskgate.inbound.http.loop_lag import LoopLag
 from taskgate.inbound.http.open_connections import OpenConnections
 from taskgate.inbound.http.post_head import PostHead
 from taskgate.inbound.http.post_request import Answering, Post
-from taskgate.inbound.http.read_turns import ReadTurns
 from taskgate.inbound.http.reading_flow import ReadingFlow
 from taskgate.inbound.http.request_head import HeadersRefused, check_head, check_head_bytes
 from taskgate.inbound.http.uvicorn_parts import HttpToolsProtocol
@@ -68,7 +68,7 @@ class CallerConnection(HttpToolsProtocol):
         plan: Live[Plan],
         arrive: Callable[[Any], Arrival],
         open_connections: OpenConnections,
-        turns: ReadTurns,
+        lag: LoopLag,
         **settings: Any,
     ) -> None:
         super().__init__(**settings)
@@ -82,7 +82,7 @@ class CallerConnection(HttpToolsProtocol):
         """Origin of the connection; set once it is open."""
         self._arrive = arrive
         self._open_connections = open_connections
-        self.turns = turns
+        self.lag = lag
         self._counted = False
         self._answer = answer
         self.plan = plan

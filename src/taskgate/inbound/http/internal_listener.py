@@ -24,11 +24,11 @@ from taskgate.gateway.limits import Limits
 from taskgate.inbound.http.asgi import Headers, Receive, Scope, Send, respond_json
 from taskgate.inbound.http.connection import CallerConnection, drop_slow, replies_in_progress
 from taskgate.inbound.http.hop import NOT_HERE, HopNotAccepted, HopProblem, HopRefused, HopVerifier
+from taskgate.inbound.http.loop_lag import LoopLag
 from taskgate.inbound.http.mcp_access import HttpRefused
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.inbound.http.open_connections import OpenConnections
 from taskgate.inbound.http.post_request import Post
-from taskgate.inbound.http.read_turns import ReadTurns
 from taskgate.inbound.http.uvicorn_server import UvicornServer, server_settings
 from taskgate.lazy_dataclass import dataclass
 from taskgate.telemetry.logs import log
@@ -83,7 +83,7 @@ class InternalListener:
         self._verifier = verifier
         self._bound = bound
         connection = partial(
-            CallerConnection, self._answer, endpoint.gateway.plan, self._arrive, OpenConnections(), ReadTurns()
+            CallerConnection, self._answer, endpoint.gateway.plan, self._arrive, OpenConnections(), LoopLag()
         )
         self._server = UvicornServer(server_settings(self._other, connection))
         self._serving: asyncio.Task[None] | None = None

@@ -187,14 +187,8 @@ class PostHandler:
             if post.disconnected or cancelled is None:
                 raise
             reply = cancelled
-        if reply is None:
-            return
-        try:
-            if reply.retry_after_s or not post.finish_at_once(reply.status, reply.body):
-                await post.finish(reply.status, reply.body, retry_after(reply) if reply.retry_after_s else None)
-        finally:
-            if request.delivery.on_delivered is not None:
-                request.delivery.delivered(post.still_there)
+        if reply is not None and (reply.retry_after_s or not post.finish_at_once(request, reply.status, reply.body)):
+            await self._finish(post, request, reply, reply.status)
 
     def _take_stateless(self, post: Post, message: Message) -> None:
         if message.kind is RESPONSE:
@@ -231,15 +225,15 @@ class PostHandler:
             if reply is None:
                 await post.abandon()
                 return
-        if reply is None:
-            return
+        # Some stateful clients end their session at any status other than 200, so JSON-RPC errors use 200.
+        if reply is not None and (reply.retry_after_s or not post.finish_at_once(request, 200, reply.body)):
+            await self._finish(post, request, reply, 200)
+
+    async def _finish(self, post: Post, request: Request, reply: CallerReply, status: int) -> None:
         try:
-            # Some stateful clients end their session at any status other than 200, so JSON-RPC errors use 200.
-            if reply.retry_after_s or not post.finish_at_once(200, reply.body):
-                await post.finish(200, reply.body, retry_after(reply) if reply.retry_after_s else None)
+            await post.finish(status, reply.body, retry_after(reply) if reply.retry_after_s else None)
         finally:
-            if request.delivery.on_delivered is not None:
-                request.delivery.delivered(post.still_there)
+            request.delivery.delivered(post.still_there)
 
     def _cancelled_reply(self, post: Post, request: Request) -> CallerReply | None:
         """Return the reply to a request that the gateway cancelled, or None if its caller did."""

@@ -19,10 +19,11 @@ from taskgate.access.open_responses import REPLY_AFTER_S, Ended, Hold, OpenRespo
 from taskgate.eager_task import EagerTask
 from taskgate.gateway.limits import Limits
 from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.requests.request import Request
 from taskgate.inbound.http.asgi import SSE_HEADERS, Headers
 from taskgate.inbound.http.handover import request_bytes
+from taskgate.inbound.http.loop_lag import LoopLag
 from taskgate.inbound.http.post_head import PostHead
-from taskgate.inbound.http.read_turns import ReadTurns
 from taskgate.inbound.http.session_streams import StreamBuffers
 from taskgate.inbound.http.streamed_reply import StreamedReply
 from taskgate.ports.cancel_note import CancelNote
@@ -40,7 +41,7 @@ class PostConnection(Protocol):
     flow: Any
     plan: Live[Plan]
     arrival: Arrival
-    turns: ReadTurns
+    lag: LoopLag
 
     def begin(self, post: Post) -> None: ...
 
@@ -152,7 +153,7 @@ class Post:
         """Start answering a request that was received whole."""
         self._ready = self._started = True
         self.body = body
-        self.arrived = self._connection.turns.arrival()
+        self.arrived = self._connection.lag.arrival()
         self._connection.begin(self)
 
     def take(self, part: bytes) -> None:
@@ -180,7 +181,7 @@ class Post:
             self._started = True
             parts, self._parts = self._parts or [], None
             self.body = parts[0] if len(parts) == 1 else b"".join(parts)
-            self.arrived = self._connection.turns.arrival()
+            self.arrived = self._connection.lag.arrival()
             self._connection.begin(self)
 
     @property
@@ -299,9 +300,15 @@ class Post:
             await let_others_run()
         self._finished()
 
-    def finish_at_once(self, status: int, body: bytes) -> bool:
-        """Send the result as JSON, if that needs no waiting. Otherwise return False, and it must be sent by `finish`."""
-        if self._streamed is not None or self.head.prefers_stream or len(body) >= LARGE_BYTES:
+    def finish_at_once(self, request: Request, status: int, body: bytes) -> bool:
+        """Send the result as JSON, if that needs no waiting and nothing depends on whether it arrives. Otherwise return False,
+        and it must be sent by `finish`."""
+        if (
+            self._streamed is not None
+            or self.head.prefers_stream
+            or len(body) >= LARGE_BYTES
+            or request.delivery.on_delivered is not None
+        ):
             return False
         self.cancel_on_disconnect = False
         self._replying = True
