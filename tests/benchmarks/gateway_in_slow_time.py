@@ -13,6 +13,7 @@ from typing import Final
 
 from taskgate.cli.main import main
 from taskgate.gateway.governance import call_log
+from taskgate.inbound.http import loop_lag
 
 SLOWDOWN: Final = 50
 HISTORY_SAMPLE: Final = 0
@@ -20,4 +21,5 @@ HISTORY_SAMPLE: Final = 0
 
 if __name__ == "__main__":
     call_log.ROWS_PER_ROUND = call_log.ROWS_PER_ROUND // SLOWDOWN  # type: ignore[misc]
+    loop_lag.PROBE_S = loop_lag.PROBE_S * SLOWDOWN  # type: ignore[misc]
     main()

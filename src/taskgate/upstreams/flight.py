@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from functools import lru_cache
 from typing import Final, Protocol
 
 import msgspec
 
+from taskgate.core import wire
 from taskgate.core.errors import UpstreamError
 from taskgate.core.wire import Message
 from taskgate.ports.call_failure import CallFailed
@@ -16,6 +18,10 @@ from taskgate.upstreams.secret_filter import SecretFilter
 next_number: Final = itertools.count(1).__next__
 """Ids and progress tokens of requests. They are unique in this process, so that a response delivered to another link, session or
 connection matches no request there."""
+
+
+encoded_method: Final = lru_cache(maxsize=256)(wire.encode)
+"""The name of a method as JSON. Cached, because most requests have one of a few."""
 
 
 class Flight(msgspec.Struct):

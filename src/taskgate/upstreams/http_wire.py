@@ -134,7 +134,7 @@ class HttpWire:
                 reply = None
             if reply is not None and awaited.last_id is None and len(reply.body) <= COUNTED_BYTES:
                 # The common case: a short reply that is no event stream.
-                message = self.reader.read_response(reply.body)
+                message = self.reader.read_response(reply.body, awaited.key)
                 if message is not None and message.id == awaited.key and of_caller is not None:
                     return message
             return await self._find_response(flight, awaited, reply, due, proof)
@@ -175,7 +175,9 @@ class HttpWire:
         message = None
         if reply.body:
             quick = reads_quickly(reply.body)
-            message = self.reader.read_response(reply.body) if quick else await self._large_response(reply.body)
+            message = (
+                self.reader.read_response(reply.body, awaited.key) if quick else await self._large_response(reply.body)
+            )
         if message is not None and message.id == awaited.key:
             if flight.request is None:
                 self._adopt_session(reply, message)

@@ -35,7 +35,7 @@ from taskgate.ports.link import LinkKey, Listener
 from taskgate.ports.upstream_call import SendLog, UpstreamCall, own_call
 from taskgate.ports.upstream_replies import ErrorReply, Reply, Result
 from taskgate.upstreams.failures import HandshakeRefused, broke_protocol
-from taskgate.upstreams.flight import Flight, Wire, next_number
+from taskgate.upstreams.flight import Flight, Wire, encoded_method, next_number
 from taskgate.upstreams.kept_progress import KeptProgress
 from taskgate.upstreams.resend import InSession, send_again
 from taskgate.upstreams.server_requests import ServerRequests
@@ -195,7 +195,7 @@ class StatefulLink:
         if request.requests_progress:
             members = with_meta(members, {PROGRESS_TOKEN: wire.raw(number)})
         params = wire.join(members) if members else None
-        body = wire.request(b"%d" % number, wire.encode(request.method), params)
+        body = wire.request(b"%d" % number, encoded_method(request.method), params)
         flight = self._flights[number] = Flight(number, request.timeout_s, request)
         try:
             message = await self._wire.request(flight, body, request.trace)

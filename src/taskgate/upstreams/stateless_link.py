@@ -28,7 +28,7 @@ from taskgate.ports.upstream_call import SendLog, UpstreamCall
 from taskgate.ports.upstream_replies import ErrorReply, InputRequired, Reply, Result
 from taskgate.turns import LARGE_BYTES, contains
 from taskgate.upstreams.failures import HttpRefusal, broke_protocol, unreachable
-from taskgate.upstreams.flight import Flight, Wire, next_number
+from taskgate.upstreams.flight import Flight, Wire, encoded_method, next_number
 from taskgate.upstreams.resend import send_again
 
 _OUR_INFO = wire.raw({"name": "taskgate", "version": __version__})
@@ -151,7 +151,7 @@ class StatelessLink:
         if request.requests_progress:
             members = with_meta(members, {PROGRESS_TOKEN: wire.raw(number)})
         params = wire.join(members)
-        body = wire.request(b"%d" % number, _method(request.method), params)
+        body = wire.request(b"%d" % number, encoded_method(request.method), params)
         headers = _headers(request.method, request.name) + request.headers + request.trace
         flight = self._flights[number] = Flight(number, request.timeout_s, request)
         try:
@@ -314,6 +314,3 @@ def _headers(method: str, name: str) -> tuple[tuple[bytes, bytes], ...]:
     """Return the headers of a request. Cached, because most calls name one of a few tools."""
     method_header = (b"mcp-method", method.encode("ascii"))
     return (method_header,) if not name else (method_header, (b"mcp-name", encode_header_value(name).encode("ascii")))
-
-
-_method = lru_cache(maxsize=256)(wire.encode)
