@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -12,40 +13,53 @@ from taskgate.gateway.tasks.promotion_timers import SharedTimers
 pytestmark = pytest.mark.virtual_time
 
 
+class Entry:
+    """An entry whose function is called when it is due."""
+
+    def __init__(self, when_due: Callable[[], object]) -> None:
+        self._when_due = when_due
+
+    def due(self) -> None:
+        self._when_due()
+
+
 async def test_each_entry_fires_at_its_time_and_removed_ones_do_not() -> None:
     queue, received = SharedTimers().queue(0.1), dict[str, float]()
     loop = asyncio.get_running_loop()
     began: dict[str, float] = {}
 
-    def join(who: str) -> None:
-        began[who] = loop.time()
-        queue.join(who, clock.monotonic(), lambda: received.update({who: loop.time()}))
+    def join(name: str) -> Entry:
+        began[name] = loop.time()
+        entry = Entry(lambda: received.update({name: loop.time()}))
+        queue.join(entry, clock.monotonic())
+        return entry
 
     join("first")
-    join("gone")
+    removed = join("gone")
     await asyncio.sleep(0.05)
     join("second")
-    queue.leave("gone")
+    queue.leave(removed)
     await asyncio.sleep(0.3)
     assert list(received) == ["first", "second"]
-    for who, at in received.items():
-        assert 0.095 <= at - began[who] < 0.25
+    for name, at in received.items():
+        assert 0.095 <= at - began[name] < 0.25
 
 
 async def test_a_timer_that_was_empty_fires_again() -> None:
     queue, received = SharedTimers().queue(0.05), list[int]()
-    queue.join(1, clock.monotonic(), lambda: received.append(1))
-    queue.leave(1)
+    first = Entry(lambda: received.append(1))
+    queue.join(first, clock.monotonic())
+    queue.leave(first)
     await asyncio.sleep(0.1)
-    queue.join(2, clock.monotonic(), lambda: received.append(2))
+    queue.join(Entry(lambda: received.append(2)), clock.monotonic())
     await asyncio.sleep(0.15)
     assert received == [2]
 
 
 async def test_entries_with_another_delay_have_their_own_timer() -> None:
     timers, received = SharedTimers(), list[str]()
-    timers.queue(0.2).join("patient", clock.monotonic(), lambda: received.append("patient"))
-    timers.queue(0.02).join("hasty", clock.monotonic(), lambda: received.append("hasty"))
+    timers.queue(0.2).join(Entry(lambda: received.append("patient")), clock.monotonic())
+    timers.queue(0.02).join(Entry(lambda: received.append("hasty")), clock.monotonic())
     assert timers.queue(0.2) is timers.queue(0.2)
     await asyncio.sleep(0.1)
     assert received == ["hasty"]
@@ -58,8 +72,8 @@ async def test_an_entry_may_be_added_while_others_fire() -> None:
 
     def join_again() -> None:
         received.append("a")
-        queue.join("b", clock.monotonic(), lambda: received.append("b"))
+        queue.join(Entry(lambda: received.append("b")), clock.monotonic())
 
-    queue.join("a", clock.monotonic(), join_again)
+    queue.join(Entry(join_again), clock.monotonic())
     await asyncio.sleep(0.15)
     assert received == ["a", "b"]
