@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from asyncio import _enter_task, _leave_task  # type: ignore[attr-defined]
+from asyncio import _enter_task, _leave_task
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, Union
 
@@ -27,7 +27,9 @@ class ReplyFuture(asyncio.Future[T]):
     _waiter: Callable[[], None] | None = None
 
     def set_waiter(self, waiter: Callable[[], None] | None) -> None:
+        """Set what `wake` calls. None: an asyncio task waits instead, to which the Future was just yielded."""
         self._waiter = waiter
+        self._asyncio_future_blocking = waiter is None
 
     def wake(self) -> None:
         waiter, self._waiter = self._waiter, None
@@ -68,7 +70,7 @@ class EagerTask:
     def run(self) -> None:
         """Run the coroutine until it ends or waits."""
         try:
-            _enter_task(self._loop, self)
+            _enter_task(self._loop, self)  # type: ignore[arg-type]
         except RuntimeError:
             # The callback was called by a task.
             self._become_task(None)
@@ -84,11 +86,10 @@ class EagerTask:
             context = {"message": "request failed", "exception": fault}
             self._loop.call_exception_handler(context)
         finally:
-            _leave_task(self._loop, self)
+            _leave_task(self._loop, self)  # type: ignore[arg-type]
         if ended:
             self._on_done(self)
         elif type(future) is ReplyFuture and self._cancelled is None and not future.done():
-            future._asyncio_future_blocking = False  # type: ignore[attr-defined]
             future.set_waiter(self.run)
             self._waits_for = future
         else:
@@ -99,7 +100,6 @@ class EagerTask:
         waits_for, self._waits_for = self._waits_for, None
         if waits_for is not None:
             waits_for.set_waiter(None)
-            waits_for._asyncio_future_blocking = True  # type: ignore[attr-defined]
             future = waits_for
         rest = _Rest(self._coroutine, future)
         task = self._task = self._loop.create_task(rest, context=self._context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.harness.raised import raises_error
 
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError
-from taskgate.core.wire import InvalidMessage, Kind, MalformedJson
+from taskgate.core.wire import InvalidMessage, Kind, MalformedJson, Message
 
 READER = wire.MessageReader()
 JSON = st.recursive(
@@ -150,6 +151,60 @@ def test_only_a_response_is_accepted_where_one_is_expected() -> None:
     assert READER.read_response(b'{"jsonrpc":"2.0","id":1,"method":"ping"}') is None
     assert READER.read_response(b"<html>") is None
     assert wire.MessageReader(max_depth=2).read_response(b'{"jsonrpc":"2.0","id":1,"result":{"a":[1]}}') is None
+
+
+IN_FULL = wire.MessageReader(max_nodes=1_000)
+"""Reads every message in full, because short ones could exceed this limit."""
+USUAL = (
+    b'{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"a"}]}}',
+    b'{"result":{"a":[1,2.5,null]},"jsonrpc":"2.0","id":7}',
+    b'{"jsonrpc":"2.0","id":7,"result":{"a":1},"id":8}',
+    b'{"jsonrpc":"2.0","id":7,"result":{"a":1,"a":2}}',
+    b'{"jsonrpc":"2.0","id":7,"result":{"a":1},"error":{"code":1,"message":""}}',
+    b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a","arguments":{}}}',
+    b'{"method":"tools/call","params":{"name":"a"},"jsonrpc":"2.0","id":"x"}',
+    b'{"jsonrpc":"2.0","id":7,"method":"ping","extra":1}',
+    b'{"jsonrpc":"1.0","id":7,"method":"ping","params":{}}',
+    b'{"jsonrpc":"2.0","id":7,"method":1,"params":{}}',
+    b'{"jsonrpc":"2.0","id":7,"method":"ping","params":[]}',
+    b'{"jsonrpc":"2.0","id":null,"method":"ping","params":{}}',
+)
+
+
+def outcome(read: Callable[[bytes], Message | None], body: bytes) -> object:
+    try:
+        message = read(body)
+    except TaskgateError as problem:
+        return type(problem), problem.message
+    if message is None:
+        return None
+    raw = [bytes(part) if part is not None else None for part in (message.raw_params, message.raw_result)]
+    return message.kind, message.id, message.method, message.params, message.result, raw
+
+
+def both_ways(body: bytes) -> None:
+    assert outcome(READER.read, body) == outcome(IN_FULL.read, body)
+    expected = outcome(IN_FULL.read_response, body)
+    assert outcome(lambda text: READER.read_response(text, b"7"), body) == expected
+    assert outcome(lambda text: READER.read_response(text, b"8"), body) == expected
+
+
+@pytest.mark.parametrize("body", USUAL)
+def test_messages_in_the_usual_form_are_read_as_in_full(body: bytes) -> None:
+    both_ways(body)
+    both_ways(body.replace(b":", b": "))
+
+
+def test_the_usual_form_does_not_exceed_the_limits() -> None:
+    deep = b'{"jsonrpc":"2.0","id":7,"result":%b}' % (b"[" * 70 + b"]" * 70)
+    assert READER.read_response(deep, b"7") is None
+    with pytest.raises(wire.BeyondLimits):
+        READER.read(deep)
+
+
+@given(st.sampled_from(USUAL), st.integers(0, 90), st.integers(0, 6), st.binary(max_size=6))
+def test_almost_usual_messages_are_read_as_in_full(body: bytes, begin: int, length: int, other: bytes) -> None:
+    both_ways(body[:begin] + other + body[begin + length :])
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]"])

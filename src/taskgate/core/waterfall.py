@@ -95,7 +95,7 @@ class Waterfall:
         self._numbers = itertools.count(1)
 
     def begin(
-        self, kind: str, method: str, name: str, server: str, caller: str, now: float, began: float, parent: int = 0
+        self, kind: str, method: str, name: str, server: str, caller: str, *, now: float, began: float, parent: int = 0
     ) -> Span:
         """Add a span. `now` is the time of day, `began` the same moment by the monotonic clock."""
         span = Span(next(self._numbers), parent, kind, method, name, server, caller, now, began)

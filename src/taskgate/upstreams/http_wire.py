@@ -123,7 +123,7 @@ class HttpWire:
                 else:
                     head = self._heads.get(headers) or self._head_with(headers)
                     request = b"%b%d\r\n\r\n%b" % (head, len(body), body)
-                    future = connection.begin(request, due, None, None, awaited.on_event)
+                    future = connection.begin(request, due, awaited.on_event)
                     try:
                         reply = await future
                     except asyncio.CancelledError:

@@ -242,4 +242,6 @@ class ToolCalls:
         if tool.header_params:
             values = header_values(tool.header_params, arguments or {})
             headers = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in values.items())
-        return self._relay.call_for(request, upstream, "tools/call", params, tool.name, tool.timeout_s, headers)
+        return self._relay.call_for(
+            request, upstream, "tools/call", params, tool.name, timeout_s=tool.timeout_s, headers=headers
+        )

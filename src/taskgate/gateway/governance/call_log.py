@@ -98,6 +98,7 @@ class CallLog:
         ended: CallOutcome,
         executed: Executed,
         size: int = 0,
+        *,
         error_type: str = "",
     ) -> None:
         """Note one plain call. On the hot path, so it only counts and appends. `size` is that of the result."""

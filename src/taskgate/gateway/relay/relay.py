@@ -82,6 +82,7 @@ class Relay:
         method: str,
         params: Members,
         name: str,
+        *,
         timeout_s: float,
         headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> UpstreamCall:
@@ -168,10 +169,12 @@ class Relay:
     def _begin(self, request: Request, call: UpstreamCall, server: str) -> Span:
         """Begin the record of a call in the waterfall. The call is about to be sent."""
         delivery = request.delivery
-        delivery.sent = True
+        delivery.mark_sent()
         parent = delivery.span.number if delivery.span is not None else 0
         now, began, caller = clock.wall(), clock.monotonic(), request.caller.principal
-        return self._waterfall.begin("upstream", call.method, call.name, server, caller, now, began, parent)
+        return self._waterfall.begin(
+            "upstream", call.method, call.name, server, caller, now=now, began=began, parent=parent
+        )
 
     def on_notification(self, request: Request, server: str, method: str, params: Raw | None) -> None:
         if method == COMPLETE:

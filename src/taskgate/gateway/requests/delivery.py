@@ -104,7 +104,9 @@ class ReplyDelivery(msgspec.Struct, eq=False):
         """Open the span of the request in the waterfall."""
         name = params.get("name") or params.get("uri") or params.get("taskId")
         shown = name[:120] if type(name) is str else ""
-        span = self.span = waterfall.begin("request", method, shown, "", principal, clock.wall(), clock.monotonic())
+        span = self.span = waterfall.begin(
+            "request", method, shown, "", principal, now=clock.wall(), began=clock.monotonic()
+        )
         return span
 
     def members_of(self, message: Message, params: Raw) -> Members:

@@ -71,11 +71,11 @@ class Request(msgspec.Struct, frozen=True, eq=False):
         outlet: ReplyOutlet,
         session: Session | None = None,
         envelope: Envelope | None = None,
+        *,
         narrowing: SessionRequest = NO_REQUEST,
         headers: Mapping[bytes, bytes] = _NO_HEADERS,
         carrier: AnyTask | None = None,
         arrived: float = _NEVER,
-        *,
         vendor_id: str | None = None,
         rerun_of: str = "",
     ) -> Request:

@@ -77,6 +77,7 @@ class Promotion:
         request: Request,
         tool: ToolRef,
         call: Callable[[Request, ToolRef], NewCall],
+        *,
         delivery_mode: Delivery,
         timer: TimerQueue | None,
     ) -> None:
@@ -271,6 +272,6 @@ class Promotions:
             usual = self._default
             if usual is None or usual[0] is not settings:
                 usual = self._default_mode(settings)
-            return Promotion(self.parts, request, tool, call, usual[1], usual[2])
+            return Promotion(self.parts, request, tool, call, delivery_mode=usual[1], timer=usual[2])
         delivery_mode = self.delivery_mode(request)
-        return Promotion(self.parts, request, tool, call, delivery_mode, self._queue(delivery_mode))
+        return Promotion(self.parts, request, tool, call, delivery_mode=delivery_mode, timer=self._queue(delivery_mode))

@@ -383,10 +383,13 @@ class CallerConnection(HttpToolsProtocol):
     def current_post(self) -> Post | None:
         return self._current
 
-    def begin(self, post: Post) -> None:
+    def begin(self, post: Post) -> EagerTask:
         self._current = post
-        work = post.work = EagerTask(self._answer(post), self.loop, self._forget_work)
+        work = EagerTask(self._answer(post), self.loop, self._forget_work)
         self._works.add(work)
+        return work
+
+    def run(self, work: EagerTask) -> None:
         if self._is_parsing:
             self._begun = work
         else:

@@ -65,7 +65,7 @@ class McpAccess:
             if len(known) >= _MAX_CACHED:
                 known.clear()
             known[key] = authorized
-        head.authorized, head.authorized_by = authorized, plan
+        head.keep_authorization(authorized, plan)
         return authorized
 
     def _admit(self, path: bytes, headers: dict[bytes, bytes], arrival: Arrival, every_header: Headers) -> Authorized:
@@ -122,7 +122,7 @@ class McpAccess:
             return session
         session = self.session(head.headers, caller, message_id)
         if self._shared is None:
-            head.session, head.session_caller = session, caller
+            head.keep_session(session, caller)
         return session
 
     def session(self, headers: dict[bytes, bytes], caller: Caller, message_id: bytes | None = None) -> Session | None:

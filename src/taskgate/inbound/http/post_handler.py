@@ -108,13 +108,13 @@ class PostHandler:
             authorized = self._access.admit(head, post.arrival)
         else:
             authorized = head.authorized
-        post.authorized = authorized
+        post.admit(authorized)
         return authorized
 
     async def _verified(self, post: Post) -> Authorized:
         began = clock.monotonic()
         authorized = await self._access.authorize(post.path, post.headers, post.arrival, post.every_header)
-        post.authorized = authorized
+        post.admit(authorized)
         post.exclude_wait_since(began)
         return authorized
 
@@ -174,7 +174,15 @@ class PostHandler:
         except TaskgateError as problem:
             raise self._access.failed(problem, message.id, Generation.STATELESS) from None
         request = Request.opened(
-            message, caller, post, None, envelope, narrowing, post.headers, post.work, post.arrived
+            message,
+            caller,
+            post,
+            None,
+            envelope,
+            narrowing=narrowing,
+            headers=post.headers,
+            carrier=post.work,
+            arrived=post.arrived,
         )
         # In this generation a disconnect cancels the request.
         post.cancel_when_disconnected()
@@ -211,10 +219,9 @@ class PostHandler:
             await self._take(session, message)
             post.respond(202)
             return
-        post.stream_buffers = self._streams.buffers.get(session.id)
-        post.primed = session.version == PRIMING_REVISION
+        post.set_stream_buffers(self._streams.buffers.get(session.id), primed=session.version == PRIMING_REVISION)
         request = Request.opened(
-            message, caller, post, session, None, NO_REQUEST, post.headers, post.work, post.arrived
+            message, caller, post, session, headers=post.headers, carrier=post.work, arrived=post.arrived
         )
         try:
             reply = await self._gateway.requests.answer(request)

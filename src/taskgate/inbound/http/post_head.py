@@ -57,6 +57,12 @@ class PostHead:
         """The session that a caller has used with this head."""
         self.session_caller: Caller | None = None
 
+    def keep_authorization(self, authorized: Authorized, plan: Plan) -> None:
+        self.authorized, self.authorized_by = authorized, plan
+
+    def keep_session(self, session: Session | None, caller: Caller) -> None:
+        self.session, self.session_caller = session, caller
+
     @property
     def url(self) -> bytes:
         return self.path + b"?" + self.query if self.query else self.path

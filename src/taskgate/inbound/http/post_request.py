@@ -43,7 +43,9 @@ class PostConnection(Protocol):
     arrival: Arrival
     lag: LoopLag
 
-    def begin(self, post: Post) -> None: ...
+    def begin(self, post: Post) -> EagerTask: ...
+
+    def run(self, work: EagerTask) -> None: ...
 
     def on_response_complete(self) -> None: ...
 
@@ -154,7 +156,8 @@ class Post:
         self._ready = self._started = True
         self.body = body
         self.arrived = self._connection.lag.arrival()
-        self._connection.begin(self)
+        self.work = work = self._connection.begin(self)
+        self._connection.run(work)
 
     def take(self, part: bytes) -> None:
         """Add a part of the body. A body over the limit is dropped and answered without waiting for the rest."""
@@ -182,7 +185,8 @@ class Post:
             parts, self._parts = self._parts or [], None
             self.body = parts[0] if len(parts) == 1 else b"".join(parts)
             self.arrived = self._connection.lag.arrival()
-            self._connection.begin(self)
+            self.work = work = self._connection.begin(self)
+            self._connection.run(work)
 
     @property
     def path(self) -> bytes:
@@ -195,6 +199,9 @@ class Post:
     @property
     def every_header(self) -> Headers:
         return self.head.every_header
+
+    def admit(self, authorized: Authorized) -> None:
+        self.authorized = authorized
 
     def admit_forwarded(self, authorized: Authorized) -> None:
         """Accept a request that another gateway has authorized."""

@@ -96,9 +96,7 @@ class HttpClient:
             connection = pool.take_idle() or await pool.obtain(due, long_lived=False)
         if on_sending is not None:
             on_sending()
-        future = connection.begin(
-            request, due=due, idle_s=idle_s, on_head=on_head, on_event=on_event, on_chunk=on_chunk
-        )
+        future = connection.begin(request, due, on_event, idle_s=idle_s, on_head=on_head, on_chunk=on_chunk)
         try:
             return await future
         except asyncio.CancelledError:

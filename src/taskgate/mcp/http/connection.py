@@ -124,15 +124,17 @@ class HttpConnection(asyncio.Protocol):
         self,
         request: bytes,
         due: float,
+        on_event: OnEvent | None = None,
+        *,
         idle_s: float | None = None,
         on_head: OnHead | None = None,
-        on_event: OnEvent | None = None,
         on_chunk: OnChunk | None = None,
     ) -> ReplyFuture[HttpReply]:
         """Write the request. The Future becomes the reply or an HttpFailure. The connection must be usable."""
         transport = self._transport
         assert transport is not None
-        self._future = future = ReplyFuture(loop=self._loop)
+        future: ReplyFuture[HttpReply] = ReplyFuture(loop=self._loop)
+        self._future = future
         self._reader.start(on_head, on_event, on_chunk)
         self._idle_s, self._deadline = idle_s, due
         self._phase = _BUSY

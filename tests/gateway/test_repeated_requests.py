@@ -1,0 +1,92 @@
+"""What a connection keeps of a repeated head is valid only as long as what it follows from."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from tests.virtual_time import Gateway, Upstream, virtual_time
+from tests.virtual_time.http11 import body_parts, read_head, request_bytes
+
+from taskgate.inbound.http.post_handler import PostHandler
+from taskgate.inbound.http.post_request import Post
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {}}
+
+
+def ping(headers: dict[str, str]) -> bytes:
+    return request_bytes("POST", "/mcp", headers, json.dumps(PING, separators=(",", ":")).encode())
+
+
+async def status_of(streams: Streams, request: bytes) -> tuple[int, Any]:
+    reader, writer = streams
+    writer.write(request)
+    status, headers = await read_head(reader)
+    body = b"".join([part async for part in body_parts(reader, headers)])
+    return status, json.loads(body) if body else None
+
+
+async def session_headers(gate: Gateway) -> dict[str, str]:
+    caller = await gate.caller("2025")
+    return {
+        "host": "127.0.0.1",
+        "accept": "application/json, text/event-stream",
+        "content-type": "application/json",
+        "mcp-protocol-version": "2025-11-25",
+        "mcp-session-id": caller.headers["mcp-session-id"],
+    }
+
+
+async def answered_thrice(streams: Streams, request: bytes) -> None:
+    """Afterwards the connection knows the head, and what follows from it."""
+    for _ in range(3):
+        assert await status_of(streams, request) == (200, {"jsonrpc": "2.0", "id": 1, "result": {}})
+
+
+@virtual_time
+async def test_a_reload_applies_to_the_next_request_with_the_same_head() -> None:
+    async with Gateway({}, {"s": Upstream("2025")}) as gate:
+        request, streams = ping(await session_headers(gate)), await gate.connect()
+        await answered_thrice(streams, request)
+        await gate.reload({"tokens": [{"id": "ann", "sha256": "ab" * 32}]})
+        assert (await status_of(streams, request))[0] == 401
+
+
+@virtual_time
+async def test_an_ended_session_is_unknown_to_the_next_request_with_the_same_head() -> None:
+    async with Gateway({}, {"s": Upstream("2025")}) as gate:
+        headers = await session_headers(gate)
+        streams = await gate.connect()
+        await answered_thrice(streams, ping(headers))
+        other = await gate.connect()
+        assert (await status_of(other, request_bytes("DELETE", "/mcp", headers)))[0] in (200, 204)
+        assert (await status_of(streams, ping(headers)))[0] == 404
+
+
+@virtual_time
+async def test_a_request_is_not_answered_before_all_that_arrived_with_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether the connection may be handed over depends on what else has arrived."""
+    waiting = list[int]()
+    read = PostHandler._read
+
+    def observed(self: PostHandler, post: Post) -> Any:
+        waiting.append(len(post._connection.pipeline))  # type: ignore[attr-defined]
+        return read(self, post)
+
+    monkeypatch.setattr(PostHandler, "_read", observed)
+    async with Gateway({}, {"s": Upstream("2025")}) as gate:
+        request = ping(await session_headers(gate))
+        waiting.clear()
+        reader, writer = await gate.connect()
+        writer.write(request * 3)
+        for _ in range(3):
+            status, headers = await read_head(reader)
+            assert status == 200
+            assert b"".join([part async for part in body_parts(reader, headers)])
+        writer.close()
+    assert waiting == [2, 1, 0]

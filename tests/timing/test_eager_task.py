@@ -1,0 +1,170 @@
+"""A request is answered in the callback that received it, as far as it waits for nothing but the reply of a server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from taskgate.eager_task import EagerTask, ReplyFuture, asyncio_task
+
+
+class Work:
+    """A coroutine, and what became of it."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.ended: list[EagerTask] = []
+        self.task: EagerTask | None = None
+
+    def begin(self, coroutine: Coroutine[Any, Any, None]) -> EagerTask:
+        """Run it as a callback of the loop does: no task is current."""
+        self.task = EagerTask(coroutine, asyncio.get_running_loop(), self.ended.append)
+        asyncio.get_running_loop().call_soon(self.task.run)
+        return self.task
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_coroutine_that_never_waits_runs_in_one_step() -> None:
+    work = Work()
+
+    async def answer() -> None:
+        assert asyncio.current_task() is work.task
+        work.steps.append("answered")
+
+    task = work.begin(answer())
+    await asyncio.sleep(0)
+    assert (work.steps, work.ended) == (["answered"], [task])
+
+
+async def test_it_continues_in_the_callback_that_sets_the_reply() -> None:
+    work, reply = Work(), ReplyFuture[int]()
+
+    async def answer() -> None:
+        work.steps.append(f"got {await reply}")
+
+    def arrived() -> None:
+        reply.set_result(7)
+        assert work.steps == []
+        reply.wake()
+        assert work.steps == ["got 7"]
+        work.steps.append("arrived")
+
+    task = work.begin(answer())
+    asyncio.get_running_loop().call_later(0.01, arrived)
+    await asyncio.sleep(0.02)
+    assert (work.steps, work.ended) == (["got 7", "arrived"], [task])
+
+
+async def test_a_reply_that_is_there_already_is_not_waited_for() -> None:
+    work, reply = Work(), ReplyFuture[int]()
+    reply.set_result(1)
+
+    async def answer() -> None:
+        work.steps.append(f"got {await reply}")
+
+    work.begin(answer())
+    await asyncio.sleep(0)
+    assert work.steps == ["got 1"]
+
+
+async def test_it_becomes_a_task_when_it_waits_for_anything_else() -> None:
+    work, reply = Work(), ReplyFuture[int]()
+
+    async def answer() -> None:
+        await reply
+        await asyncio.sleep(0.01)
+        assert isinstance(asyncio.current_task(), asyncio.Task)
+        async with asyncio.timeout(1):
+            await asyncio.sleep(0)
+        work.steps.append("answered")
+
+    task = work.begin(answer())
+    await settled()
+    reply.set_result(1)
+    asyncio.get_running_loop().call_soon(reply.wake)
+    await settled()
+    assert isinstance(asyncio_task(task), asyncio.Task)
+    await asyncio_task(task)
+    await settled()
+    assert (work.steps, work.ended) == (["answered"], [task])
+
+
+async def test_a_timeout_that_began_before_it_became_a_task_ends_it() -> None:
+    work, reply = Work(), ReplyFuture[int]()
+
+    async def answer() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await reply
+        work.steps.append("timed out")
+
+    task = work.begin(answer())
+    await asyncio.sleep(0.05)
+    assert (work.steps, work.ended, task.cancelling()) == (["timed out"], [task], 0)
+
+
+@pytest.mark.parametrize("waits_for_reply", [True, False])
+async def test_a_cancellation_is_raised_where_it_waits(waits_for_reply: bool) -> None:
+    work, reply = Work(), ReplyFuture[int]()
+
+    async def answer() -> None:
+        try:
+            await (reply if waits_for_reply else asyncio.sleep(5))
+        except asyncio.CancelledError as cancelled:
+            work.steps.append(str(cancelled.args[0]))
+            raise
+
+    task = work.begin(answer())
+    await settled()
+    assert task.cancel("no longer needed")
+    await settled()
+    assert (work.steps, work.ended) == (["no longer needed"], [task])
+    reply.wake()
+    assert work.steps == ["no longer needed"]
+
+
+async def test_a_cancellation_by_the_coroutine_itself_takes_effect_where_it_waits_next() -> None:
+    work, reply = Work(), ReplyFuture[int]()
+
+    async def answer() -> None:
+        assert work.task is not None
+        work.task.cancel()
+        work.steps.append("still runs")
+        await reply
+
+    work.begin(answer())
+    await settled()
+    assert (work.steps, work.ended) == (["still runs"], [work.task])
+
+
+async def test_a_failure_is_reported_to_the_loop() -> None:
+    work, reported = Work(), list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
+
+    async def answer() -> None:
+        raise RuntimeError("a bug")
+
+    work.begin(answer())
+    await settled()
+    assert [str(context["exception"]) for context in reported] == ["a bug"]
+    assert work.ended == [work.task]
+
+
+async def test_called_by_a_task_it_continues_in_a_task_of_its_own() -> None:
+    work = Work()
+
+    async def answer() -> None:
+        work.steps.append("answered")
+
+    task = EagerTask(answer(), asyncio.get_running_loop(), work.ended.append)
+    task.run()
+    assert work.steps == []
+    await task.as_task()
+    assert work.steps == ["answered"]
