@@ -71,6 +71,19 @@ def test_a_repeated_head_is_not_parsed_again() -> None:
         reader.feed(reply(body).replace(b"x-server: a", b"x-server: b"))
 
 
+def test_the_head_of_a_reply_of_several_slices_is_kept() -> None:
+    limits = ReplyLimits(8 * SLICE_BYTES, 4096)
+    large = reply(b"[" + b"1," * SLICE_BYTES + b"1]")
+    reader = ReplyReader(limits)
+    assert reading(reader, [large]) == reading(ReplyReader(limits), [large])
+    reader.start(None, None)
+    assert reader.take_repeated(large) is not None
+    followed = ReplyReader(limits)
+    reading(followed, [large + EARLIER])
+    followed.start(None, None)
+    assert followed.take_repeated(large) is None
+
+
 @given(st.data())
 def test_after_any_reply_the_next_one_is_read_as_by_a_new_reader(data: st.DataObject) -> None:
     following = bytearray(reply(data.draw(st.binary(min_size=1, max_size=20))))

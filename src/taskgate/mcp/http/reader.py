@@ -182,14 +182,15 @@ class ReplyReader:
         is_first, self._is_used = not self._is_used, True
         if len(data) <= SLICE_BYTES and not self._unparsed:
             self._parse(data)
-            if self.complete and self._problem is None:
-                # The common case: the reply ends with this data, and none of its events is left.
-                if is_first and self.keep_alive:
-                    self._note_head(data)
-                return
+            ended = self.complete and self._problem is None
         else:
             self.keep(data)
-        self._read_within_budget()
+            ended = False
+        if not ended:
+            # Events are left, or data beyond one slice.
+            self._read_within_budget()
+        if is_first and self.complete and self.keep_alive:
+            self._note_head(data)
 
     def _note_head(self, data: bytes) -> None:
         """Keep the head of a reply that was this data and nothing else."""
