@@ -119,8 +119,8 @@ class CallerConnection(HttpToolsProtocol):
         self._next_turn: asyncio.Handle | None = None
         self._between_requests = True
         """The parser has read nothing of the next request."""
-        self._repeated: tuple[RepeatedHead, PostHead, Limits] | None = None
-        """The head of the last POST request, and the limits that it fits into. The next one probably repeats it."""
+        self._repeated: tuple[RepeatedHead, PostHead, Plan] | None = None
+        """The head of the last POST request, and the plan under which it was accepted. The next one probably repeats it."""
         self._unrepeated = 0
         """How many heads were kept in a row and not repeated."""
 
@@ -238,10 +238,11 @@ class CallerConnection(HttpToolsProtocol):
         """Take a complete request whose head was parsed before. Return False if the parser must read it."""
         if self._repeated is None or not self._between_requests or self._last_request:
             return False
-        repeated, head, limits = self._repeated
+        repeated, head, plan = self._repeated
         before: Any = self.cycle
-        if limits is not self.plan.value.limits or not before.response_complete:
+        if plan is not self.plan.value or not before.response_complete:
             return False
+        limits = plan.limits
         body = repeated.body_in(data)
         if body is None or len(body) > limits.request_bytes:
             return False
@@ -255,18 +256,18 @@ class CallerConnection(HttpToolsProtocol):
 
     def _note_head(self, data: bytes, post: Post) -> None:
         """Keep the head of a POST request that was this data and nothing else."""
-        limits, head = self.plan.value.limits, post.head
+        plan, head = self.plan.value, post.head
         fields = head.headers
         if (
             self._unrepeated < MAX_UNREPEATED
             and head.keep_alive
             and self._parsed_messages == 1
             and b"expect" not in fields
-            and len(data) - self._received + len(fields) + MAX_DIGITS <= limits.header_bytes
+            and len(data) - self._received + len(fields) + MAX_DIGITS <= plan.limits.header_bytes
         ):
             self._unrepeated += 1
             repeated = RepeatedHead.of(data, self._received, head.every_header, fields)
-            self._repeated = (repeated, head.without_length(), limits) if repeated is not None else None
+            self._repeated = (repeated, head.without_length(), plan) if repeated is not None else None
 
     def _check_unfinished_head(self, size: int) -> None:
         """Limit an incomplete head, which the parser would buffer without a limit."""

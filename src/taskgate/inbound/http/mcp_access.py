@@ -43,7 +43,7 @@ class McpAccess:
         """Authorize a request without waiting. Raises HttpRefused, or NotVerifiedYet if `authorize` must be awaited.
 
         For a request without a credential the result depends only on the key below and the configuration, so it is
-        kept, with the head too. A credential is checked every time.
+        kept, with the head too, which a connection keeps for one configuration only. A credential is checked every time.
         """
         headers = head.headers
         if b"authorization" in headers or arrival.by_proxy or arrival.certificate_expiry is not None:
@@ -65,7 +65,7 @@ class McpAccess:
             if len(known) >= _MAX_CACHED:
                 known.clear()
             known[key] = authorized
-        head.keep_authorization(authorized, plan)
+        head.keep_authorization(authorized)
         return authorized
 
     def _admit(self, path: bytes, headers: dict[bytes, bytes], arrival: Arrival, every_header: Headers) -> Authorized:

@@ -56,7 +56,6 @@ class PostHandler:
         self._responses = responses
         self._forwarder = forwarder
         self._gateway = gateway
-        self._plan = gateway.plan
         self._access = access
         self._streams = streams
         self._reader = reader
@@ -104,10 +103,7 @@ class PostHandler:
         if authorized is not None:
             # Another gateway has authorized it.
             return authorized
-        if head.authorized is None or head.authorized_by is not self._plan.value:
-            authorized = self._access.admit(head, post.arrival)
-        else:
-            authorized = head.authorized
+        authorized = head.authorized or self._access.admit(head, post.arrival)
         post.admit(authorized)
         return authorized
 

@@ -14,7 +14,6 @@ from taskgate.inbound.http.asgi import Headers
 if TYPE_CHECKING:
     from taskgate.access.authorize import Authorized
     from taskgate.core.identity.caller import Caller
-    from taskgate.gateway.plan import Plan
     from taskgate.gateway.requests.session import Session
 
 _STATELESS: Final = frozenset(revision.encode("ascii") for revision in STATELESS_REVISIONS)
@@ -24,7 +23,6 @@ _LENGTH: Final = b"content-length"
 class PostHead:
     __slots__ = (
         "authorized",
-        "authorized_by",
         "every_header",
         "headers",
         "is_json",
@@ -50,15 +48,14 @@ class PostHead:
         self.prefers_stream = headers.get(b"accept", b"").lstrip().startswith(b"text/event-stream")
         """Whether the caller accepts event streams first, or only: it receives its replies as streams."""
         self.authorized: Authorized | None = None
-        self.authorized_by: Plan | None = None
-        """The plan under which every request with this head on this connection is authorized in the same way; None if it has a
-        credential, which is checked for each request."""
+        """How every request with this head on this connection is authorized under the plan with which the connection keeps
+        the head; None if it has a credential, which is checked for each request."""
         self.session: Session | None = None
         """The session that a caller has used with this head."""
         self.session_caller: Caller | None = None
 
-    def keep_authorization(self, authorized: Authorized, plan: Plan) -> None:
-        self.authorized, self.authorized_by = authorized, plan
+    def keep_authorization(self, authorized: Authorized) -> None:
+        self.authorized = authorized
 
     def keep_session(self, session: Session | None, caller: Caller) -> None:
         self.session, self.session_caller = session, caller
