@@ -35,8 +35,15 @@ KNOWN = (
     "nginx",
     "systemd-analyze",
     "promtool",
+    "kubectl",
 )
-PROGRAMS = {"haproxy": "haproxy", "nginx": "nginx", "systemd-analyze": "systemd", "promtool": "prometheus"}
+PROGRAMS = {
+    "haproxy": "haproxy",
+    "nginx": "nginx",
+    "systemd-analyze": "systemd",
+    "promtool": "prometheus",
+    "kubectl": "kubernetes-client",
+}
 """Programs of the system that example files are tried with, and Debian's names of their packages."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 DRIVERS = ("chromedriver", "chromium.chromedriver", "/usr/lib/chromium/chromedriver")

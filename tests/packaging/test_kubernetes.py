@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.harness.absent import HOME
+from tests.harness.absent import HOME, find_program
 
 from taskgate.config.load import load
 from taskgate.config.model.gateway_file import GatewayFile
@@ -53,6 +53,41 @@ def test_kustomizations_list_every_manifest() -> None:
     assert all((FOLDER / "example" / name).is_file() for name in listed)
     assert [image["name"] for image in example["images"]] == [container()["image"]]
     assert "secret.example.yaml" not in listed, "an example of a secret must not be applied"
+
+
+def rendered(folder: Path) -> list[dict[str, Any]]:
+    """The objects that `kubectl apply -k` would send."""
+    program = str(find_program("kubectl"))
+    done = subprocess.run([program, "kustomize", str(folder)], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+@pytest.mark.peers("kubectl")
+def test_kustomize_renders_the_example() -> None:
+    objects = {document["kind"]: document for document in rendered(FOLDER / "example")}
+    assert len(objects) == len(read("base/kustomization.yaml")["resources"]) + 2, (
+        "a namespace and a map of files are added"
+    )
+    named = objects.pop("Namespace")["metadata"]["name"]
+    assert {document["metadata"]["namespace"] for document in objects.values()} == {named}
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    image = read("example/kustomization.yaml")["images"][0]
+    assert [one["image"] for one in pod["containers"]] == [f"{image['newName']}:{image['newTag']}"]
+    (mounted,) = [volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume]
+    assert mounted == objects["ConfigMap"]["metadata"]["name"] != "taskgate", "the name has a hash of the content"
+    assert objects["ConfigMap"]["data"]["taskgate.yaml"] == (FOLDER / "example" / "taskgate.yaml").read_text()
+
+
+@pytest.mark.peers("kubectl", "deployment")
+def test_rendered_objects_are_valid_by_the_published_schema(tmp_path: Path) -> None:
+    files = []
+    for document in rendered(FOLDER / "example"):
+        files.append(tmp_path / f"{document['kind']}.yaml")
+        files[-1].write_text(yaml.safe_dump(document))
+    program = [str(HOME / "deployment" / "bin" / "kubernetes-validate"), "--strict", "-k", KUBERNETES_VERSIONS[-1]]
+    done = subprocess.run([*program, *map(str, files)], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_objects_select_the_pods_of_the_deployment() -> None:
