@@ -8,6 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from taskgate.config.load import LoadedConfig
 
 _OPTIONS = {"-c": "config", "--config": "config", "--host": "host", "--port": "port"}
@@ -45,10 +47,10 @@ def serve_with(given: dict[str, str]) -> None:
         run_gateway(loaded_or_exit(given.get("config")), given.get("host"), port, announce)
 
 
-def announce(loaded: LoadedConfig, host: str, port: int, login_url: str = "") -> None:
+def announce(loaded: LoadedConfig, host: str, port: int, login_url: Callable[[], str] | None = None) -> None:
     """Print the address, and how to connect a client.
 
-    The login link works once. It is printed only on a terminal, never to a log.
+    `login_url` creates a login link that works once. It is printed only on a terminal, never to a log.
     """
     from taskgate.assembly.exposure import BANNER, is_reachable_without_login
 
@@ -70,7 +72,7 @@ def announce(loaded: LoadedConfig, host: str, port: int, login_url: str = "") ->
         print(
             "Then ask your agent to list the files, or to delete one: a deletion waits for your approval.", flush=True
         )
-    if sys.stdout.isatty() and login_url:
-        print(f"Approve calls in your browser (the link works once):\n  {login_url}", flush=True)
+    if sys.stdout.isatty() and login_url is not None:
+        print(f"Approve calls in your browser (the link works once):\n  {login_url()}", flush=True)
     elif loaded.path is None:
         print("Approve calls in your browser: `taskgate approvals login` prints a link.", flush=True)
