@@ -15,6 +15,8 @@ FUZZY: Final = ("rapidfuzz.process", "rapidfuzz.distance")
 SIGNING: Final = ("joserfc.jws", "joserfc.jwk")
 """For signed tokens."""
 METRICS: Final = ("prometheus_client",)
+SCHEMAS: Final = ("jsonschema_rs",)
+"""For arguments and results that are checked: 6 MB."""
 CONSOLE: Final = ("taskgate.dashboard.site", "taskgate.assembly.console_configuration")
 """For the console and the JSON API."""
 PAGES: Final = ("taskgate.dashboard.pages",)

@@ -59,6 +59,7 @@ NOT_FOR_A_FIRST_ANSWER = {
     "httpx2",
     "jinja2",
     "joserfc",
+    "jsonschema_rs",
     "opentelemetry.trace",
     "prometheus_client",
     "psycopg",
