@@ -1,13 +1,17 @@
-"""Import a module of a library without running the `__init__` module of its package, which often imports what a gateway never uses.
+"""Import a module of a library without what it imports and a gateway never uses.
 
-uvicorn's imports its command line, that of watchfiles an asynchronous framework: together 4 MB of every gateway and a
-twentieth of its start.
+The `__init__` module of uvicorn imports its command line, that of watchfiles an asynchronous framework: together 4 MB of every
+gateway and a twentieth of its start. Modules of the standard library for logging to files and for mail, which uvicorn imports, and
+backports for older Pythons, which msgspec imports, take another 1.2 MB.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 
@@ -30,3 +34,45 @@ def bare_package(name: str, **names: str) -> None:
 
     content["__getattr__"] = attribute
     sys.modules[name] = package
+
+
+@contextmanager
+def imported_when_called(*modules: str) -> Iterator[None]:
+    """Import libraries in this context without these modules. What the libraries take from one of them is a function, which
+    imports the module when it is called.
+    """
+    added = {name: _stand_in(name) for name in modules if name not in sys.modules}
+    sys.modules.update(added)
+    try:
+        yield
+    finally:
+        _remove(added)
+
+
+def _stand_in(module: str) -> ModuleType:
+    made = ModuleType(module)
+
+    def attribute(name: str) -> Callable[..., Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *arguments, **options: getattr(importlib.import_module(module), name)(*arguments, **options)
+
+    vars(made)["__getattr__"] = attribute
+    return made
+
+
+@contextmanager
+def as_if_absent(module: str) -> Iterator[None]:
+    """Import libraries in this context that use an optional module as if it were not installed."""
+    added = {module: None} if module not in sys.modules else {}
+    sys.modules.update(added)  # type: ignore[arg-type]  # None is how Python marks a module that must not be imported
+    try:
+        yield
+    finally:
+        _remove(added)
+
+
+def _remove(added: Mapping[str, ModuleType | None]) -> None:
+    for name, module in added.items():
+        if sys.modules.get(name) is module:
+            del sys.modules[name]

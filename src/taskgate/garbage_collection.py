@@ -36,7 +36,7 @@ class GarbageCollector:
     """
 
     def __init__(self) -> None:
-        # Garbage of the imports is collected when the gateway is idle: here it would prolong the start by a tenth.
+        # Garbage of the imports has been collected; that of the start is when the gateway is idle, to shorten the start.
         gc.freeze()
         self._is_start_collected = False
         # Since Python 3.14 old objects are collected in increments; the second number sets their size.

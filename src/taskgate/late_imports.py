@@ -1,7 +1,7 @@
-"""Load libraries that most gateways never need in a thread, when a request needs one for the first time.
+"""Load modules that most gateways never need in a thread, when a request needs one for the first time.
 
-Importing such a library takes 20 to 70 ms, which would block the event loop. A thread yields to the loop every few milliseconds.
-The code that uses a library imports it locally; by then it is loaded.
+Importing such a module takes 20 to 70 ms, which would block the event loop. A thread yields to the loop every few milliseconds.
+The code that uses a module imports it locally; by then it is loaded.
 """
 
 from __future__ import annotations
@@ -15,6 +15,12 @@ FUZZY: Final = ("rapidfuzz.process", "rapidfuzz.distance")
 SIGNING: Final = ("joserfc.jws", "joserfc.jwk")
 """For signed tokens."""
 METRICS: Final = ("prometheus_client",)
+SCHEMAS: Final = ("jsonschema_rs",)
+"""For arguments and results that are checked: 6 MB."""
+CONSOLE: Final = ("taskgate.dashboard.site", "taskgate.assembly.console_configuration")
+"""For the console and the JSON API."""
+PAGES: Final = ("taskgate.dashboard.pages",)
+"""For the pages of the console."""
 
 _loaded: set[str] = set()
 """Not `sys.modules`, which also names what another thread is still loading."""

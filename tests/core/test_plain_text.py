@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import html
 
-from taskgate.core.text.plain_text import visible
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.core.text.plain_text import html_escaped, visible
 
 
 @pytest.mark.parametrize(
@@ -25,3 +29,8 @@ def test_invisible_characters_are_escaped(text: str, shown: str) -> None:
 
 def test_a_log_line_stays_one_line() -> None:
     assert visible("a\nb", keep="") == "a\\u000ab"
+
+
+@given(st.text(alphabet=st.one_of(st.sampled_from("&<>\"'ax;"), st.characters())))
+def test_html_is_escaped_as_by_the_standard_library(text: str) -> None:
+    assert html_escaped(text) == html.escape(text)

@@ -69,8 +69,11 @@ TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
         "rapidfuzz.distance",
         "rich.table",
         "taskgate.client",
+        "taskgate.assembly.console_configuration",
         "taskgate.client.streamable_http",
         "taskgate.config.clients.takeover",
+        "taskgate.dashboard.pages",
+        "taskgate.dashboard.site",
         # A gateway reads or compiles the templates of its pages for the first page.
         "taskgate.dashboard.compiled_templates:environment",
         "tomlkit",

@@ -1,11 +1,14 @@
-"""A package imported without its `__init__` module works as usual for other code in the same process."""
+"""A library imported without some of its modules, or of those it imports, works as usual for other code in the same process."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from taskgate.bare_packages import as_if_absent, imported_when_called
 
 PROBE = """
 import sys
@@ -33,3 +36,48 @@ assert "no_such_package" not in sys.modules
 )
 def test_first_module_of_a_package_runs_when_one_of_its_names_is_read(names: tuple[str, ...]) -> None:
     subprocess.run([sys.executable, "-c", PROBE, *names], check=True, timeout=120)
+
+
+SEVERAL = "import late_dependency.inner\nfrom late_dependency import double\n"
+DEPENDENCY = "CALLS = []\ndef double(value, *, add=0):\n    return value * 2 + add\n"
+OPTIONAL = "try:\n    import late_dependency\nexcept ImportError:\n    late_dependency = None\n"
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("library", "late_dependency", "late_dependency.inner"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    (tmp_path / "late_dependency").mkdir()
+    (tmp_path / "late_dependency" / "__init__.py").write_text(DEPENDENCY)
+    (tmp_path / "late_dependency" / "inner.py").write_text("")
+    return tmp_path / "library.py"
+
+
+def test_module_is_imported_when_a_function_of_it_is_called(library: Path) -> None:
+    library.write_text(SEVERAL)
+    with imported_when_called("late_dependency", "late_dependency.inner"):
+        import library as found  # type: ignore[import-not-found]
+    assert "late_dependency" not in sys.modules
+    assert found.double(3, add=1) == 7
+    assert sys.modules["late_dependency"].CALLS == []
+
+
+def test_module_that_is_imported_already_is_used(library: Path) -> None:
+    library.write_text(SEVERAL)
+    import late_dependency  # type: ignore[import-not-found]
+
+    with imported_when_called("late_dependency", "late_dependency.inner"), as_if_absent("late_dependency"):
+        import library as found
+    assert found.double is late_dependency.double
+    assert sys.modules["late_dependency"] is late_dependency
+
+
+def test_optional_module_is_absent_for_one_import_only(library: Path) -> None:
+    library.write_text(OPTIONAL)
+    with as_if_absent("late_dependency"):
+        import library as found
+    assert found.late_dependency is None
+    import late_dependency
+
+    assert late_dependency.CALLS == []

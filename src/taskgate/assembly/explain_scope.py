@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import field, replace
 
@@ -19,6 +18,7 @@ from taskgate.core.scoping.explain import ExplainRow, explain
 from taskgate.core.scoping.scope import ScopePolicy, ScopeProblem, check
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.scoping.subset import Exclusion, Reason, Subset, compose
+from taskgate.core.text.similar_names import similar_names
 from taskgate.gateway.plan import Plan
 from taskgate.lazy_dataclass import dataclass
 
@@ -60,7 +60,7 @@ def scope_named(plan: Plan, name: str) -> ScopePolicy:
         policy = ScopePolicy(name, enabled=False)
     if policy is None:
         there = ", ".join(sorted(plan.scopes)) or "none"
-        near = difflib.get_close_matches(name[:80], sorted(plan.scopes), n=1)
+        near = similar_names(name[:80], sorted(plan.scopes))
         hint = f" Did you mean {near[0]}?" if near else ""
         raise CallerError("scope_refused", f"There is no scope {name[:80]!r}.{hint} There are: {there}.")
     return policy

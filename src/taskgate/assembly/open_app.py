@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from taskgate import clock
@@ -66,6 +65,8 @@ def build_for_check(loaded: LoadedConfig) -> int:
 
     Raises ConfigError, TaskgateError or OSError, as the start would.
     """
+    from tempfile import TemporaryDirectory
+
     shared_store.check_configured(loaded)
     check_exposure(loaded.root, loaded.root.listen.host)
     listener_tls(loaded.root)

@@ -6,7 +6,6 @@ The name is looked up in the view of the scope and decided by the functions that
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 
 from taskgate.assembly.explain_scope import scope_named
@@ -23,6 +22,7 @@ from taskgate.core.governance.pipeline import UNKNOWN, decide
 from taskgate.core.identity.caller import Caller
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.subset import compose
+from taskgate.core.text.similar_names import similar_names
 from taskgate.gateway.catalog.build_view import build_view
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.slow_tools import SlowTools
@@ -168,7 +168,7 @@ def _listed(catalogs: Catalogs, kind: PatternKind, server: str) -> list[str] | N
 
 
 def _nothing(view: View, name: str, known: Collection[str]) -> CallerError:
-    near = difflib.get_close_matches(name[:120], [*view.tools, *known], n=3)
+    near = similar_names(name[:120], [*view.tools, *known], 3)
     hint = (
         f" Did you mean {' or '.join(near)}?" if near else " `taskgate scopes explain SCOPE --connect` lists all names."
     )

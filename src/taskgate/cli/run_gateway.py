@@ -37,7 +37,7 @@ from taskgate.telemetry import logs
 
 LOOPBACK = "127.0.0.1"
 RELEASE_S = 5.0
-Announce = Callable[[LoadedConfig, str, int, str], None]
+Announce = Callable[[LoadedConfig, str, int, Callable[[], str]], None]
 
 
 def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announce: Announce) -> None:
@@ -54,7 +54,7 @@ def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announ
             open_side = claim_local_address(loaded)
             app = open_app(loaded, start=Start(f"{address}:{number}"))
         life = Lifecycle(app, address, open_side, when_lost=exit_soon)
-        await life.serve(number, lambda h, p: announce(loaded, h, p, life.login_url()))
+        await life.serve(number, lambda h, p: announce(loaded, h, p, life.login_url))
 
     run_or_exit(run, f"{address}:{number}", print_and_exit)
 

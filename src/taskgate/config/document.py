@@ -6,7 +6,6 @@ from taskgate.config.json_text import read_json
 from taskgate.config.problems import ConfigError, Mark, problem_at
 from taskgate.config.toml_text import read_toml
 from taskgate.config.tree import Mapping, Scalar, Sequence
-from taskgate.config.yaml_text import read_yaml
 
 
 def read_document(text: str, name: str, kind: str = "yaml") -> Mapping:
@@ -16,6 +15,9 @@ def read_document(text: str, name: str, kind: str = "yaml") -> Mapping:
     """
     match kind:
         case "yaml":
+            # Imported here: the library takes 0.8 MB, and another format does not need it.
+            from taskgate.config.yaml_text import read_yaml
+
             root = read_yaml(text, name)
         case "json":
             root = read_json(text, name)

@@ -87,11 +87,15 @@ class _Builder:
 
     def build(self, next_event: Callable[[], Any]) -> Node | None:
         name, stack = self._name, self._stack
+        # Read once, because this runs for every node of a file, and there may be ten thousand.
+        scalar, end = yaml.ScalarEvent, yaml.StreamEndEvent
+        map_start, map_end = yaml.MappingStartEvent, yaml.MappingEndEvent
+        list_start, list_end = yaml.SequenceStartEvent, yaml.SequenceEndEvent
         kind: Any = None
-        while kind is not yaml.StreamEndEvent:
+        while kind is not end:
             event = next_event()
             kind = type(event)
-            if kind is yaml.ScalarEvent:
+            if kind is scalar:
                 at = event.start_mark
                 mark, value = Mark(name, at.line + 1, at.column + 1), event.value
                 if stack and (top := stack[-1]).is_map and top.key is None:
@@ -100,9 +104,9 @@ class _Builder:
                 if value in _NOTHING and event.style not in _QUOTED:
                     value = None
                 self._place(Scalar(value, mark), event.anchor)
-            elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
-                self._open(event, is_map=kind is yaml.MappingStartEvent)
-            elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            elif kind is map_start or kind is list_start:
+                self._open(event, is_map=kind is map_start)
+            elif kind is map_end or kind is list_end:
                 done = stack.pop()
                 self._place(done.close(), done.anchor)
             elif kind is yaml.AliasEvent:

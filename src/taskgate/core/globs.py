@@ -34,7 +34,7 @@ class PatternError(CallerError):
         super().__init__("bad_pattern", f"The pattern {shown!r} {problem}.", data={"pattern": shown})
 
 
-class _Shape(StrEnum):
+class Shape(StrEnum):
     """Shapes that need one string operation; only character classes and `?` need a regular expression."""
 
     ALL = "all"
@@ -48,10 +48,10 @@ class Glob(msgspec.Struct, frozen=True, eq=False):
     """One compiled glob over a name. Globs with equal texts are equal."""
 
     text: str
-    shape: _Shape
+    shape: Shape
     truth: _Truth
     needle: str = ""
-    """Its longest literal part."""
+    """Its longest literal part: the whole of an exact name, a prefix or a suffix."""
 
     def __eq__(self, other: object) -> bool:
         return self.text == other.text if isinstance(other, Glob) else NotImplemented
@@ -83,22 +83,18 @@ class Glob(msgspec.Struct, frozen=True, eq=False):
     @property
     def literal(self) -> bool:
         """Whether this glob matches exactly one name."""
-        return self.shape is _Shape.EXACT
+        return self.shape is Shape.EXACT
 
     @property
     def everything(self) -> bool:
         """Whether this glob matches every name."""
-        return self.shape is _Shape.ALL
-
-    @property
-    def tail(self) -> str | None:
-        """The required suffix of a name, if nothing else is required."""
-        return self.text.lstrip("*") if self.shape is _Shape.TAIL else None
+        return self.shape is Shape.ALL
 
     @property
     def lookalike(self) -> Glob:
-        """The same glob over skeletons of names: its letters are folded, its wildcards are kept."""
-        return _lookalike_glob(self.text)
+        """The same glob over skeletons of names: its letters are folded, its wildcards are kept. Often the glob itself."""
+        folded = _lookalike_glob(self.text)
+        return self if folded is None else folded
 
 
 _GLOB_TOKENS = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
@@ -145,15 +141,15 @@ class AnyOf:
     @classmethod
     def of(cls, globs: Iterable[Glob], *, uris: bool = False) -> AnyOf:
         """Sort globs by shape."""
-        shapes: dict[_Shape, list[Glob]] = {shape: [] for shape in _Shape}
+        shapes: dict[Shape, list[Glob]] = {shape: [] for shape in Shape}
         for glob in globs:
             shapes[glob.shape].append(glob)
         return cls(
-            bool(shapes[_Shape.ALL]),
-            frozenset(glob.text for glob in shapes[_Shape.EXACT]),
-            tuple(glob.text.rstrip("*") for glob in shapes[_Shape.HEAD]),
-            tuple(glob.text.lstrip("*") for glob in shapes[_Shape.TAIL]),
-            tuple((glob.needle, glob.truth) for glob in shapes[_Shape.GENERAL]),
+            bool(shapes[Shape.ALL]),
+            frozenset(glob.text for glob in shapes[Shape.EXACT]),
+            tuple(glob.text.rstrip("*") for glob in shapes[Shape.HEAD]),
+            tuple(glob.text.lstrip("*") for glob in shapes[Shape.TAIL]),
+            tuple((glob.needle, glob.truth) for glob in shapes[Shape.GENERAL]),
             uris,
         )
 
@@ -211,12 +207,15 @@ def _compile_glob(text: str) -> Glob:
 
 
 @lru_cache(maxsize=KEPT_PATTERNS)
-def _lookalike_glob(text: str) -> Glob:
-    """Return the glob over skeletons: its letters are folded, its wildcards are kept."""
+def _lookalike_glob(text: str) -> Glob | None:
+    """Return the glob over skeletons, or None if folding changes nothing, as in most patterns."""
+    folded = skeleton(text)
+    if folded == text:
+        return None
     try:
-        return _plain_glob(skeleton(text))
+        return _plain_glob(folded)
     except PatternError:  # folding reversed a range of a character class
-        return _plain_glob(text)
+        return None
 
 
 def _plain_glob(text: str) -> Glob:
@@ -224,13 +223,12 @@ def _plain_glob(text: str) -> Glob:
         if "[" in text:
             _check_classes(text)
         needle = max(_BETWEEN_WILDCARDS.split(text), key=len)
-        return Glob(text, _Shape.GENERAL, _compiled_at_first_use(text), needle)
+        return Glob(text, Shape.GENERAL, _compiled_at_first_use(text), needle)
     if "*" not in text:
-        return Glob(text, _Shape.EXACT, text.__eq__, text)
-    return _starred(text, _STARS.split(text))
+        return Glob(text, Shape.EXACT, text.__eq__, text)
+    return _starred(text, text.split("*"))
 
 
-_STARS = re.compile(r"\*+")
 _BETWEEN_WILDCARDS = re.compile(r"\[!?.[^]]*\]|[*?]")
 
 
@@ -255,15 +253,16 @@ def _check_classes(text: str) -> None:
 
 
 def _starred(text: str, segments: list[str]) -> Glob:
-    head, *middle, tail = segments
+    head, *inner, tail = segments
+    middle = [segment for segment in inner if segment]
     if middle or (head and tail):
         needle = max(segments, key=len)
-        return Glob(text, _Shape.GENERAL, lambda name: _in_order(name, head, middle, tail), needle)
+        return Glob(text, Shape.GENERAL, lambda name: _in_order(name, head, middle, tail), needle)
     if not head and not tail:
-        return Glob(text, _Shape.ALL, lambda _: True)
+        return Glob(text, Shape.ALL, lambda _: True)
     if not tail:
-        return Glob(text, _Shape.HEAD, lambda name: name.startswith(head), head)
-    return Glob(text, _Shape.TAIL, lambda name: name.endswith(tail), tail)
+        return Glob(text, Shape.HEAD, lambda name: name.startswith(head), head)
+    return Glob(text, Shape.TAIL, lambda name: name.endswith(tail), tail)
 
 
 def _in_order(name: str, head: str, middle: list[str], tail: str) -> bool:

@@ -5,7 +5,6 @@ Rows are counted in memory and added up in the store. This module defines a row,
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -76,6 +75,9 @@ def _checked(by: tuple[str, ...]) -> tuple[str, ...]:
 
 def as_csv(rows: Iterable[UsageRow]) -> str:
     """Return CSV with a header line. Text that a spreadsheet would read as a formula is prefixed with a quote."""
+    # Imported here: most gateways never export.
+    import csv
+
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow((*GROUPS, *AMOUNTS))

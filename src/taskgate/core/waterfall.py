@@ -6,7 +6,6 @@ HTML out.
 
 from __future__ import annotations
 
-import html
 import itertools
 from collections import deque
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from taskgate.core.text.plain_text import visible
+from taskgate.core.text.plain_text import html_escaped, visible
 
 KEPT: Final = 2_000
 CALLS: Final = frozenset({"tools/call", "resources/read", "prompts/get"})
@@ -166,15 +165,15 @@ def _row(span: Span, depth: int, shown: Window, now: float) -> str:
     begin = (min(max(span.start, shown.begin), shown.end) - shown.begin) * scale
     end = (min(max(span.end or now, shown.begin), shown.end) - shown.begin) * scale
     begin = min(begin, 100 - _MIN_WIDTH)
-    tip = html.escape(visible(f"{span.kind} {span.method} {span.name} {span.server} ({span.state})"))
+    tip = html_escaped(visible(f"{span.kind} {span.method} {span.name} {span.server} ({span.state})"))
     bar = (
         f'<rect class="{_TONES.get(span.state, "t-off")}" x="{begin:.2f}%" width="{max(_MIN_WIDTH, end - begin):.2f}%">'
         f"<title>{tip}</title></rect>"
     )
-    name = html.escape(visible(_what(span)[:_LABEL]))
+    name = html_escaped(visible(_what(span)[:_LABEL]))
     if span.task:
         # The name is the link for the keyboard and for screen readers.
-        address = f"/tasks/{html.escape(span.task)}"
+        address = f"/tasks/{html_escaped(span.task)}"
         name = f'<a class="what" href="{address}">{name}</a>'
         bar = f'<a href="{address}" tabindex="-1">{bar}</a>'
     elif depth:

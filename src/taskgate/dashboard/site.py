@@ -54,6 +54,7 @@ from taskgate.dashboard.web import (
     send_stream,
 )
 from taskgate.gateway.services.console import ConsoleServices
+from taskgate.late_imports import PAGES, load
 from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
@@ -175,17 +176,15 @@ class Dashboard:
         path = request.path
         if request.method not in _METHODS and not (request.method == "DELETE" and path.startswith("/api/v1/")):
             return Answer(405, headers=((b"allow", b"GET, POST"),)), None
-        found = self._entry.find(request.method, path)
         is_api = path == "/api" or path.startswith("/api/")
-        if found is None and is_api:
-            found = self.api.find(request)
-        if found is None and not is_api:
-            found = self._pages.table.find(request.method, path)
+        found = await self._find(request, is_api)
         for_people = not is_api and (found is None or found.route.kind in (RouteKind.PAGE, RouteKind.FORM))
         if for_people and _is_meant_for_mcp(request):
             return problem(404, f"Not found: {request.path[:80]}. MCP is served at /mcp."), None
         kind = found.route.kind if found is not None else RouteKind.API if is_api else RouteKind.PAGE
         if kind in (RouteKind.PAGE, RouteKind.FORM):
+            # The login pages and the messages for people are pages, too.
+            await load(*PAGES)
             await templates_compiled()
         refusal = self._forgery_refusal(request, kind)
         if refusal is not None:
@@ -197,6 +196,15 @@ class Dashboard:
         if found is None:
             return self._not_found(request, kind, authorized), None
         return await self._handled(request, found, authorized), authorized
+
+    async def _find(self, request: WebRequest, is_api: bool) -> Found | None:
+        found = self._entry.find(request.method, request.path)
+        if found is not None:
+            return found
+        if is_api:
+            return self.api.find(request)
+        await load(*PAGES)
+        return self._pages.table.find(request.method, request.path)
 
     async def _authorized(self, request: WebRequest, found: Found | None, kind: RouteKind) -> Authorized:
         """Authorize a request. Without a login an unknown address looks like a known one."""

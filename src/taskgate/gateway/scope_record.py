@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,6 +9,7 @@ from typing import Any, Final
 from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.scoping.subset import Reason, Subset
+from taskgate.core.text.similar_names import similar_names
 from taskgate.gateway.plan import Plan
 from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
@@ -93,7 +93,7 @@ def scope_hint(plan: Plan, asked: str) -> str:
     """Explain to an operator why a scope name is not valid."""
     if asked in plan.disabled_scopes:
         return f"The scope {asked!r} is switched off."
-    near = difflib.get_close_matches(asked, plan.scopes, n=1)
+    near = similar_names(asked, plan.scopes)
     suggestion = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(sorted(plan.scopes)) or 'none'}."
     return f"There is no scope {asked[:80]!r} for this token. {suggestion}"
 

@@ -11,18 +11,16 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
 from taskgate.access.open_responses import ReplyInProgress
 from taskgate.assembly.app import App
-from taskgate.assembly.console_configuration import ConsoleConfiguration
 from taskgate.assembly.exposure import check_exposure, warn_of_exposure
 from taskgate.assembly.identity import ConfiguredLogin
 from taskgate.assembly.listener import listener_tls
 from taskgate.core.identity.caller import OPERATOR
 from taskgate.core.readiness import readiness_of
-from taskgate.dashboard.site import Dashboard
 from taskgate.garbage_collection import GarbageCollector
 from taskgate.gateway.retention import Retention
 from taskgate.inbound.gateway_secrets import passphrase_matches
@@ -36,12 +34,16 @@ from taskgate.inbound.http.open_connections import OpenConnections
 from taskgate.inbound.http.site import Site
 from taskgate.inbound.http.uvicorn_server import UvicornServer, server_settings
 from taskgate.lifecycle.housekeeping import HOUSEKEEPING_S, run_housekeeping
+from taskgate.lifecycle.late_console import LateConsole
 from taskgate.lifecycle.listening import bind, local_url
 from taskgate.lifecycle.lost_files import StateLost, wait_until_lost
 from taskgate.lifecycle.reloading import Reloader, log_warnings
 from taskgate.local_gateway import ExtraEndpoint, OpenExtraEndpoint
 from taskgate.operating_system import limitations, on_signals
 from taskgate.telemetry.logs import log
+
+if TYPE_CHECKING:
+    from taskgate.dashboard.site import Dashboard
 
 _LATE_REQUESTS_S: Final = 0.3
 """How long requests are still answered that other gateways sent before they knew of the shutdown."""
@@ -77,6 +79,7 @@ class Lifecycle:
         )
         self._internal = self._internal_listener()
         self._login = ConfiguredLogin(app.outbound)
+        self._console = LateConsole(self._new_dashboard)
         self._tls = listener_tls(app.loaded.root)
         self.ready = False
         self._stop = asyncio.Event()
@@ -98,8 +101,9 @@ class Lifecycle:
         host = self._host
         warn_of_exposure(self.app.loaded.root, host)
         listening = port if isinstance(port, socket.socket) else bind(host, port)
-        dashboard = self._dashboard(host, listening.getsockname()[1])
-        self.site = Site(self.endpoint, self._state, self.app.metrics.exposition, dashboard)
+        address = local_url(host, listening.getsockname()[1], self._tls is not None)
+        self.app.gateway.lifecycle.address.listening_at(address)
+        self.site = Site(self.endpoint, self._state, self.app.metrics.exposition, self._console)
         self._server = UvicornServer(
             server_settings(self.site, self._connection(), self._tls.context if self._tls else None)
         )
@@ -127,7 +131,7 @@ class Lifecycle:
                 self._workers.open(self._server.adopt)
             self._collector = GarbageCollector()
             self.ready = True
-            self._side.open(local_url(host, listening.getsockname()[1], self._tls is not None))
+            self._side.open(address)
             announce(host, listening.getsockname()[1])
             stopped = asyncio.create_task(self._stop.wait())
             await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -153,7 +157,7 @@ class Lifecycle:
         assert self._server is not None
         public = replies_in_progress(self._server.server_state.connections)
         internal = self._internal.replies_in_progress() if self._internal is not None else ()
-        return [*public, *internal, *self.dashboard.api.calls.in_progress]
+        return [*public, *internal, *self._console.replies_in_progress]
 
     def _connection(self) -> Callable[..., CallerConnection]:
         """Return the factory of the protocol objects of new connections."""
@@ -167,9 +171,16 @@ class Lifecycle:
             LoopLag(),
         )
 
-    def _dashboard(self, host: str, port: int) -> Dashboard:
-        self.app.gateway.lifecycle.address.listening_at(local_url(host, port, self._tls is not None))
-        self.dashboard = Dashboard(
+    @property
+    def dashboard(self) -> Dashboard:
+        """The console and the JSON API, which are loaded now if no request has needed them."""
+        return self._console.dashboard
+
+    def _new_dashboard(self) -> Dashboard:
+        from taskgate.assembly.console_configuration import ConsoleConfiguration
+        from taskgate.dashboard.site import Dashboard
+
+        return Dashboard(
             self.app.gateway.console,
             self.app.keys.secret,
             self.app.authorizer,
@@ -178,7 +189,6 @@ class Lifecycle:
             provider=lambda: self._login.by(self.app.loaded.root),
             configuration=ConsoleConfiguration(lambda: self.app, self.reload),
         )
-        return self.dashboard
 
     async def reload(self) -> str | None:
         """Apply the changed configuration. Return the problem if the old one stays in force."""
@@ -202,7 +212,7 @@ class Lifecycle:
         if self._workers is not None:
             self._workers.close()
         self.app.gateway.lifecycle.drain()
-        self.dashboard.live.end_all()
+        self._console.end_streams()
         if self.endpoint.forwarder is not None:
             self.endpoint.forwarder.end_streams()
         drain_s = self.app.plan.limits.drain_timeout_s if self._lost is None else 0.0
@@ -239,8 +249,7 @@ class Lifecycle:
         await self._side.close()
         if self.endpoint.forwarder is not None:
             await self.endpoint.forwarder.close()
-        if self._server is not None:
-            await self.dashboard.api.calls.close()
+        await self._console.close()
         await self.app.responses.close()
         await self.app.gateway.lifecycle.close()
         await asyncio.gather(*(server.close() for server in self.app.servers.values()), return_exceptions=True)

@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.cpu_time import least_cpu
 
-from taskgate.core.globs import PatternError
+from taskgate.core.globs import Glob, PatternError
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.glob_index import MAX_SERVERS, RuleIndex
 from taskgate.core.governance.rules import Rule, RuleSet, compile_rules
-from taskgate.core.patterns import Pattern, PatternKind
+from taskgate.core.patterns import Pattern, PatternKind, checked_skeleton
+from taskgate.core.text.lookalikes import skeleton
 
 _LETTERS = "abA_-."
 _glob = st.text(alphabet=_LETTERS + "**?[]!", min_size=1, max_size=7)
@@ -50,6 +51,38 @@ def test_the_index_gives_the_same_decision_as_trying_every_rule(
     compiled = compile_rules(rules)
     assert compiled.match(kind, server, name).label == slowly(rules, kind, server, name)
     assert compiled.match(kind, server, name).label == slowly(rules, kind, server, name), "and again, from memory"
+
+
+@given(
+    _rules(), st.sampled_from(PatternKind), st.sampled_from(["s", "t", "s2"]), st.text(alphabet=_LETTERS, max_size=6)
+)
+def test_lookalikes_get_the_same_decision_as_from_trying_every_rule(
+    rules: list[Rule], kind: PatternKind, server: str, name: str
+) -> None:
+    expected = "defaults"
+    for index, rule in reversed([*enumerate(rules)]):
+        pattern = Pattern.compile(rule.match)
+        if rule.server in (None, server) and pattern.kind is kind and pattern.server.matches(server):
+            folded = _folded(pattern.name)
+            expected = f"rules[{index}] {rule.match}" if folded.matches(checked_skeleton(name, kind)) else expected
+    assert compile_rules(rules).match_lookalike(kind, server, name).label == expected
+
+
+def _folded(glob: Glob) -> Glob:
+    """The glob over skeletons; the glob itself if folding reverses a character class."""
+    try:
+        return Glob.unchecked(skeleton(glob.text))
+    except PatternError:
+        return glob
+
+
+def test_patterns_without_capital_letters_are_compiled_once_for_names_and_lookalikes() -> None:
+    plain = compile_rules([Rule("drop_*", Action.DENY), Rule("*[a-c]?", Action.DENY)])
+    assert plain.match_lookalike(PatternKind.TOOL, "s", "DROP_a").label == "rules[0] drop_*"
+    assert plain._lookalikes is plain._index
+    mixed = compile_rules([Rule("drop_*", Action.DENY), Rule("Wipe", Action.DENY)])
+    assert mixed.match_lookalike(PatternKind.TOOL, "s", "wipe").label == "rules[1] Wipe"
+    assert mixed.match(PatternKind.TOOL, "s", "wipe").label == "defaults"
 
 
 def _thousand_rules() -> RuleSet:

@@ -6,7 +6,6 @@ are in `gateway.own_tools`.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from enum import Enum
@@ -18,6 +17,7 @@ from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.rendering import Audience
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import Generation
+from taskgate.core.text.similar_names import similar_names
 from taskgate.lazy_dataclass import dataclass
 
 LONGEST_WAIT_MS: Final = 24 * 3600 * 1000
@@ -169,7 +169,7 @@ class ToolFace:
         return read
 
     def _unknown(self, name: str, known: Mapping[str, Parameter]) -> str:
-        near = difflib.get_close_matches(name, known, n=1)
+        near = similar_names(name, known)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         takes = ", ".join(known) or "nothing"
         return f"{self.name} has no parameter {name[:80]!r}; it takes {takes}.{hint}"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from taskgate.core.globs import Glob
+from taskgate.core.globs import Glob, Shape
 from taskgate.core.patterns import Pattern, PatternKind
 
 NO_MATCH: Final = 1 << 30
@@ -44,7 +44,18 @@ class GlobIndex:
         self._tails: dict[str, int] = {}
         self._inside: list[tuple[int, str, _Truth]] = []
         for number, glob in globs:
-            self._add(number, glob)
+            # By shape, and without the properties of a glob: there may be thousands.
+            match glob.shape:
+                case Shape.EXACT:
+                    self._exact.setdefault(glob.needle, number)
+                case Shape.HEAD:
+                    self._heads.setdefault(glob.needle, []).append((number, None))
+                case Shape.TAIL:
+                    self._tails.setdefault(glob.needle, number)
+                case Shape.ALL:
+                    self._all = min(self._all, number)
+                case _:
+                    self._add_general(number, glob)
         self._head_lengths = sorted({len(head) for head in self._heads})
         self._tail_lengths = sorted({len(tail) for tail in self._tails})
         self._needles: dict[str, list[tuple[int, _Truth]]] = {}
@@ -52,18 +63,10 @@ class GlobIndex:
             self._needles.setdefault(needle, []).append((number, matches))
         self._needle_lengths = sorted({len(needle) for needle in self._needles})
 
-    def _add(self, number: int, glob: Glob) -> None:
-        literal = _LITERAL_HEAD.match(glob.text)
-        head = literal.group() if literal is not None else ""
-        if glob.literal:
-            self._exact.setdefault(glob.text, number)
-        elif glob.everything:
-            self._all = min(self._all, number)
-        elif head:
-            truth = None if glob.text.rstrip("*") == head else glob.matches
-            self._heads.setdefault(head, []).append((number, truth))
-        elif glob.tail is not None:
-            self._tails.setdefault(glob.tail, number)
+    def _add_general(self, number: int, glob: Glob) -> None:
+        head = glob.text[: _LITERAL_HEAD.match(glob.text).end()]  # type: ignore[union-attr]  # it matches every text
+        if head:
+            self._heads.setdefault(head, []).append((number, glob.matches))
         else:
             self._inside.append((number, glob.needle, glob.matches))
 

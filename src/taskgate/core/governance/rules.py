@@ -133,8 +133,12 @@ class RuleSet:
     def match_lookalike(self, kind: PatternKind, server: str, name: str) -> Matched:
         """Return the first rule that matches a name which looks like this one, else the defaults. Not cached."""
         if self._lookalikes is None:
-            rules = [(rule.pattern, rule.rule.server) for rule in self._rules]
-            self._lookalikes = RuleIndex(rules, lambda pattern: pattern.name.lookalike)
+            names = [rule.pattern.name for rule in self._rules]
+            if all(name.lookalike is name for name in names):
+                self._lookalikes = self._index
+            else:
+                rules = [(rule.pattern, rule.rule.server) for rule in self._rules]
+                self._lookalikes = RuleIndex(rules, lambda pattern: pattern.name.lookalike)
         return self._numbered(self._lookalikes.first(kind, server, checked_skeleton(name, kind)))
 
     def _first(self, kind: PatternKind, server: str, name: str) -> Matched:

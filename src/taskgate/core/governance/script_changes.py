@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import Any, Final
 
@@ -55,6 +54,9 @@ class ScriptChanges:
 
 def script_changes(approved: str, new: str) -> ScriptChanges:
     """Compare two scripts line by line."""
+    # Imported here: only gateways with approvals of scripts need it.
+    from difflib import SequenceMatcher
+
     before, after = approved.splitlines(), new.splitlines()
     if max(len(before), len(after)) > MAX_COMPARED:
         return ScriptChanges(compared=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import html
 import json
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
@@ -21,6 +20,7 @@ import msgspec
 from taskgate.core.redaction.fields import HIDDEN
 from taskgate.core.redaction.looks_secret import looks_secret
 from taskgate.core.redaction.secret_values import has_secret_name
+from taskgate.core.text.plain_text import html_escaped
 from taskgate.lazy_dataclass import dataclass
 
 SHORTEST: Final = 12
@@ -55,7 +55,7 @@ _ENCODINGS: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: quote(text, safe="/"),
     lambda text: re.sub("%..", lambda found: found[0].lower(), quote(text, safe="")),
     quote_plus,
-    html.escape,
+    html_escaped,
 )
 
 

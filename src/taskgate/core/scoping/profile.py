@@ -7,13 +7,13 @@ no other code needs to know that profiles extend each other.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from taskgate.core.errors import CallerError
 from taskgate.core.globs import Glob
 from taskgate.core.patterns import NO_PATTERNS, PatternSet
+from taskgate.core.text.similar_names import similar_names
 from taskgate.lazy_dataclass import dataclass
 
 MAX_PROFILE_DEPTH = 16
@@ -121,6 +121,6 @@ def _with(lists: tuple[PatternSet, ...], more: PatternSet | None) -> tuple[Patte
 
 def _unknown(name: str, profiles: Mapping[str, Profile], path: tuple[str, ...]) -> str:
     needed_by = f", which profile {path[-1]!r} extends," if path else ""
-    near = difflib.get_close_matches(name, profiles, n=1)
+    near = similar_names(name, profiles)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return f"The profile {name!r}{needed_by} does not exist.{hint}"

@@ -7,7 +7,6 @@ the URL or the token.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Final
@@ -17,6 +16,7 @@ from taskgate.core.globs import Glob
 from taskgate.core.patterns import NO_PATTERNS, PatternSet
 from taskgate.core.scoping.profile import ResolvedProfile
 from taskgate.core.scoping.registry import Registry
+from taskgate.core.text.similar_names import similar_names
 from taskgate.lazy_dataclass import dataclass
 
 
@@ -134,7 +134,7 @@ def _picked(registry: Registry, names: tuple[str, ...], tags: tuple[str, ...]) -
 
 
 def _near(text: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(text, sorted(known), n=1)
+    near = similar_names(text, sorted(known))
     return f" Did you mean {near[0]!r}?" if near else ""
 
 

@@ -7,7 +7,6 @@ of the map are ignored.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,6 +19,7 @@ from taskgate.core.globs import Glob, PatternError
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.profile import Narrowing, Profile, ProfileError, ResolvedProfile, resolve_profile
 from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
+from taskgate.core.text.similar_names import similar_names
 
 MAX_VALUE = 65_536
 
@@ -89,7 +89,7 @@ class _Reader:
     def refuse_unknown_keys(self) -> None:
         for key in self.config:
             if key.startswith("mcp.") and key not in KEYS:
-                near = difflib.get_close_matches(key, KEYS, n=1)
+                near = similar_names(key, KEYS)
                 self.problems.append(f"Unknown key {key!r}.{f' Did you mean {near[0]!r}?' if near else ''}")
 
     def refuse_default_outside_allowed(self, default: tuple[str, ...], allowed: tuple[str, ...] | None) -> None:

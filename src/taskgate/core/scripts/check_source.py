@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 import builtins
-import difflib
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from taskgate.core.scripts.names import FUNCTIONS, MODULES, PythonName
+from taskgate.core.text.similar_names import similar_names
 from taskgate.lazy_dataclass import dataclass
 
 MAX_BYTES: Final = 200_000
@@ -166,7 +166,7 @@ def _undefined_calls(
     for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in known:
             name = node.func.id
-            tool, close = listed.get(name), difflib.get_close_matches(name, FUNCTIONS, 1, 0.5)
+            tool, close = listed.get(name), similar_names(name, FUNCTIONS, cutoff=0.5)
             instead = (
                 f"await {tool}(...)" if tool else f"{close[0]}(...)" if close else "a tool that describe_tools lists"
             )

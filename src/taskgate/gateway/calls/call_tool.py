@@ -112,8 +112,8 @@ class ToolCalls:
         if tool.plain and _DURABLE_PARAMS.isdisjoint(params) and b"idempotency-key" not in request.headers:
             meta = params.get("_meta")
             if type(meta) is not dict or _DURABLE_META.isdisjoint(meta):
-                if len(message.raw_params or b"") >= LARGE_BYTES:
-                    return self._forward_large(request, tool, arguments)
+                if len(message.raw_params or b"") >= LARGE_BYTES or not self._validation.is_prepared:
+                    return self._forward_in_steps(request, tool, arguments)
                 self._arguments.validate_and_learn(request, tool, arguments)
                 return self._forward(request, tool, arguments)
         return self._forward_as_task(request, tool, arguments)
@@ -127,8 +127,9 @@ class ToolCalls:
         reply = await self._durable.answer(request, tool, arguments)
         return reply if reply is not None else await self._forward(request, tool, arguments)
 
-    async def _forward_large(self, request: Request, tool: ToolRef, arguments: Any) -> bytes:
-        """Forward a call with large params, and let other requests run between the steps."""
+    async def _forward_in_steps(self, request: Request, tool: ToolRef, arguments: Any) -> bytes:
+        """Forward the first call, or one with large params, and let other requests run between the steps."""
+        await self._validation.prepare()
         await yield_if_large(request)
         self._arguments.validate_and_learn(request, tool, arguments)
         await yield_if_large(request)

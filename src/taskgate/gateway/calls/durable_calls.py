@@ -113,6 +113,7 @@ class DurableCalls:
 
     async def _validate_arguments(self, call: _Call) -> None:
         """Validate the arguments as configured. A governed call with an unusable schema continues: an approver may still see it."""
+        await self.arguments.prepare()
         await yield_if_large(call.request)
         try:
             self.arguments.validate_and_learn(call.request, call.tool, call.arguments)

@@ -6,9 +6,8 @@ refused, the servers it may belong to are listed again.
 
 from __future__ import annotations
 
-import difflib
-
 from taskgate.core.errors import CallerError, Executed, UpstreamError
+from taskgate.core.text.similar_names import similar_names
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import ToolRef, View, Views
 from taskgate.gateway.plan import Live, Plan
@@ -78,7 +77,7 @@ class Lookup:
         """The view, if the server is in it. Raises CallerError for a server outside the scope, as for an unknown one."""
         view = await self.view(request)
         if server not in view.subset.servers:
-            near = difflib.get_close_matches(server, view.subset.servers, n=1)
+            near = similar_names(server, view.subset.servers)
             hint = f" Did you mean {near[0]!r}?" if near else " list_servers returns the available servers."
             raise CallerError(
                 "unknown_server", f"There is no server {server[:80]!r} here.{hint}", data={"server": server[:80]}

@@ -24,6 +24,10 @@ class ArgumentChecks:
     _validation: Validation
     _completions: Completions
 
+    async def prepare(self) -> None:
+        """See `Validation.prepare`."""
+        await self._validation.prepare()
+
     def before_hold(self, request: Request, tool: ToolRef, arguments: Any) -> str:
         """See `Validation.before_hold`."""
         return self._validation.before_hold(tool.entry, tool.wire, arguments, request.message.raw_params or b"")

@@ -14,6 +14,7 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.features import Validate
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.large_results import members_of
+from taskgate.late_imports import SCHEMAS, load
 from taskgate.reading import read_value
 from taskgate.telemetry.logs import log
 from taskgate.turns import LARGE_BYTES, let_others_run
@@ -65,6 +66,18 @@ class Validation:
         self._count = count
         self._checks: dict[tuple[str, str], Checks] = {}
         self._checked: dict[tuple[str, str], str] = {}
+        self.is_prepared = False
+        """Whether the first call has prepared the checks. Read for every call, so not a property."""
+
+    async def prepare(self) -> None:
+        """Load the library for schemas, if values are checked. The first call does so, because a gateway without calls does not
+        need the library, and importing it would block the event loop for some 10 ms. If a reload switches the checks on later,
+        it is imported when the first value is checked.
+        """
+        if not self.is_prepared:
+            if self.on:
+                await load(*SCHEMAS)
+            self.is_prepared = True
 
     @property
     def _mode(self) -> Validate:

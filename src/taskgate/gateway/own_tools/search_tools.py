@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, Too
 from taskgate.core.catalog.search import MAX_QUERY, MAX_RESULTS, SearchDocument, SearchIndex
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import Generation
+from taskgate.core.text.similar_names import similar_names
 from taskgate.core.wire import Raw
 from taskgate.gateway.calls.call_tool import ToolCalls
 from taskgate.gateway.calls.lookup import Lookup
@@ -122,7 +122,7 @@ async def _named(parts: SearchParts, request: Request, name: str) -> tuple[View,
     if tool is not None and is_listed(view, request, tool):
         return view, tool
     listed = [known for known, other in view.tools.items() if is_listed(view, request, other)]
-    near = difflib.get_close_matches(name[:120], listed, n=3)
+    near = similar_names(name[:120], listed, 3)
     hint = f" Did you mean {', '.join(repr(one) for one in near)}?" if near else " search_tools finds what there is."
     raise CallerError("unknown_tool", f"There is no tool {name[:120]!r} here.{hint}", data={"tool": name[:120]})
 

@@ -1,0 +1,59 @@
+"""The console and the JSON API, whose modules are loaded with the first request for one of them.
+
+They are a tenth of the CPU time of a start and 2.5 MB of memory, and many gateways never receive such a request. The modules are
+loaded in a thread, because importing them would block the event loop for 50 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from taskgate.access.open_responses import ReplyInProgress
+from taskgate.late_imports import CONSOLE, load
+from taskgate.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from taskgate.dashboard.routes import Route
+    from taskgate.dashboard.site import Dashboard
+    from taskgate.dashboard.web import Receive, Scope, Send
+
+
+@dataclass(slots=True, eq=False)
+class LateConsole:
+    """`create` imports the modules if they are not loaded yet."""
+
+    _create: Callable[[], Dashboard]
+    _dashboard: Dashboard | None = None
+    _is_ending: bool = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._dashboard is None:
+            await load(*CONSOLE)
+        await self.dashboard(scope, receive, send)
+
+    @property
+    def dashboard(self) -> Dashboard:
+        if self._dashboard is None:
+            self._dashboard = self._create()
+            if self._is_ending:
+                self._dashboard.live.end_all()
+        return self._dashboard
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        return self.dashboard.routes
+
+    @property
+    def replies_in_progress(self) -> Iterable[ReplyInProgress]:
+        return self._dashboard.api.calls.in_progress if self._dashboard is not None else ()
+
+    def end_streams(self) -> None:
+        """End the event streams of open pages, also of those that are opened from now on."""
+        self._is_ending = True
+        if self._dashboard is not None:
+            self._dashboard.live.end_all()
+
+    async def close(self) -> None:
+        if self._dashboard is not None:
+            await self._dashboard.api.calls.close()
