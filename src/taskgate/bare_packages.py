@@ -41,7 +41,7 @@ def imported_when_called(*modules: str) -> Iterator[None]:
     """Import libraries in this context without these modules. What the libraries take from one of them is a function, which
     imports the module when it is called.
     """
-    added = {name: _stand_in(name) for name in modules if name not in sys.modules}
+    added = {name: _StandIn(name) for name in modules if name not in sys.modules}
     sys.modules.update(added)
     try:
         yield
@@ -49,16 +49,14 @@ def imported_when_called(*modules: str) -> Iterator[None]:
         _remove(added)
 
 
-def _stand_in(module: str) -> ModuleType:
-    made = ModuleType(module)
+class _StandIn(ModuleType):
+    """A module whose names are functions that import the module."""
 
-    def attribute(name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__"):
             raise AttributeError(name)
+        module = self.__name__
         return lambda *arguments, **options: getattr(importlib.import_module(module), name)(*arguments, **options)
-
-    vars(made)["__getattr__"] = attribute
-    return made
 
 
 @contextmanager

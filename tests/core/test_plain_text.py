@@ -31,6 +31,6 @@ def test_a_log_line_stays_one_line() -> None:
     assert visible("a\nb", keep="") == "a\\u000ab"
 
 
-@given(st.text(alphabet=st.one_of(st.sampled_from("&<>\"'ax;"), st.characters())))
+@given(st.text(alphabet="&<>\"'a;é"))
 def test_html_is_escaped_as_by_the_standard_library(text: str) -> None:
     assert html_escaped(text) == html.escape(text)

@@ -44,4 +44,10 @@ def _canonical_of_flat(raw: bytes) -> bytes | None:
 
 def digest_of_bytes(raw: bytes) -> str:
     """Return the digest of exactly these bytes."""
-    return "sha256:" + sha256(raw).hexdigest()
+    # Copying takes half the time of creating one, for which OpenSSL looks the algorithm up.
+    made = _EMPTY.copy()
+    made.update(raw)
+    return "sha256:" + made.hexdigest()
+
+
+_EMPTY: Final = sha256()

@@ -34,7 +34,7 @@ class PatternError(CallerError):
         super().__init__("bad_pattern", f"The pattern {shown!r} {problem}.", data={"pattern": shown})
 
 
-class Shape(StrEnum):
+class GlobShape(StrEnum):
     """Shapes that need one string operation; only character classes and `?` need a regular expression."""
 
     ALL = "all"
@@ -48,7 +48,7 @@ class Glob(msgspec.Struct, frozen=True, eq=False):
     """One compiled glob over a name. Globs with equal texts are equal."""
 
     text: str
-    shape: Shape
+    shape: GlobShape
     truth: _Truth
     needle: str = ""
     """Its longest literal part: the whole of an exact name, a prefix or a suffix."""
@@ -83,12 +83,12 @@ class Glob(msgspec.Struct, frozen=True, eq=False):
     @property
     def literal(self) -> bool:
         """Whether this glob matches exactly one name."""
-        return self.shape is Shape.EXACT
+        return self.shape is GlobShape.EXACT
 
     @property
     def everything(self) -> bool:
         """Whether this glob matches every name."""
-        return self.shape is Shape.ALL
+        return self.shape is GlobShape.ALL
 
     @property
     def lookalike(self) -> Glob:
@@ -141,15 +141,15 @@ class AnyOf:
     @classmethod
     def of(cls, globs: Iterable[Glob], *, uris: bool = False) -> AnyOf:
         """Sort globs by shape."""
-        shapes: dict[Shape, list[Glob]] = {shape: [] for shape in Shape}
+        shapes: dict[GlobShape, list[Glob]] = {shape: [] for shape in GlobShape}
         for glob in globs:
             shapes[glob.shape].append(glob)
         return cls(
-            bool(shapes[Shape.ALL]),
-            frozenset(glob.text for glob in shapes[Shape.EXACT]),
-            tuple(glob.text.rstrip("*") for glob in shapes[Shape.HEAD]),
-            tuple(glob.text.lstrip("*") for glob in shapes[Shape.TAIL]),
-            tuple((glob.needle, glob.truth) for glob in shapes[Shape.GENERAL]),
+            bool(shapes[GlobShape.ALL]),
+            frozenset(glob.text for glob in shapes[GlobShape.EXACT]),
+            tuple(glob.text.rstrip("*") for glob in shapes[GlobShape.HEAD]),
+            tuple(glob.text.lstrip("*") for glob in shapes[GlobShape.TAIL]),
+            tuple((glob.needle, glob.truth) for glob in shapes[GlobShape.GENERAL]),
             uris,
         )
 
@@ -223,9 +223,9 @@ def _plain_glob(text: str) -> Glob:
         if "[" in text:
             _check_classes(text)
         needle = max(_BETWEEN_WILDCARDS.split(text), key=len)
-        return Glob(text, Shape.GENERAL, _compiled_at_first_use(text), needle)
+        return Glob(text, GlobShape.GENERAL, _compiled_at_first_use(text), needle)
     if "*" not in text:
-        return Glob(text, Shape.EXACT, text.__eq__, text)
+        return Glob(text, GlobShape.EXACT, text.__eq__, text)
     return _starred(text, text.split("*"))
 
 
@@ -257,12 +257,12 @@ def _starred(text: str, segments: list[str]) -> Glob:
     middle = [segment for segment in inner if segment]
     if middle or (head and tail):
         needle = max(segments, key=len)
-        return Glob(text, Shape.GENERAL, lambda name: _in_order(name, head, middle, tail), needle)
+        return Glob(text, GlobShape.GENERAL, lambda name: _in_order(name, head, middle, tail), needle)
     if not head and not tail:
-        return Glob(text, Shape.ALL, lambda _: True)
+        return Glob(text, GlobShape.ALL, lambda _: True)
     if not tail:
-        return Glob(text, Shape.HEAD, lambda name: name.startswith(head), head)
-    return Glob(text, Shape.TAIL, lambda name: name.endswith(tail), tail)
+        return Glob(text, GlobShape.HEAD, lambda name: name.startswith(head), head)
+    return Glob(text, GlobShape.TAIL, lambda name: name.endswith(tail), tail)
 
 
 def _in_order(name: str, head: str, middle: list[str], tail: str) -> bool:

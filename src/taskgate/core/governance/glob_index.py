@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from taskgate.core.globs import Glob, Shape
+from taskgate.core.globs import Glob, GlobShape
 from taskgate.core.patterns import Pattern, PatternKind
 
 NO_MATCH: Final = 1 << 30
@@ -46,13 +46,13 @@ class GlobIndex:
         for number, glob in globs:
             # By shape, and without the properties of a glob: there may be thousands.
             match glob.shape:
-                case Shape.EXACT:
+                case GlobShape.EXACT:
                     self._exact.setdefault(glob.needle, number)
-                case Shape.HEAD:
+                case GlobShape.HEAD:
                     self._heads.setdefault(glob.needle, []).append((number, None))
-                case Shape.TAIL:
+                case GlobShape.TAIL:
                     self._tails.setdefault(glob.needle, number)
-                case Shape.ALL:
+                case GlobShape.ALL:
                     self._all = min(self._all, number)
                 case _:
                     self._add_general(number, glob)
