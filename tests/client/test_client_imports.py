@@ -8,7 +8,14 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-OURS = ("taskgate", "taskgate.client", "taskgate.clock", "taskgate.eager_task", "taskgate.lazy_dataclass", "taskgate.mcp")
+OURS = (
+    "taskgate",
+    "taskgate.client",
+    "taskgate.clock",
+    "taskgate.eager_task",
+    "taskgate.lazy_dataclass",
+    "taskgate.mcp",
+)
 THEIRS = ("httptools", "msgspec")
 MAX_RATIO = 1.0
 

@@ -65,6 +65,12 @@ def test_no_unsolicited_server_message_breaks_the_session(messages: list[dict[st
     asyncio.run(take())
 
 
+@pytest.mark.parametrize("data", [b'{"a":"\xff"}', b'{"\xf6":1}', b"\xff", b"[" * 100_000])
+def test_bytes_that_are_no_json_are_an_invalid_reply(data: bytes) -> None:
+    with pytest.raises(ClientError):
+        decode_messages(data)
+
+
 @given(JSON)
 @settings(max_examples=300, deadline=None)
 def test_no_value_breaks_a_reader(value: Any) -> None:

@@ -12,6 +12,8 @@ import pytest
 from tests.governance.approval_setup import person
 from tests.virtual_time import Call, Gateway, Reply, Upstream, virtual_time
 
+from taskgate.inbound.http import post_handler
+
 ODD = (
     "", "0", "-1", "²", "٣", "1" * 400, "9" * 19, "99999999999999999999:x", "²:x", ":", "::", "null", "true", "[]", "{}",
     "\u202e", "\u200b", "../..", "%00", "a" * 5000, "1e400", "NaN", " ", "\x7f", "tg_" + "0" * 26, "ap_" + "0" * 26, "ÿ",
@@ -98,6 +100,40 @@ async def test_no_parameter_of_a_method_breaks_the_gateway(generation: str) -> N
                 reply = await caller.request(method, params)
                 assert reply.status < 500, (method, params)
                 assert reply.last.get("error", {}).get("data", {}).get("error_type") != "internal", (method, params)
+
+
+NOT_UTF8 = (
+    b'{"jsonrpc":"2.0","id":1,"method":"too\xf6ls/list","params":{}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"\xf6":1}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a__slow","arguments":{"\xed\xa0\x80":"\xff"}}}',
+    b'{"\xf6":"2.0"}',
+    b"\xff\xfe{}",
+)
+
+
+@virtual_time
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+@pytest.mark.parametrize("larger_by", [0, 20_000])
+async def test_a_body_that_is_not_utf8_is_refused_at_once(generation: str, larger_by: int) -> None:
+    async with Gateway({}, {"a": _upstream()}) as gate:
+        headers = (await gate.caller(generation)).headers
+        for body in NOT_UTF8:
+            reply = await gate.http("POST", "/mcp", body + b" " * larger_by, headers).done()
+            assert reply.status == 400, body
+            assert b"not UTF-8" in reply.body
+            assert reply.json()["error"]["data"]["executed"] == "no"
+        assert [line for line in gate.log if line.level == "error"] == []
+
+
+@virtual_time
+async def test_a_request_is_answered_if_its_refusal_has_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: bytes) -> bytes:
+        raise LookupError("a bug")
+
+    monkeypatch.setattr(post_handler, "without_unproved_executed", broken)
+    async with Gateway({}, {"a": _upstream()}) as gate:
+        reply = await gate.http("POST", "/mcp", b"no JSON", (await gate.caller("2025")).headers).done()
+        assert reply.status == 500
 
 
 @virtual_time

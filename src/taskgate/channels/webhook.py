@@ -24,6 +24,7 @@ from taskgate.core.governance.approval import Refusal, Verdict
 from taskgate.core.governance.card import Card
 from taskgate.core.identity.caller import OPERATOR
 from taskgate.lazy_dataclass import dataclass
+from taskgate.mcp.json_errors import UNDECODABLE
 from taskgate.ports.approval_channel import (
     OTHER_ARGUMENTS,
     UNKNOWN_APPROVAL,
@@ -137,7 +138,7 @@ class WebhookChannel:
             callback = msgspec.convert(wire.parse_strictly(body), _Callback)
         except BadSignature as error:
             return _reply(401, str(error))
-        except (msgspec.ValidationError, wire.MalformedJson) as error:
+        except (wire.MalformedJson, *UNDECODABLE) as error:
             return _reply(400, f"invalid callback: {error}")
         if callback.approver == OPERATOR and not self._settings.operator_may_decide:
             return _reply(403, "decisions of the operator require a passphrase, which a webhook cannot send")

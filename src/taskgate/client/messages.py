@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from taskgate.client.errors import InvalidReply
+from taskgate.mcp.json_errors import UNDECODABLE
 
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
@@ -27,7 +28,7 @@ def decode(data: bytes | bytearray) -> Any:
     """Decode a JSON value. Raises InvalidReply."""
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except UNDECODABLE:
         return _decode_leniently(data)
 
 

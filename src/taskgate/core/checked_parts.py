@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Final
 
-import msgspec
-
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError
 from taskgate.core.wire import Members, Raw
+from taskgate.mcp.json_errors import UNDECODABLE
 
 MAX_BYTES: Final = 2 << 20
 """Larger documents are not separated at once; that takes about a millisecond for each megabyte."""
@@ -40,7 +39,7 @@ def members_of_response(body: bytes, max_depth: int, max_nodes: int) -> Generato
         return (
             members if (yield from _Check(max_nodes - 1, len(body)).accepts(members.values(), max_depth - 1)) else None
         )
-    except (TaskgateError, msgspec.MsgspecError, UnicodeError, RecursionError):
+    except (TaskgateError, *UNDECODABLE):
         return None
 
 

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from taskgate.core.strict_json import canonical, parse_strict
+from taskgate.mcp.json_errors import UNDECODABLE
 
 
 def digest(value: object) -> str:
@@ -34,7 +35,7 @@ def _canonical_of_flat(raw: bytes) -> bytes | None:
         return None
     try:
         value = _read_quickly(raw)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None
     # With as many colons as names, no name occurs twice.
     if type(value) is not dict or len(value) != raw.count(b":") or len(value) != len(set(map(str.lower, value))):

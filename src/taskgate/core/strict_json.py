@@ -11,6 +11,7 @@ import msgspec
 
 from taskgate.core.text.confusables import first_confusable
 from taskgate.lazy_dataclass import dataclass
+from taskgate.mcp.json_errors import UNDECODABLE
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -106,7 +107,7 @@ def _canonical_if_plain(value: object) -> bytes | None:
     try:
         raw = _write_sorted(value)
         is_plain = _read_without_floats(raw) == value
-    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
+    except (TypeError, ValueError, OverflowError, *UNDECODABLE):
         return None
     return raw if is_plain else None
 
@@ -126,7 +127,7 @@ def is_unambiguous_ascii(value: object, raw: bytes) -> bool:
     """
     try:
         return not _is_large(raw) and _read(raw) == value and _has_distinct_names(raw)
-    except (msgspec.MsgspecError, ValueError):
+    except (ValueError, *UNDECODABLE):
         return False
 
 
@@ -137,7 +138,7 @@ def is_unambiguous_json(raw: bytes) -> bool:
     """
     try:
         return not _is_large(raw) and _write(_read(raw)) == raw and _has_distinct_names(raw)
-    except (msgspec.MsgspecError, ValueError):
+    except (ValueError, *UNDECODABLE):
         return False
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from taskgate.core.errors import CallerError
 from taskgate.core.raw_json import Raw as Raw
+from taskgate.mcp.json_errors import UNDECODABLE
 
 Members = dict[str, Raw]
 
@@ -125,7 +126,7 @@ def parse_strictly(body: bytes, max_depth: int = DEEPEST, max_nodes: int = sys.m
         value = _quickly(body)
         if not _encodes_alike(value, body):
             value = _slowly(body, max_depth)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except UNDECODABLE:
         value = _slowly(body, max_depth)
     size = len(body)
     if size <= COUNTED_BYTES:
@@ -312,7 +313,7 @@ def _usual_response(body: bytes, message_id: bytes, max_depth: int) -> Message |
         value = _quickly(result)
         if encode(value) != result or body.count(b"{") + body.count(b"[") > max_depth:
             return None
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except UNDECODABLE:
         return None
     return Message(RESPONSE, message_id, "", None, None, Raw(result), None, value)
 
@@ -329,7 +330,7 @@ def _usual_request(body: bytes, max_depth: int) -> Message | None:
             return None
         # In a document that is encoded to the same bytes, the bytes of the id are its usual spelling.
         members = _members(body)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except UNDECODABLE:
         return None
     get = value.get
     method, params = get("method"), get("params")

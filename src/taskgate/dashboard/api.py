@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
-
 from taskgate.core.errors import CallerError
 from taskgate.core.identity.access import Access
 from taskgate.dashboard.approvals_api import ApprovalsApi
@@ -26,6 +24,7 @@ from taskgate.dashboard.tasks_api import TasksApi
 from taskgate.dashboard.tokens_api import PeopleApi
 from taskgate.dashboard.web import Answer, EventAnswer, RequestProblem, WebRequest, json_answer, problem
 from taskgate.gateway.services.console import ConsoleServices
+from taskgate.mcp.json_errors import UNDECODABLE
 
 VERSION: Final = "v1"
 """The version whose format is stable. Addresses without a version are aliases from before it."""
@@ -85,7 +84,7 @@ class Api:
             return await found.route.handler(visit)
         except RequestProblem as refused:
             return problem(refused.status, refused.text)
-        except (ValueError, TypeError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        except (ValueError, TypeError, *UNDECODABLE) as error:
             return problem(400, f"Invalid request: {error}")
         except CallerError as error:
             return problem(400, error.message)

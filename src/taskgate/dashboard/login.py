@@ -25,6 +25,7 @@ from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.identity import Identity, claim_at, tenant_of
 from taskgate.gateway.events import CredentialsChanged, EventHub
 from taskgate.lazy_dataclass import dataclass
+from taskgate.mcp.json_errors import UNDECODABLE
 from taskgate.ports.caller_credentials import Credential, PendingLogin
 from taskgate.ports.identity_store import CONSOLE_SESSION, LOGIN_CODE, IdentityRecord, IdentityStore
 
@@ -172,7 +173,7 @@ class Login:
             return None
         try:
             pending = msgspec.json.decode(payload, type=PendingLogin)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             return None
         return pending if self._store.now_ms() // 1000 < pending.at + LOGIN_WITHIN_S else None
 
@@ -241,7 +242,7 @@ class Login:
             return None
         try:
             return msgspec.json.decode(payload, type=_Session)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             return None
 
     def form_token(self, cookie: str | None) -> str:

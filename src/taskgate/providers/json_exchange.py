@@ -16,6 +16,7 @@ import msgspec
 
 from taskgate.core.errors import Executed
 from taskgate.core.sampling.errors import SamplingError, SamplingProblem
+from taskgate.mcp.json_errors import UNDECODABLE
 
 MAX_REPLY_BYTES = 16 * 1024 * 1024
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
@@ -56,7 +57,7 @@ async def _exchange(
 def _object(raw: bytes) -> dict[str, Any] | None:
     try:
         return msgspec.json.decode(raw, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNDECODABLE:
         return None
 
 

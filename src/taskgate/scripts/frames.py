@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from taskgate.core.raw_json import Raw
+from taskgate.mcp.json_errors import UNDECODABLE
 from taskgate.ports.script_interpreter import (
     CallKind,
     CallOutcome,
@@ -123,7 +124,7 @@ def read_reply(number: int, body: bytes, snapshot: bytes) -> Step:
     """Return the step of a reply. Raises BadReply."""
     try:
         reply = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise BadReply(str(error)) from None
     if reply.number != number:
         raise BadReply(f"it answered request {reply.number} instead of {number}")

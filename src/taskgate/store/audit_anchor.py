@@ -17,6 +17,7 @@ import msgspec
 
 from taskgate.atomic_files import replace_file
 from taskgate.lazy_dataclass import dataclass
+from taskgate.mcp.json_errors import UNDECODABLE
 
 MAX_BYTES: Final = 1 << 20
 MAX_PROBLEMS: Final = 100
@@ -67,7 +68,7 @@ class AuditAnchor:
             return None
         try:
             marks = msgspec.json.decode(raw, type=Marks)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             raise InvalidAnchor("it is damaged") from None
         for mark in (marks.began, marks.head, marks.cut, *marks.problems):
             if mark is not None and not hmac.compare_digest(mark.mac, self._sign(mark)):
@@ -95,7 +96,7 @@ class AuditAnchor:
         """Decode a signed cut. Raises InvalidAnchor if the signature is wrong or it belongs to another chain."""
         try:
             mark = msgspec.json.decode(raw, type=Mark)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             raise InvalidAnchor("it is damaged") from None
         if mark.note != chain or not hmac.compare_digest(mark.mac, self._sign(mark)):
             raise InvalidAnchor("its signature is wrong")

@@ -129,6 +129,9 @@ class HttpWire:
                     except asyncio.CancelledError:
                         connection.abandon(future)
                         raise
+                    finally:
+                        # It has the failure, whose traceback refers to this frame (see `send_again`).
+                        del future
             except HttpFailure as failure:
                 self._check_resumable(failure, flight.timeout_s, awaited)
                 reply = None

@@ -100,7 +100,11 @@ async def send_again(
         failure = await _diagnose(link, failure)
         cure = failure_verdict(failure.evidence).cure
         if cure is None or cure not in _CURABLE or cure in cured:
-            raise failure
+            try:
+                raise failure
+            finally:
+                # Its traceback refers to this frame: a cycle for the garbage collector with everything that belongs to the call.
+                del failure
         cured.add(cure)
         if request.send_log is not None:
             await request.send_log.refused()

@@ -10,12 +10,11 @@ import re
 from collections import deque
 from typing import Final
 
-import msgspec
-
 from taskgate.core import wire
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.sliced_reading import finished, reads_quickly, result_in_slices
 from taskgate.core.wire import BeyondLimits, Kind, Message
+from taskgate.mcp.json_errors import UNDECODABLE
 from taskgate.ports.call_failure import CallFailed
 from taskgate.reading import read_message, read_unread_result
 from taskgate.turns import let_others_run
@@ -221,7 +220,7 @@ class StreamWire:
         """Fail the request that an invalid response belongs to, instead of letting it time out."""
         try:
             answered = bytes(wire.members_of(body).get("id", b"")) if body.lstrip()[:1] == b"{" else b""
-        except (msgspec.MsgspecError, RecursionError):
+        except UNDECODABLE:
             return
         waiting = self._waiting.get(answered)
         if waiting is not None and not waiting.done():

@@ -18,6 +18,7 @@ from taskgate.core.catalog.task_support import TaskSupport, upstream_support
 from taskgate.core.meta import META
 from taskgate.core.wire import Raw
 from taskgate.lazy_dataclass import dataclass
+from taskgate.mcp.json_errors import UNDECODABLE
 from taskgate.mcp.param_headers import ANNOTATION, InvalidParamHeader, ParamHeader, param_headers_of
 
 _elements = msgspec.json.Decoder(list[Raw]).decode
@@ -189,7 +190,7 @@ def read_entries(kind: EntryKind, server: str, listed: Raw) -> Iterator[CatalogE
     """Return the valid entries of a stored list. Lists from servers are read by `gateway.catalog.fetch_lists`."""
     try:
         elements = _elements(listed)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return
     found = (read_entry(kind, server, raw) for raw in elements)
     yield from (entry for entry in found if entry is not None)

@@ -10,6 +10,7 @@ import msgspec
 
 from taskgate.core.catalog.output_schema import cut_notice
 from taskgate.core.raw_json import Raw
+from taskgate.mcp.json_errors import UNDECODABLE
 
 MIN_OUTPUT_BYTES = 1024
 TRUNCATED_META = "taskgate/truncated"
@@ -31,12 +32,12 @@ def truncate_result(raw: bytes, max_bytes: int) -> bytes:
     try:
         members = _members(raw)
         blocks = _elements(members.pop("content", Raw(b"[]")))
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         members, blocks = {}, []
     cut = CutResult(members, blocks, len(raw), max_bytes)
     try:
         last = {} if cut.last is None else _members(cut.last)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         last = {}
     return cut.finish(last)
 
@@ -138,7 +139,7 @@ def _marked(kept: dict[str, Raw], blocks: list[Raw], size: int, limit: int, drop
     note = {"originalBytes": size, "limitBytes": limit}
     try:
         meta = _members(kept.pop("_meta", Raw(b"{}")))
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         meta = {}
     content = [*blocks, Raw(_encode({"type": "text", "text": text}))]
     if "structuredContent" in dropped:

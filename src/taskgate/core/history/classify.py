@@ -12,6 +12,7 @@ from taskgate.core.history.row import LONGEST_REASON, CallOutcome, HistoryRow, R
 from taskgate.core.meta import meta_of
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, Task
+from taskgate.mcp.json_errors import UNDECODABLE
 
 SLOW_MS: Final = 2_000
 """A plain call that takes longer is slow: it always gets a row."""
@@ -56,7 +57,7 @@ def error_type_of(body: bytes | None) -> str:
     """The error type in a JSON-RPC error object of the gateway; `jsonrpc CODE` of one that a server sent."""
     try:
         error = _read_error(body or b"{}")
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return "unknown"
     if error.data is not None and error.data.error_type:
         return cleaned(error.data.error_type)
@@ -128,7 +129,7 @@ def trace_in(params: bytes) -> str:
         return ""
     try:
         return trace_of(_read_meta(params))
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return ""
 
 

@@ -234,7 +234,10 @@ class ToolCalls:
         self._call_log.note(request, tool, CallOutcome.FAILED, executed, error_type=error_type)
         if isinstance(problem, UpstreamError):
             return as_tool_result(problem, request.generation)
-        raise problem
+        try:
+            raise problem
+        finally:
+            del problem  # see `send_again`
 
     def _upstream_call(self, request: Request, upstream: Upstream, tool: ToolRef, arguments: Any) -> UpstreamCall:
         params = request.members()

@@ -12,6 +12,7 @@ from taskgate.core.errors import TaskgateError
 from taskgate.core.generations.generation import Generation
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.offer import Offer, OmittedTools
+from taskgate.mcp.json_errors import UNDECODABLE
 
 
 class _Kept(msgspec.Struct):
@@ -52,7 +53,7 @@ def from_bytes(server: str, body: bytes, listed_ms: int) -> Offer | None:
             for kind, found in kept.entries.items()
         }
         generation = Generation(kept.generation) if kept.generation is not None else None
-    except (msgspec.MsgspecError, ValueError, TaskgateError):
+    except (ValueError, TaskgateError, *UNDECODABLE):
         return None
     omitted = OmittedTools(frozenset(kept.omitted), kept.cut)
     notes = tuple(kept.notes)

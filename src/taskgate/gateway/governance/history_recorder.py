@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-import msgspec
-
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry
@@ -24,6 +22,7 @@ from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.events import EventHub, TaskChanged
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
+from taskgate.mcp.json_errors import UNDECODABLE
 from taskgate.ports.history import Loss
 from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
@@ -231,7 +230,7 @@ def _redacted(plan: Plan, raw: bytes | None) -> Any:
         return None
     try:
         value: Any = wire.parse_strictly(raw)
-    except (CallerError, ValueError, msgspec.DecodeError):
+    except (CallerError, ValueError, *UNDECODABLE):
         return None
     for redaction in plan.governing.redactions.values():
         value = redaction.redact(value).value

@@ -21,6 +21,7 @@ from taskgate.core.errors import (
     CallerError,
 )
 from taskgate.lazy_dataclass import dataclass
+from taskgate.mcp.json_errors import UNDECODABLE
 
 LIFETIME_S = 3600
 _INVALID_STATE: Final = (
@@ -67,7 +68,7 @@ class RequestStateSigner:
             if not hmac.compare_digest(signature, self._sign(payload)):
                 raise refusal
             state = msgspec.json.decode(payload, type=RequestState)
-        except (binascii.Error, ValueError, msgspec.DecodeError, UnicodeError):
+        except (binascii.Error, ValueError, *UNDECODABLE):
             raise refusal from None
         bound = (state.principal, state.method, state.name) == (principal, method, name)
         if not bound or state.expires * 1000 < self._now_ms():
@@ -84,7 +85,7 @@ class RequestStateSigner:
             if not hmac.compare_digest(signed[-32:], self._sign(signed[:-32])):
                 return "", False
             state = msgspec.json.decode(signed[:-32], type=RequestState)
-        except (binascii.Error, ValueError, msgspec.DecodeError, UnicodeError):
+        except (binascii.Error, ValueError, *UNDECODABLE):
             return "", False
         return state.home, state.kind == "held"
 

@@ -18,6 +18,7 @@ import msgspec
 from taskgate.access.proof import HopProof
 from taskgate.core.identity.caller import Caller, CredentialFacts
 from taskgate.inbound.http.asgi import Headers
+from taskgate.mcp.json_errors import UNDECODABLE
 
 HOP: Final = b"taskgate-hop"
 NOT_HERE: Final = 421
@@ -213,7 +214,7 @@ def _encode_caller(proof: HopProof) -> str:
 def _proof(text: bytes) -> HopProof:
     try:
         named = msgspec.json.decode(base64.urlsafe_b64decode(text), type=_SignedCaller)
-    except (binascii.Error, msgspec.DecodeError) as error:
+    except (binascii.Error, *UNDECODABLE) as error:
         raise HopRefused(HopProblem.CALLER) from error
     caller = Caller(named.principal, frozenset(named.roles), named.scope, named.place, named.address, named.facts)
     return HopProof(caller, named.digest, named.issued_at)

@@ -64,21 +64,22 @@ class PostHandler:
         """Answer one POST request. Does not raise."""
         try:
             try:
-                authorized = self._admitted(post)
-            except NotVerifiedYet:
-                authorized = await self._verified(post)
-            message = self._read(post) if reads_quickly(post.body) else await self._read_large(post)
-            await self._dispatch(post, authorized.caller, message)
-        except HttpRefused as refused:
-            post.respond(refused.status, without_unproved_executed(refused.body, post.body), refused.headers)
-        except asyncio.CancelledError:
-            if post.access_ended is None and not post.disconnected:
-                raise
-            if post.access_ended is not None:
-                refusal = self._access_ended_reply(post.access_ended, None, Generation.STATEFUL, Executed.NO)
-                await post.finish(200, without_unproved_executed(refusal.body, post.body))
+                try:
+                    authorized = self._admitted(post)
+                except NotVerifiedYet:
+                    authorized = await self._verified(post)
+                message = self._read(post) if reads_quickly(post.body) else await self._read_large(post)
+                await self._dispatch(post, authorized.caller, message)
+            except HttpRefused as refused:
+                post.respond(refused.status, without_unproved_executed(refused.body, post.body), refused.headers)
+            except asyncio.CancelledError:
+                if post.access_ended is None and not post.disconnected:
+                    raise
+                if post.access_ended is not None:
+                    refusal = self._access_ended_reply(post.access_ended, None, Generation.STATEFUL, Executed.NO)
+                    await post.finish(200, without_unproved_executed(refusal.body, post.body))
         except Exception as fault:
-            # A bug must affect this request only.
+            # A bug must affect this request only, also if it is in the code that refuses a request.
             log.error("request failed with an internal error", exc_info=fault)
             post.respond(500)
         finally:

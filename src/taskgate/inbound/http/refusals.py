@@ -12,6 +12,7 @@ import msgspec
 
 from taskgate.core import wire
 from taskgate.mcp.earlier_calls import is_about_tasks, is_later_round
+from taskgate.mcp.json_errors import UNDECODABLE
 
 MAX_EXAMINED_BYTES: Final = 256 * 1024
 """Longer bodies of rejected requests are not parsed, and their errors do not state `executed`."""
@@ -39,7 +40,7 @@ def without_unproved_executed(error: bytes, request: bytes) -> bytes:
         return _stating(error, None)
     try:
         message = _decoder.decode(request)
-    except (msgspec.DecodeError, RecursionError):
+    except UNDECODABLE:
         return error  # not a request, so nothing was executed
     found = message.params or _Params()
     params: dict[str, Any] = {"name": found.name, "arguments": found.arguments}

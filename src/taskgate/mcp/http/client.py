@@ -102,6 +102,9 @@ class HttpClient:
         except asyncio.CancelledError:
             connection.abandon(future)
             raise
+        finally:
+            # It has the failure, whose traceback refers to this frame: a cycle.
+            del future
 
     def take_idle(self, target: Target) -> HttpConnection | None:
         """Return an idle connection for an exchange that begins at once: the caller calls `begin`, awaits the Future, and passes

@@ -272,8 +272,8 @@ class ReplyReader:
         return body[0] if len(body) == 1 else b"".join(body)
 
     def close(self) -> None:
-        """Break the reference cycle with the parser."""
-        self._parser = self._on_head = self._on_event = self._on_chunk = None
+        """Break the reference cycles with the parser, and with the traceback of a problem."""
+        self._parser = self._on_head = self._on_event = self._on_chunk = self._problem = None
 
     # Called by the parser.
 
