@@ -124,7 +124,9 @@ def _beyond_depth(tree: ast.Module) -> int:
     level: list[tuple[ast.AST, int]] = [(tree, 1)]
     for _ in range(_MAX_DEPTH):
         level = [
-            (child, getattr(child, "lineno", line)) for node, line in level for child in ast.iter_child_nodes(node)
+            (child, child.lineno if isinstance(child, ast.stmt | ast.expr | ast.pattern) else line)
+            for node, line in level
+            for child in ast.iter_child_nodes(node)
         ]
     return level[0][1] if level else 0
 
