@@ -118,3 +118,5 @@ async def test_the_log_is_searched_and_the_configuration_read_again(gateway: Gat
     assert "configuration_reloaded  operator" in out
     code, _, err = await run(gateway, "audit", "search", "--caller", "nobody")
     assert (code, "No matching rows" in err) == (0, True)
+    found = [await run(gateway, "audit", "search", "--text", "RELOADED", "--until", until) for until in ("0s", "1h")]
+    assert ["configuration_reloaded" in out for _, out, _ in found] == [True, False]

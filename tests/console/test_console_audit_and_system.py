@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import quote
 
@@ -13,7 +14,10 @@ from tests.console.test_console_routes_and_streams import TASKS, TOKENS, bank_se
 from tests.console.test_console_rules_and_usage import HOSTILE, bank, guard_of, login, page, posted
 from tests.virtual_time import Call, Gateway, virtual_time
 
-from taskgate.core.audit.chain import AuditEntry
+from taskgate.core.audit.chain import AuditEntry, Row
+from taskgate.core.timestamps import iso
+from taskgate.dashboard.audit_scan import newest_first
+from taskgate.ports.audit_log import AuditTime, ChainEnd
 
 CONFIG: dict[str, Any] = {
     **TOKENS,
@@ -52,6 +56,127 @@ async def test_the_log_is_searched_from_the_newest_row_back_page_by_page() -> No
             assert (await gate.operator("GET", f"/api/v1/audit?{query}")).status == 400
         status, shown = await page(gate, "/audit?caller=%00")
         assert (status, "\0" in shown) == (400, False)
+
+
+@virtual_time
+async def test_pages_ignore_parameters_that_they_do_not_have() -> None:
+    """Addresses of pages are kept as bookmarks, and the API refuses such parameters."""
+    async with Gateway(TOKENS, {}) as gate:
+        for path in ("/tasks", "/audit", "/overview", "/waterfall", "/usage", "/servers", "/callers", "/approvals"):
+            status, shown = await page(gate, f"{path}?serverr=a")
+            assert status == 200, path
+            assert "serverr" not in shown, "not in the links to the JSON either"
+
+
+FILTERED = {
+    "/overview": "range=week",
+    "/tools": "range=day&text=a&sort=-calls",
+    "/tool?server=bank&tool=read": "range=day",
+    "/callers": "range=day&text=a",
+    "/caller?name=agent": "range=day",
+    "/find": "text=a",
+    "/tasks": "state=bad&server=bank&tool=drop&caller=agent&scope=default&since=1d&until=0s&text=a&kind=denial",
+    "/tasks?state=open": "server=bank&tool=drop&caller=agent&scope=default&since=1d&until=0s&text=a",
+    "/usage": "days=7&by=server",
+    "/audit": "event=call_denied&caller=agent&server=bank&tool=drop&decision=deny&text=a&since=1d&until=0s",
+    "/waterfall": "server=bank&caller=agent&name=read&state=ok&minutes=5&show=all&from=1&to=2",
+    "/approvals": "all=1",
+    "/try": "tool=bank__read&scope=default",
+}
+
+
+@virtual_time
+async def test_links_of_pages_to_the_json_have_only_parameters_that_it_knows() -> None:
+    async with Gateway(CONFIG, {"bank": bank()}) as gate:
+        await called(gate)
+        followed = set()
+        for path, query in FILTERED.items():
+            for address in (path, f"{path}{'&' if '?' in path else '?'}{query}"):
+                status, shown = await page(gate, address)
+                assert status == 200, address
+                for link in {html.unescape(one) for one in re.findall(r'(?:href|data-copy)="(/api/[^"]*)"', shown)}:
+                    reply = await gate.operator("GET", link)
+                    assert reply.status == 200, (address, link, reply.body)
+                    followed.add(link.partition("?")[0])
+        assert followed >= {
+            f"/api/v1/{name}" for name in ("history", "history/export", "tasks", "audit/export", "usage")
+        }
+
+
+MARKS = 2_500
+"""More rows than one search reads."""
+
+
+@virtual_time
+async def test_rows_before_a_time_are_found_however_many_newer_ones_there_are() -> None:
+    async with Gateway(TOKENS, {}) as gate:
+        store = gate.life.app.store
+        begin = (store.now_ms() // 1000 + 60) * 1000
+        for number in range(MARKS):
+            store.record(AuditEntry(begin + number * 1000, f"mark {number}"))
+        await store.recorded()
+        await gate.advance(MARKS + 120)
+
+        def at(number: int) -> str:
+            return quote(iso(begin + number * 1000))
+
+        async def found(query: str) -> tuple[list[str], Any]:
+            reply = (await gate.operator("GET", f"/api/v1/audit?{query}")).json()
+            return [row["event"] for row in reply["rows"]], reply["next"]
+
+        for until in (0, 1, 7, 700, MARKS - 1):
+            rows, _ = await found(f"until={at(until)}&limit=2")
+            assert rows[: min(until, 2)] == [f"mark {number}" for number in (until - 1, until - 2) if number >= 0], (
+                until
+            )
+        rows, following = await found(f"since={at(20)}&until={at(30)}&limit=6")
+        assert rows == [f"mark {number}" for number in range(29, 23, -1)]
+        rest, last = await found(f"since={at(20)}&until={at(30)}&limit=6&before={following}")
+        assert (rest, last) == ([f"mark {number}" for number in range(23, 19, -1)], None)
+        for wrong in (f"since={at(30)}&until={at(30)}", f"since={at(31)}&until={at(30)}", "until=ever"):
+            reply = await gate.operator("GET", f"/api/v1/audit?{wrong}")
+            assert reply.status == 400
+        _, shown = await page(gate, f"/audit?event=mark+5&until={at(30)}")
+        assert len(re.findall(r"<summary>\d+</summary>", shown)) == 1
+        assert f'name="until" value="{iso(begin + 30 * 1000)}"' in shown
+        exports = [html.unescape(one) for one in re.findall(r'href="(/api/v1/audit/export[^"]*)"', shown)]
+        exported = await gate.operator("GET", exports[0])
+        assert [json.loads(line)["entry"]["event"] for line in exported.body.splitlines()] == ["mark 5"]
+        assert "x-next-after" not in exported.headers, "no later row matches"
+        first = (await gate.operator("GET", f"/api/v1/audit/export?text=mark&until={at(3)}")).body.splitlines()
+        assert [json.loads(line)["entry"]["event"] for line in first] == ["mark 0", "mark 1", "mark 2"]
+        whole = await gate.operator("GET", f"/api/v1/audit/export?limit=10&until={at(30)}")
+        assert whole.headers["x-next-after"] == "10"
+
+
+class _CountedLog:
+    """One chain with a row a second, which counts what is read of it."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self.rows_read = self.times_read = 0
+
+    async def chain_ends(self) -> tuple[ChainEnd, ...]:
+        return (ChainEnd("", 0, self._rows, self._rows * 1000),)
+
+    async def audit_rows(self, after: int = 0, limit: int = 1_000, *, chain: str = "") -> tuple[Row, ...]:
+        numbers = range(after + 1, min(after + limit, self._rows) + 1)
+        self.rows_read += len(numbers)
+        return tuple(Row(number, "", "", AuditEntry(number * 1000, "x")) for number in numbers)
+
+    async def audit_times(self, after: int = 0, limit: int = 1_000, *, chain: str = "") -> tuple[AuditTime, ...]:
+        numbers = range(after + 1, min(after + limit, self._rows) + 1)
+        self.times_read += len(numbers)
+        return tuple(AuditTime(number, "", number * 1000) for number in numbers)
+
+
+async def test_rows_after_the_time_are_not_read() -> None:
+    log = _CountedLog(1_000_000)
+    async with aclosing(newest_first(log, None, 0, 5_001_000)) as rows:  # type: ignore[arg-type]
+        numbers = [row.number async for _, row in rows]
+    assert numbers == list(range(5_000, 4_000, -1))
+    assert log.times_read <= 20
+    assert log.rows_read <= 1_200
 
 
 @virtual_time

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 from tests.virtual_time import Call, Gateway, Upstream, the_loop, virtual_time
 
+from taskgate.access.routes import RouteKind
 from taskgate.dashboard.topics import Topic
 
 TOKENS: dict[str, Any] = {
@@ -57,6 +58,26 @@ async def test_every_route_of_the_table_is_described_and_requires_credentials() 
             path = re.sub(r"{\w+}", "x", route.path)
             body: dict[str, Any] | None = {} if route.method == "POST" else None
             assert (await gate.http(route.method, path, body).done()).status == 401
+
+
+@virtual_time
+async def test_every_route_refuses_parameters_that_it_does_not_have() -> None:
+    """A misspelled filter would return every row."""
+    async with Gateway(TOKENS, {}) as gate:
+        for route in gate.life.dashboard.api.table.routes:
+            if route.kind is not RouteKind.API:
+                continue
+            path = re.sub(r"{\w+}", "x", route.path)
+            reply = await gate.operator(
+                route.method, f"{path}?serverr=a&{'&'.join(f'{name}=' for name in route.query)}", {}
+            )
+            assert reply.status == 400, route.path
+            known = ", ".join(route.query) or "none"
+            assert reply.json()["error"] == (
+                f"Invalid request: unknown query parameter serverr; this route has: {known}"
+            )
+        assert (await gate.operator("GET", "/api/tasks?sinc=1d")).status == 400
+        assert (await gate.operator("GET", "/api/v1/tasks?since=1d&until=1h&text=")).status == 200
 
 
 @virtual_time

@@ -95,6 +95,33 @@ async def test_header_is_low_and_its_menu_opens_on_a_phone(console: Console) -> 
     await browser.size(1280, 900)
 
 
+LONG_NAME = "synchronise_customer_invoices_of_all_subsidiaries_with_the_accounting_warehouse_and_notify_the_team"
+# Returns what the page does not fit, and the widths of the columns of names: a column of a few letters is unreadable.
+MEASURE = f"""
+const names = [...document.querySelectorAll('tbody th, tbody td, .cards .tool, .lines .tool')].filter(
+  one => one.checkVisibility() && one.querySelector('a') && !one.querySelector('button, summary'));
+for (const one of names) one.querySelector('a').textContent = '{LONG_NAME}';
+const widths = names.map(one => one.getBoundingClientRect().width);
+const wide = document.documentElement.scrollWidth > window.innerWidth;
+return [names.length, Math.round(Math.min(...widths)), wide];
+"""
+
+
+async def test_lists_with_long_names_fit_a_phone_and_their_columns_stay_readable(console: Console) -> None:
+    browser = console.browser
+    async with asyncio.timeout(60):
+        while not await console.api("GET", "/api/v1/usage"):
+            await asyncio.sleep(0.2)
+    await browser.size(390, 844)
+    for path in ("/usage", "/tasks", "/tools", "/callers", "/servers", "/caller?name=build-agent"):
+        await browser.open(console.base + path)
+        await settled(browser)
+        found, narrowest, too_wide = await browser.run(MEASURE)
+        assert found, path
+        assert (narrowest >= 100, too_wide) == (True, False), (path, narrowest)
+    await browser.size(1280, 900)
+
+
 async def test_the_log_is_searched_and_the_configuration_read_again(console: Console) -> None:
     browser = console.browser
     await browser.open(console.base + "/system")

@@ -131,6 +131,8 @@ def test_a_workflow_may_require_a_fresh_login_to_approve_but_not_to_deny() -> No
         ("acme/ann", (), "acmes/agent", False),
         ("slack:U1", ("slack:U1", "acme/ann"), "globex/agent", False),
         ("slack:U1", ("slack:U1", "acme/ann"), "acme/agent", True),
+        ("ann", ("ann", "acme/ann"), "agent", False),
+        ("ann", ("ann", "acme/ann"), "ann", True),
     ],
 )
 def test_a_person_may_access_their_tenant_and_without_a_tenant_all(

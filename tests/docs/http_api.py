@@ -21,6 +21,7 @@ This page is generated from the route table. A running gateway serves the same a
   ([access classes](identity.md#access-classes)); a credential that is not sufficient gets status 401 or 403.
 - Changes are `POST` with a JSON object, or `DELETE`. An error has a status from 400 on and a JSON object with `error`, a sentence
   for people.
+- A query parameter that a route does not have gets status 400; the error names the ones it has. Empty ones are ignored.
 - `/api/...` without `v1` is an alias of `/api/v1/...`, except for `/api/tasks`.
 - Times are ISO 8601 in UTC. Fields marked *optional* may be missing. New fields may be added in any release: ignore those that you
   do not know.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import psycopg
 import pytest
@@ -17,6 +18,7 @@ from tests.replicas.in_process import HeldGateway, gateways
 from taskgate.assembly.audit_keeper import AuditKeeper
 from taskgate.cli.root import build_app
 from taskgate.core.audit.chain import AuditEntry
+from taskgate.core.timestamps import iso
 from taskgate.dashboard.audit_scan import newest_first
 from taskgate.store.audit_anchor import AuditAnchor, anchor_path, audit_key
 from taskgate.store.postgres.shared_secrets import share_secrets
@@ -166,6 +168,11 @@ async def test_search_merges_the_rows_of_all_gateways_by_time(tmp_path: Path) ->
                 found = await pages(gate, f"text=marked&limit={limit}")
                 assert [row for page in found for row in page] == expected
                 assert all(len(page) == limit for page in found[:-1])
+        for gate in (setup.a, setup.b):
+            for until in range(7):
+                before = [row for row, number in zip(expected, order, strict=True) if written[number][1] < until]
+                query = urlencode({"text": "marked", "limit": 3, "until": iso(start + until * 1000)})
+                assert [row for page in await pages(gate, query) for row in page] == before
         # A row that is written between two pages is newer than both.
         first = (await setup.a.operator("GET", "/api/v1/audit?text=marked&limit=3")).json()
         await stores[1].record_now(AuditEntry(start + 9000, "late", reason="marked"))

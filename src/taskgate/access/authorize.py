@@ -8,7 +8,7 @@ credential.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -71,14 +71,17 @@ class Authorized:
     anonymous: bool
     credential: Credential
     caller: Caller
+    people: Mapping[str, frozenset[str]]
+    """For each name of a person with several: all of them."""
 
     @property
     def person(self) -> Approver | None:
-        """The holder of the credential; None for anonymous callers."""
+        """The holder of the credential with all their names, which limit what they may see; None for anonymous callers."""
         identity = self.credential.identity
         if identity.anonymous:
             return None
-        return self.credential.person or Approver(identity.principal, identity.roles, identity.may_call)
+        person = self.credential.person or Approver(identity.principal, identity.roles, identity.may_call)
+        return replace(person, identities=self.people.get(person.id, frozenset()))
 
     @property
     def forwarded(self) -> HopProof:
@@ -89,6 +92,7 @@ class Authorized:
 
 _ANONYMOUS: Final = Credential(Identity())
 _NO_CALLER: Final = Caller(scope="")
+_NO_PEOPLE: Final[Mapping[str, frozenset[str]]] = {}
 _CacheKey = tuple[Credential, Access, str, bool, str]
 """All inputs of a decision, except the plan and the configured credentials, which are the same for all entries."""
 
@@ -131,7 +135,7 @@ class Authorizer:
     def admit(self, proof: Proof, access: Access, scope: str = "", *, anonymous: bool = False) -> Authorized:
         """As `authorize`, without waiting. Raises NotVerifiedYet or NeedsLookup if `authorize` must be awaited."""
         if access is Access.PUBLIC:
-            return Authorized(proof, access, "", anonymous, _ANONYMOUS, _NO_CALLER)
+            return Authorized(proof, access, "", anonymous, _ANONYMOUS, _NO_CALLER, _NO_PEOPLE)
         try:
             credential = proof.resolve(self.credentials, self.arrivals)
         except CredentialRefused as refused:
@@ -173,7 +177,8 @@ class Authorizer:
         )
         if refusal is not None:
             raise AccessRefused(refusal, text_of(refusal, authorized.access), identity=credential.identity)
-        return replace(authorized, credential=credential, caller=caller)
+        people = self._plan.value.governing.people
+        return replace(authorized, credential=credential, caller=caller, people=people)
 
     # Authentication
 
@@ -222,9 +227,9 @@ class Authorizer:
     ) -> Authorized:
         caller, refusal = self._decide(credential, proof, access, scope, anonymous)
         if refusal is None:
-            return Authorized(
-                proof, access, caller.scope if access is Access.CALL else "", anonymous, credential, caller
-            )
+            called = caller.scope if access is Access.CALL else ""
+            people = self._plan.value.governing.people
+            return Authorized(proof, access, called, anonymous, credential, caller, people)
         identity = credential.identity
         if refusal is AccessRefusal.NO_CREDENTIAL and proof.shows_credential:
             # An open gateway serves calls with any token as anonymous. On other routes an unknown token is rejected.
@@ -248,7 +253,8 @@ class Authorizer:
         if caller is not None:
             return caller, None
         target = self._target(scope, identity, proof) if access is Access.CALL else None
-        refusal = decide(access, identity, target, self.resources.of_gateway(), anonymous=anonymous)
+        names = self._plan.value.governing.people.get(identity.principal, frozenset())
+        refusal = decide(access, identity, target, self.resources.of_gateway(), anonymous=anonymous, names=names)
         if isinstance(proof, HopProof):
             return proof.caller, refusal
         name = target.name if target is not None else ""

@@ -217,7 +217,7 @@ class OpenResponses:
             hold.in_lookup = False
 
     def _keep(self, hold: Hold, authorized: Authorized) -> None:
-        if authorized.credential.identity.roles != hold.authorized.credential.identity.roles:
+        if _rights(authorized) != _rights(hold.authorized):
             self._end(hold, CHANGED)
             return
         is_new = authorized.credential is not hold.authorized.credential
@@ -268,3 +268,9 @@ class OpenResponses:
 
     def _is_polled(self, hold: Hold) -> bool:
         return self._shared_store and isinstance(hold.authorized.proof, SessionProof)
+
+
+def _rights(authorized: Authorized) -> tuple[frozenset[str], str | None]:
+    """The roles of the holder of a credential, and the tenant to which they are limited."""
+    person = authorized.person
+    return authorized.credential.identity.roles, None if person is None else person.tenant

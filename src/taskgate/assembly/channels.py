@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from taskgate.assembly.governing import principal_names
 from taskgate.config.model.approval import NotifyChannel, SlackChannel, WebhookChannel
 from taskgate.config.model.approval import Workflow as ConfiguredWorkflow
 from taskgate.config.model.gateway_file import GatewayFile
@@ -49,7 +50,7 @@ def build_channels(
 
     `now_s` is the store's clock, by which approvals expire.
     """
-    slack_people = _slack_people(root)
+    slack_people, names = _slack_people(root), principal_names(root)
     return {
         name: _channels(
             name,
@@ -58,6 +59,7 @@ def build_channels(
             outbound,
             passphrase_set=passphrase_set,
             slack_people=slack_people,
+            names=names,
             now_s=now_s,
         )
         for name, workflow in root.approval.items()
@@ -82,6 +84,7 @@ def _channels(
     *,
     passphrase_set: bool,
     slack_people: Mapping[str, str],
+    names: Mapping[str, str],
     now_s: Callable[[], float],
 ) -> tuple[ApprovalChannel, ...]:
     made: list[ApprovalChannel] = []
@@ -91,7 +94,9 @@ def _channels(
                 callback = f"{base_url}/api/approvals/callback/{name}/{len(made)}"
                 made.append(_webhook(channel, callback, outbound, passphrase_set, now_s))
             elif isinstance(channel, SlackChannel):
-                made.append(_slack(channel, slack_people, now_s))
+                known = {**slack_people, **channel.approvers}
+                approvers = {user: names.get(each, each) for user, each in known.items()}
+                made.append(_slack(channel, approvers, now_s))
             elif isinstance(channel, NotifyChannel):
                 made.append(_notify(channel))
         except ImportError as error:
@@ -122,7 +127,7 @@ def _webhook(
     )
 
 
-def _slack(channel: SlackChannel, people: Mapping[str, str], now_s: Callable[[], float]) -> ApprovalChannel:
+def _slack(channel: SlackChannel, approvers: Mapping[str, str], now_s: Callable[[], float]) -> ApprovalChannel:
     from taskgate.channels.slack import SlackChannel as Slack
     from taskgate.channels.slack import SlackSettings
 
@@ -131,7 +136,7 @@ def _slack(channel: SlackChannel, people: Mapping[str, str], now_s: Callable[[],
             channel=channel.channel,
             bot_token=channel.bot_token,
             app_token=channel.app_token if channel.mode == "socket" else None,
-            approvers={**people, **channel.approvers},
+            approvers=approvers,
             poll_interval_s=channel.poll_interval.total_seconds(),
             api_url=str(channel.api_url),
         ),

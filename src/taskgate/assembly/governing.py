@@ -98,7 +98,7 @@ def approval_policy(server: Server) -> ApprovalPolicy:
 
 
 def build_governing(root: GatewayFile, policy: PolicyEngine | None) -> Governing:
-    names = {token.id: principal_name(token.tenant or "", token.id) for token in root.tokens}
+    names = principal_names(root)
     _refuse_reserved(names)
     roles = {names[token.id]: frozenset(token.roles) for token in root.tokens}
     people = _people(root)
@@ -142,9 +142,14 @@ def _operators_own(root: GatewayFile) -> frozenset[str]:
     return frozenset({ANONYMOUS, local_principal(own_user())}) if local else frozenset()
 
 
+def principal_names(root: GatewayFile) -> dict[str, str]:
+    """Return the name of the principal of each token, by the token's id."""
+    return {token.id: principal_name(token.tenant or "", token.id) for token in root.tokens}
+
+
 def _people(root: GatewayFile) -> dict[str, frozenset[str]]:
     """Return all identities of a person for each of them, as names of principals."""
-    names = {token.id: principal_name(token.tenant or "", token.id) for token in root.tokens}
+    names = principal_names(root)
     known = [frozenset(names.get(each, each) for each in identities) for identities in root.people.values()]
     return {identity: identities for identities in known for identity in identities}
 

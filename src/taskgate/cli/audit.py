@@ -77,7 +77,10 @@ def search(
     tool: Annotated[str | None, Option("--tool", help="Tool name.")] = None,
     decision: Annotated[str | None, Option("--decision", help="Decision, for example deny.")] = None,
     since: Annotated[
-        str | None, Option("--since", help="Only rows of this period, for example 7d, 12h or 30m.")
+        str | None, Option("--since", help="Only rows since then: 30m, 12h, 7d, or a date or time.")
+    ] = None,
+    until: Annotated[
+        str | None, Option("--until", help="Only rows before then: 30m, 12h, 7d, or a date or time.")
     ] = None,
     limit: Annotated[int, Option("--limit", min=1, max=10_000, help="Maximum number of rows.")] = 50,
     gateway: Gateway = None,
@@ -86,7 +89,7 @@ def search(
 ) -> None:
     """Search the audit log of a running gateway, newest rows first."""
     filters = {"text": text, "event": event, "caller": caller, "server": server}
-    filters |= {"tool": tool, "decision": decision, "since": since}
+    filters |= {"tool": tool, "decision": decision, "since": since, "until": until}
 
     def work(api: GatewayApi) -> None:
         rows = _fetch_rows(api, {key: value for key, value in filters.items() if value is not None}, limit)

@@ -14,6 +14,7 @@ from taskgate.config.problems import Mark, Problem, did_you_mean, one_of, proble
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, text_of
 from taskgate.core.globs import Glob, PatternError
 from taskgate.core.governance.rules import unreachable
+from taskgate.core.identity.identity import tenant_of
 from taskgate.core.patterns import Pattern
 from taskgate.lazy_dataclass import dataclass
 
@@ -23,6 +24,7 @@ _OWN_SERVER = "taskgate"
 GLOB_CHARACTERS = frozenset("*?[")
 _VERSION = set("@=:")
 _RUNNERS = ("npx", "bunx", "uvx", "pipx")
+_SLACK = "slack:"
 
 
 @dataclass(slots=True)
@@ -338,14 +340,39 @@ def _check_approvers(found: References) -> None:
 
 
 def _check_people(found: References) -> None:
-    """An identity that belongs to two people would make them count as one."""
+    """An identity that belongs to two people would make them count as one. One of a tenant limits all of the person's."""
     owner: dict[str, str] = {}
+    tenant_of_token = _tenants_of_tokens(found)
     for entry in found.root.map("people"):
+        _check_tenants(found, entry, tenant_of_token)
         for node, where in each(entry.value, f"people.{entry.key}"):
             reference = text_of(node)
             if reference is not None and owner.setdefault(reference, entry.key) != entry.key:
                 message = f'"{reference}" is also an identity of {owner[reference]}'
                 found.problems.append(problem_at(node.mark, where, message, "assign each identity to one person"))
+
+
+def _tenants_of_tokens(found: References) -> dict[str, str]:
+    tokens = [token for token in found.root.list("tokens") if isinstance(token, Mapping)]
+    return {name: token.text("tenant") or "" for token in tokens if (name := token.text("id")) is not None}
+
+
+def _check_tenants(found: References, person: Entry, tenant_of_token: dict[str, str]) -> None:
+    """A person belongs to one tenant, so that lists, pages and votes have the same limit."""
+    key, first = f"people.{person.key}", ""
+    tenants = {}
+    for node, where in each(person.value, key):
+        reference = text_of(node) or ""
+        tenant = tenants[reference] = tenant_of_token.get(reference, tenant_of(reference))
+        if tenant and first and tenant != first:
+            message = f'"{reference}" belongs to the tenant {tenant}, other identities of {person.key} to {first}'
+            found.problems.append(problem_at(node.mark, where, message, "write one entry of `people` for each tenant"))
+        first = first or tenant
+    without = [name for name, tenant in tenants.items() if not tenant and not name.startswith(_SLACK)]
+    if first and without:
+        message = f"{', '.join(without)} has no tenant; it is limited to {first}, as all identities of {person.key}"
+        hint = "list names without a tenant as another person if they may see all tenants"
+        found.warnings.append(problem_at(person.key_mark, key, message, hint))
 
 
 def _check_versions(found: References) -> None:

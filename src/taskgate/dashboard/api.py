@@ -81,6 +81,7 @@ class Api:
     async def answer(self, found: Found, visit: Visit) -> Answer | EventAnswer:
         """Run the handler of an authorized request."""
         try:
+            _refuse_unknown_parameters(found.route, visit.request)
             return await found.route.handler(visit)
         except RequestProblem as refused:
             return problem(refused.status, refused.text)
@@ -100,3 +101,11 @@ class Api:
         from taskgate import __version__
 
         return json_answer(openapi_document(self.table.routes, __version__))
+
+
+def _refuse_unknown_parameters(route: Route, request: WebRequest) -> None:
+    """Raises ValueError for a query parameter that the route does not declare: a misspelled filter would return every row."""
+    unknown = sorted(request.query.keys() - route.query.keys())
+    if unknown:
+        known = ", ".join(route.query) if route.query else "none"
+        raise ValueError(f"unknown query parameter {', '.join(unknown)}; this route has: {known}")

@@ -14,16 +14,18 @@ from taskgate.core.audit.search import AuditFilter
 from taskgate.core.identity.access import Access
 from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.audit_scan import SCANNED, Position, newest_first, read_position
-from taskgate.dashboard.periods import since_ms
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
+from taskgate.dashboard.task_filters import point_in_time
 from taskgate.dashboard.web import Answer, json_answer, limit_of
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.store import Store
 
 EXPORTED: Final = 5_000
 VERIFIED: Final = 100
-FILTER_NAMES: Final = ("event", "caller", "server", "tool", "decision", "text")
+MATCHED: Final = ("event", "caller", "server", "tool", "decision", "text")
+RANGE: Final = ("since", "until")
+FILTER_NAMES: Final = (*MATCHED, *RANGE)
 _QUERY: Final = {
     "event": "name of the event",
     "caller": "name of the principal",
@@ -31,7 +33,8 @@ _QUERY: Final = {
     "tool": "name of the tool, resource or prompt",
     "decision": "the decision",
     "text": "text in any field, ignoring case",
-    "since": "such as 7d",
+    "since": "written since: 30m, 24h, 7d, or a date or time",
+    "until": "written before",
     "before": "rows before this position, from `next`",
     "limit": "maximum number of rows, up to 1000",
 }
@@ -50,16 +53,14 @@ class Audit:
 
     async def found(self, visit: Visit) -> dict[str, Any]:
         """Matching rows, newest first; `next` is the position before which the next page starts. Raises ValueError."""
-        since = visit.parameter("since")
-        first = since_ms(since, self._store.now_ms()) if since is not None else 0
-        filters, limit = _filters(visit, first), limit_of(visit.request)
+        filters, limit = _filters(visit, self._store.now_ms()), limit_of(visit.request)
         given = visit.parameter("before")
         after = read_position(given) if given is not None else None
         if after is not None and bool(after.chain) != self.has_chains:
             raise ValueError("before must be the value of `next` of an earlier reply")
         found: list[dict[str, Any]] = []
         read, last = 0, after
-        async with aclosing(newest_first(self._store, after, first)) as rows:
+        async with aclosing(newest_first(self._store, after, filters.since_ms, filters.until_ms)) as rows:
             async for position, row in rows:
                 if len(found) >= limit:
                     break
@@ -132,20 +133,25 @@ class Audit:
             raise ValueError("format must be jsonl or cef")
         limit = _number(visit.parameter("limit"), EXPORTED)
         after = _number(visit.parameter("after"), 0)
-        since = visit.parameter("since")
-        filters = _filters(visit, since_ms(since, self._store.now_ms()) if since is not None else 0)
+        filters = _filters(visit, self._store.now_ms())
         read, last = await self._records.audit_rows(visit.user, after, min(max(1, limit), EXPORTED))
         rows = [row for row in read if filters.matches(row.entry)]
         body = b"".join(cef_line(row, __version__) if form == "cef" else export_line(row) for row in rows)
         name = f'attachment; filename="taskgate-audit.{form}"'.encode()
-        more = ((b"x-next-after", b"%d" % last),) if last > after else ()
+        # Rows are in the order of time, so none after this one was written before `until`.
+        is_over = bool(filters.until_ms and read and read[-1].entry.at_ms >= filters.until_ms)
+        more = ((b"x-next-after", b"%d" % last),) if last > after and not is_over else ()
         kind = "text/plain; charset=utf-8" if form == "cef" else "application/x-ndjson"
         return Answer(200, body, kind, ((b"content-disposition", name), *more))
 
 
-def _filters(visit: Visit, first_ms: int) -> AuditFilter:
-    event, caller, server, tool, decision, text = (visit.parameter(name) or "" for name in FILTER_NAMES)
-    return AuditFilter(event, caller, server, tool, decision, text, first_ms)
+def _filters(visit: Visit, now_ms: int) -> AuditFilter:
+    """Raises ValueError."""
+    event, caller, server, tool, decision, text = (visit.parameter(name) or "" for name in MATCHED)
+    since, until = (point_in_time(name, visit.parameter(name), now_ms) or 0 for name in RANGE)
+    if until and since >= until:
+        raise ValueError("since must be before until")
+    return AuditFilter(event, caller, server, tool, decision, text, since, until)
 
 
 def audit_row(row: Row, chain: str = "") -> dict[str, Any]:

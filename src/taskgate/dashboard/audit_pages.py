@@ -49,7 +49,7 @@ class AuditPages:
         rows = _fitting([_short(row) for row in found["rows"]])
         whole = len(rows) == len(found["rows"])
         before = found["next"] if whole else self._audit.cursor_after(found["rows"][len(rows) - 1])
-        filters = {name: value for name in (*FILTER_NAMES, "since") if (value := visit.parameter(name)) is not None}
+        filters = {name: value for name in FILTER_NAMES if (value := visit.parameter(name)) is not None}
         options = " ".join(f"--{name} {_quoted(value)}" for name, value in filters.items())
         return await self._frame.page(
             visit,
@@ -65,7 +65,7 @@ class AuditPages:
             export=[
                 (label, with_query("/api/v1/audit/export", {**filters, "format": form})) for label, form in _EXPORTS
             ],
-            filters={name: filters.get(name, "") for name in (*FILTER_NAMES, "since")},
+            filters={name: filters.get(name, "") for name in FILTER_NAMES},
             more=f"/audit?{urlencode({**filters, 'before': str(before)})}" if before is not None else None,
         )
 

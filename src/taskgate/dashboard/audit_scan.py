@@ -67,9 +67,15 @@ class _Backwards:
         return self._rows.pop() if self._rows else None
 
 
-async def newest_first(log: AuditLog, after: Position | None, since_ms: int) -> AsyncGenerator[tuple[Position, Row]]:
-    """Yield up to `SCANNED` rows that come after a position (from the newest row if it is None) and are not older than a time."""
-    waiting = [start for end in await log.chain_ends() if (start := await _start(log, end, after)) is not None]
+async def newest_first(
+    log: AuditLog, after: Position | None, since_ms: int, until_ms: int = 0
+) -> AsyncGenerator[tuple[Position, Row]]:
+    """Yield up to `SCANNED` rows that come after a position (from the newest row if it is None) and are not older than a time.
+
+    Rows from `until_ms` on, if it is not 0, are skipped without being read: the first row before it is found by bisection.
+    """
+    starts = [start for end in await log.chain_ends() if (start := await _start(log, end, after)) is not None]
+    waiting = [await _before(log, start, until_ms) for start in starts] if until_ms else starts
     heapify(waiting)
     left = SCANNED
     while waiting and left > 0:
@@ -101,18 +107,27 @@ async def _start(log: AuditLog, end: ChainEnd, after: Position | None) -> _Waiti
     latest = after.at_ms if end.chain > after.chain else after.at_ms - 1
     if end.began_ms > latest:
         return None
-    number = end.number if end.at_ms <= latest else await _last_until(log, end, latest)
+    number = end.number if end.at_ms <= latest else await _last_until(log, end.chain, end.number, latest)
     return (-min(end.at_ms, latest), end.chain, _Backwards(log, end.chain, number + 1), None)
 
 
-async def _last_until(log: AuditLog, end: ChainEnd, latest_ms: int) -> int:
-    """The number of the last row of a chain that is not newer than a time; 0 if there is none."""
-    low, high = 0, end.number
+async def _before(log: AuditLog, start: _Waiting, until_ms: int) -> _Waiting:
+    """The same chain from its last row before a time, if it would begin later."""
+    key, chain, source, row = start
+    if -key < until_ms:
+        return start
+    number = await _last_until(log, chain, source.end - 1, until_ms - 1)
+    return (1 - until_ms, chain, _Backwards(log, chain, number + 1), row)
+
+
+async def _last_until(log: AuditLog, chain: str, newest: int, latest_ms: int) -> int:
+    """The number of the last row of a chain, up to number `newest`, that is not newer than a time; 0 if there is none."""
+    low, high = 0, newest
     while low < high:
         middle = (low + high + 1) // 2
-        found = await log.audit_times(middle - 1, 1, chain=end.chain)
+        found = await log.audit_times(middle - 1, 1, chain=chain)
         if found and found[0].at_ms <= latest_ms:
             low = max(middle, found[0].number)
         else:
             high = middle - 1
-    return low
+    return min(low, newest)

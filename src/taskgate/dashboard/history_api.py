@@ -17,7 +17,6 @@ from taskgate.core.history.export import as_json, csv_header, csv_lines
 from taskgate.core.history.filters import HistoryFilter
 from taskgate.core.history.row import BAD_OUTCOMES, CallOutcome, HistoryRow, RowKind, as_key
 from taskgate.core.identity.access import Access
-from taskgate.core.identity.identity import tenant_of
 from taskgate.core.timestamps import iso
 from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.routes import Route, Visit, get
@@ -284,7 +283,8 @@ class HistoryApi:
 def reach_of(visit: Visit) -> Reach:
     """Whose history the person may read."""
     only = visit.only
-    return Reach(visit.user.id, tenant_of(visit.user.id) or None, as_key(only) if only is not None else None)
+    tenant = visit.user.tenant_of_search(only)
+    return Reach(visit.user.id, tenant, as_key(only) if only is not None else None)
 
 
 def summary_json(summary: Summary) -> dict[str, Any]:

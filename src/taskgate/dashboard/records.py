@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from taskgate.core.audit.chain import AuditEntry, Row
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.grants import Grant
-from taskgate.core.identity.identity import principal_name, tenant_of
+from taskgate.core.identity.identity import principal_name
 from taskgate.core.identity.roles import Permission
 from taskgate.core.ids import is_task_id
 from taskgate.core.scripts.record import ScriptRecord
@@ -26,9 +26,6 @@ from taskgate.ports.script_store import ScriptCall
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import TaskFilter, TaskPage
 from taskgate.ports.usage_store import RecordedPage
-
-MAX_PAGES: Final = 20
-"""Maximum number of pages that are filtered for one page of a tenant; the next page continues from there."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -54,13 +51,13 @@ class Records:
         if only is not None and filters.principal not in (None, only):
             return TaskPage((), None)
         within = msgspec.structs.replace(
-            filters, principal=only or filters.principal, tenant=tenant_of(user.id) or None
+            filters, principal=only or filters.principal, tenant=user.tenant_of_search(only or filters.principal)
         )
         return await self.store.find_tasks(within, after=after, limit=limit)
 
     async def ended_badly(self, user: Approver, since_ms: int, *, only: str | None, limit: int) -> tuple[Task, ...]:
         """Tasks that ended without a result since then, newest first."""
-        visible = TaskFilter(principal=only, tenant=tenant_of(user.id) or None)
+        visible = TaskFilter(principal=only, tenant=user.tenant_of_search(only))
         return await self.store.ended_badly(visible, since_ms, limit)
 
     async def script_calls(self, script: Task, after: int, limit: int) -> tuple[ScriptRecord, tuple[ScriptCall, ...]]:
@@ -76,25 +73,12 @@ class Records:
     async def held_page(
         self, user: Approver, *, open_only: bool = True, after: str | None = None, limit: int = 50
     ) -> HeldPage:
-        """Open approvals, or all of them, that this person may see, oldest first.
-
-        The store selects those of the person's tenant, however many older ones others have; pages are filtered here only for
-        the few people with names in several tenants.
-        """
-        found: list[HeldCall] = []
-        own = user.tenants()
-        tenant = next(iter(own)) if len(own) == 1 else None
-        for _ in range(MAX_PAGES):
-            page = await self.store.held_page(open_only=open_only, after=after, limit=limit - len(found), tenant=tenant)
-            found += [held for held in page.held if user.reaches(held.approval.binding.principal)]
-            after = page.after
-            if after is None or len(found) >= limit:
-                break
-        return HeldPage(tuple(found), after)
+        """Open approvals, or all of them, of the callers of this person's tenant, oldest first."""
+        return await self.store.held_page(open_only=open_only, after=after, limit=limit, tenant=user.tenant)
 
     async def pending_count(self, user: Approver) -> int:
         """The number of open approvals; for people of a tenant, of its callers."""
-        return await self.store.pending_count(tenant=tenant_of(user.id) or None)
+        return await self.store.pending_count(tenant=user.tenant)
 
     async def grants(self, user: Approver, *, all_of_them: bool = False) -> list[Grant]:
         every = await self.store.grants(all_of_them=all_of_them)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from taskgate.core.identity.access import Access
-from taskgate.core.identity.identity import tenant_of
 from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
@@ -42,7 +41,7 @@ class SystemPages:
             note=note,
             note_kind=note_kind,
             row=self._system.row(),
-            text=shown.text[:TEXT_SHOWN] if visit.user.may(Permission.ACT) and not tenant_of(visit.user.id) else None,
+            text=shown.text[:TEXT_SHOWN] if visit.user.may(Permission.ACT) and visit.user.tenant is None else None,
             left_out=max(0, len(shown.text) - TEXT_SHOWN),
             may_reload=visit.user.may(Permission.CONFIGURE),
         )

@@ -43,6 +43,7 @@ _OPEN: Final[Mapping[str, frozenset[TaskState]]] = {
     **{state.value: frozenset({state}) for state in TaskState if state in OPEN},
 }
 STATES: Final = (*_OPEN, *_ENDED)
+_EXPORTS: Final = (("CSV", "csv"), ("JSON lines", "jsonl"))
 _VIEWS: Final[tuple[tuple[str, dict[str, str | None]], ...]] = (
     ("All", {}),
     ("Open", {"state": "open"}),
@@ -162,7 +163,15 @@ class TaskListPages:
             states=STATES,
             filtered=any(filters.values()),
             suggestions=await self._suggestions(visit),
-            export=with_query("/api/v1/history/export", {**api_query, "kind": visit.parameter("kind")}, limit="5000"),
+            export=[
+                (
+                    label,
+                    with_query(
+                        "/api/v1/history/export", {**api_query, "kind": visit.parameter("kind"), "format": form}
+                    ),
+                )
+                for label, form in _EXPORTS
+            ],
             api=with_query(api, {**api_query, "after": visit.parameter("after")}),
             command=list_command(filters),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 import pytest
 
@@ -103,14 +104,46 @@ HOSTILE = {
     "list": "x=[" + "1," * 90_000 + "]",
     "quotes": "'" * 199_999,
     "backslashes": '"' + "\\" * 190_000,
-    "calls that fit": "f" + "()" * 9_000,
-    "blocks that fit": "if 1: pass\n" + "elif 1: pass\n" * 4_000,
+}
+DEPTH = 400
+"""Of the syntax tree, from which on a script is refused."""
+# Each gets this number of levels from a source that no other limit refuses.
+DEEP: dict[str, Callable[[int], str]] = {
+    "branches": lambda levels: "if 1: pass\n" + "elif 1: pass\n" * levels,
+    "calls of results": lambda levels: "x = print" + "()" * levels,
+    "items of items": lambda levels: "x = a" + "[0]" * levels,
+    "methods of results": lambda levels: "x = a" + ".b()" * (levels // 2),
+    "attributes": lambda levels: "x = (a" + ".b" * levels + ")",
+    "base class": lambda levels: "class A(a" + ".b" * levels + "): pass",
+    "sums": lambda levels: "x = (" + "1 + " * levels + "1)",
+    "negations": lambda levels: "x = (" + "not " * levels + "1)",
+    "lambdas": lambda levels: "x = (" + "lambda: " * levels + "1)",
+    "f-string": lambda levels: "x = f'{" + "not " * levels + "1}'",
 }
 
 
 @pytest.mark.parametrize("code", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_source_is_refused(code: str) -> None:
     assert len(check_source(code)) == 1
+
+
+@pytest.mark.parametrize("source", DEEP.values(), ids=DEEP.keys())
+@pytest.mark.parametrize("levels", [DEPTH + 1, 1_100, 2_400, 4_500])
+def test_deep_source_is_refused_with_one_error_on_every_version(source: Callable[[int], str], levels: int) -> None:
+    """Which of them Python parses, and which error it raises for the others, depends on its version."""
+    [fault] = check_source(source(levels), TOOLS)
+    assert fault.problem == "the script is nested too deeply or has too many parts"
+    assert fault.instead
+
+
+@pytest.mark.parametrize("source", [each for name, each in DEEP.items() if name != "base class"])
+def test_source_within_the_depth_is_accepted(source: Callable[[int], str]) -> None:
+    assert check_source(source(DEPTH - 10), TOOLS) == ()
+
+
+def test_deep_source_is_refused_with_the_line_of_the_part_that_is_too_deep() -> None:
+    [fault] = check_source("y = 1\nif 1: pass\n" + "elif 1: pass\n" * 600)
+    assert abs(fault.line - DEPTH) < 5
 
 
 def test_faults_are_in_order_and_limited() -> None:

@@ -1,4 +1,4 @@
-"""Checks that the page about tasks is current: its diagram and its table of states are generated from the code.
+"""Checks that the pages about tasks are current: the diagram and the table of states are generated from the code.
 
 To generate them after a change of the table: `python tests/core/tasks/test_tasks_page.py`.
 """
@@ -18,10 +18,11 @@ from taskgate.core.tasks.projections_stateless import stateless_status
 from taskgate.core.tasks.projections_tools import shown_status
 from taskgate.core.tasks.state import TaskState, mermaid
 
-PAGE = Path(__file__).parents[3] / "docs" / "tasks.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGES = (DOCS / "tasks.md", DOCS / "task-storage.md")
 DIAGRAM = re.compile(r"(?<=```mermaid\n).*?(?=```)", re.DOTALL)
 ROWS = re.compile(
-    r"(?<=\| state \| 2025-11-25 \| 2026-07-28 \| helper and facade tools \|\n\|---\|---\|---\|---\|\n)(?:\|.*\n)*"
+    r"(?<=\| state \| 2025-11-25 \| 2026-07-28 \| \[helper and facade tools\]\(facade.md\) \|\n\|---\|---\|---\|---\|\n)(?:\|.*\n)*"
 )
 
 
@@ -43,11 +44,12 @@ def fresh(text: str) -> str:
 
 
 def test_the_documentation_shows_the_transition_table() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert text == fresh(text), "docs/tasks.md is out of date: run this file to renew it"
-    assert mermaid() in text
-    assert state_rows() in text
+    table, diagram = (page.read_text(encoding="utf-8") for page in PAGES)
+    assert (table, diagram) == (fresh(table), fresh(diagram)), "a page is out of date: run this file to renew it"
+    assert mermaid() in diagram
+    assert state_rows() in table
 
 
 if __name__ == "__main__":
-    PAGE.write_text(fresh(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(fresh(page.read_text(encoding="utf-8")), encoding="utf-8")

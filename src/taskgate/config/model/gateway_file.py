@@ -85,7 +85,8 @@ class GatewayFile(Section):
     people: dict[Name, Annotated[Strings, Field(min_length=1)]] = Field(
         default_factory=dict,
         description="People with several identities: a list of token ids, `ISSUER#SUBJECT` and `slack:USER` for each. A person "
-        "counts as one approver and cannot approve a call made under another of their identities.",
+        "counts as one approver and cannot approve a call made under another of their identities. One identity with a tenant "
+        "limits the person to that tenant under all of them.",
     )
     secrets: Secrets = Field(
         default_factory=Secrets.model_construct, description="How references to secrets are resolved."

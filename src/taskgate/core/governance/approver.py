@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
-from taskgate.core.identity.identity import tenant_of
+from taskgate.core.identity.identity import tenant_of, tenant_of_person
 from taskgate.core.identity.roles import Permission, Role, allows
 from taskgate.lazy_dataclass import dataclass
 
@@ -37,14 +37,24 @@ class Approver:
         """
         return self.is_known_as(principal) or (self.id == OPERATOR and principal in operators_own)
 
-    def reaches(self, principal: str) -> bool:
-        """Whether this principal is in the same tenant. A person without a tenant reaches all principals."""
-        own = self.tenants()
-        return not own or tenant_of(principal) in own
+    @property
+    def tenant(self) -> str | None:
+        """The tenant to which this person is limited because one of their names belongs to it. None: not limited.
 
-    def tenants(self) -> set[str]:
-        """The tenants of the person's names; empty if they have none, and reach all principals."""
-        return {tenant_of(name) for name in (self.id, *self.identities)} - {""}
+        Everything that shows or changes data of callers asks this or `reaches`: lists, pages, votes, and streams.
+        """
+        return tenant_of_person(self.id, self.identities) or None
+
+    def reaches(self, principal: str) -> bool:
+        """Whether this principal is in the person's tenant, or is the name that they use now. A person without a tenant
+        reaches all principals.
+        """
+        tenant = self.tenant
+        return tenant is None or principal == self.id or tenant_of(principal) == tenant
+
+    def tenant_of_search(self, only: str | None) -> str | None:
+        """The tenant to which a search is limited. `only`: the one principal whose data is searched; None: all."""
+        return None if only == self.id else self.tenant
 
     def may_see_data_of(self, principal: str) -> bool:
         """Whether data of this principal may be shown to this person: within the tenant, by role or as their own."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from taskgate.core.identity.identity import NO_REQUIREMENT, Identity, Requirement, tenant_of
+from taskgate.core.identity.identity import NO_REQUIREMENT, Identity, Requirement, tenant_of, tenant_of_person
 from taskgate.core.identity.roles import Permission, allows
 from taskgate.lazy_dataclass import dataclass
 
@@ -105,12 +105,13 @@ def decide(
     gateway_audiences: frozenset[str],
     *,
     anonymous: bool,
+    names: frozenset[str] = frozenset(),
 ) -> AccessRefusal | None:
     """Return None if the request is authorized, else the reason.
 
     `scope` is required for class `call`. `gateway_audiences` are the audiences of a token for the gateway as a whole.
     `anonymous`: the route also serves callers without a credential; whether the gateway has such callers was decided
-    when the identity was resolved.
+    when the identity was resolved. `names`: all names of the person, if there are several.
     """
     if access is Access.PUBLIC:
         return None
@@ -118,7 +119,7 @@ def decide(
         return AccessRefusal.NO_CREDENTIAL
     if access is Access.CALL:
         assert scope is not None
-        return _may_call(identity, scope)
+        return _may_call(identity, scope, names)
     if identity.audiences is not None and not identity.audiences & gateway_audiences:
         return AccessRefusal.OTHER_AUDIENCE
     permission = access.permission
@@ -127,10 +128,10 @@ def decide(
     return None
 
 
-def _may_call(identity: Identity, scope: TargetScope) -> AccessRefusal | None:
+def _may_call(identity: Identity, scope: TargetScope, names: frozenset[str]) -> AccessRefusal | None:
     if not identity.may_call:
         return AccessRefusal.MAY_NOT_CALL
-    if not _is_open_to(identity, scope):
+    if not _is_open_to(identity, scope, names):
         # A caller without a credential is asked for one, instead of getting the refusal that there is no such scope.
         return AccessRefusal.NO_CREDENTIAL if identity.anonymous else AccessRefusal.NO_SUCH_SCOPE
     if not scope.exists:
@@ -141,7 +142,7 @@ def _may_call(identity: Identity, scope: TargetScope) -> AccessRefusal | None:
     return None if requirement is NO_REQUIREMENT else _unmet(requirement, identity)
 
 
-def _is_open_to(identity: Identity, scope: TargetScope) -> bool:
+def _is_open_to(identity: Identity, scope: TargetScope, names: frozenset[str]) -> bool:
     """A credential that is bound to a scope opens only that one. A temporary scope opens for its own token, and for
     operators of the tenant that created it.
     """
@@ -149,7 +150,7 @@ def _is_open_to(identity: Identity, scope: TargetScope) -> bool:
         return identity.scope == scope.name
     if scope.handed_over_by is None:
         return True
-    tenant = tenant_of(identity.principal)
+    tenant = tenant_of_person(identity.principal, names)
     return identity.is_operator and tenant in ("", tenant_of(scope.handed_over_by))
 
 

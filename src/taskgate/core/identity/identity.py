@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, Final
 
@@ -63,6 +63,14 @@ def tenant_of(principal: str) -> str:
     """
     before, mark, _ = principal.partition(TENANT_MARK)
     return before if mark and ":" not in before else ""
+
+
+def tenant_of_person(name: str, names: Iterable[str]) -> str:
+    """Return the tenant to which a person with these names is limited while they use the name `name`; empty if to none.
+
+    One name with a tenant limits all of them. The configuration lets no person have names in several tenants.
+    """
+    return next((tenant for each in (name, *sorted(names)) if (tenant := tenant_of(each))), "")
 
 
 @dataclass(frozen=True, slots=True)

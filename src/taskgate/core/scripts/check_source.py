@@ -1,7 +1,8 @@
 """Refuse a script before it runs if it uses something that the script language lacks, with the line and what to write instead.
 
 This check is for early errors, not for safety: the interpreter refuses the same at run time, when calls may have been made.
-Sources are hostile: size and nesting are limited before they are parsed.
+Sources are hostile: size and nesting are limited before they are parsed, and the depth of the tree before it is read. Nothing
+here descends into it recursively.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _MAX_OPERATORS: Final = 400
 _MAX_INSIDE: Final = 8_000
 """The same inside brackets, where one literal may have many lines."""
 _MAX_INDENT: Final = 240
+_MAX_DEPTH: Final = 400
+"""Of the syntax tree. Every version of Python parses several times as much; at which depth one stops differs between them."""
 _SEPARATORS: Final = frozenset({"\n", "\\\n", ":", "=", ",", ";"})
 _MAX_FOUND: Final = 20
 _OPENING, _CLOSING = "([{", ")]}"
@@ -87,26 +90,54 @@ def check_source(code: str, tools: Iterable[PythonName] = ()) -> tuple[SourceFau
 
 
 def parse(code: str) -> ast.Module | SourceFault:
-    """Parse a source of limited size and nesting."""
+    """Parse a source of limited size, nesting and depth."""
     if len(code) > MAX_BYTES or len(code.encode(errors="replace")) > MAX_BYTES:
         return SourceFault(
             1, f"the script has more than {MAX_BYTES:,} bytes", "a shorter script, and pass data as inputs"
         )
-    too_deep = _too_deep(code)
-    if too_deep:
-        return SourceFault(
-            too_deep,
-            "the script is nested too deeply or has too many parts here",
-            "shorter statements, and data as inputs",
-        )
+    if line := _too_deep(code):
+        return _nested(line)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _tree(code)
+            tree = _tree(code)
     except SyntaxError as error:
         return SourceFault(error.lineno or 1, f"syntax error: {error.msg}", "")
-    except (ValueError, RecursionError, MemoryError, SystemError) as error:
+    except (RecursionError, MemoryError):
+        # Far deeper than the limit, so that this version of Python builds no tree.
+        return _nested(1)
+    except (ValueError, SystemError) as error:
         return SourceFault(1, f"the script cannot be parsed: {type(error).__name__}", "")
+    line = _beyond_depth(tree)
+    return _nested(line) if line else tree
+
+
+def _nested(line: int) -> SourceFault:
+    problem = "the script is nested too deeply or has too many parts"
+    return SourceFault(line, problem, "shorter statements, and data as inputs")
+
+
+def _beyond_depth(tree: ast.Module) -> int:
+    """The line of the first part that is too deep in the tree, or 0. Parts of the tree need no brackets or indentation to nest:
+    calls of results, attributes, `elif`, and whatever is in an f-string.
+    """
+    level: list[tuple[ast.AST, int]] = [(tree, 1)]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            (child, child.lineno if isinstance(child, ast.stmt | ast.expr | ast.pattern) else line)
+            for node, line in level
+            for child in ast.iter_child_nodes(node)
+        ]
+    return level[0][1] if level else 0
+
+
+def _dotted(node: ast.expr) -> str:
+    """The name or the attributes of a name as written in the source; empty for other expressions."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(names)]) if isinstance(node, ast.Name) else ""
 
 
 def _tree(code: str) -> ast.Module:
@@ -194,7 +225,7 @@ def _class(node: ast.ClassDef, _namespaces: frozenset[str]) -> _Found:
     if node.bases or node.keywords:
         own = (
             "tool_error(e).type to distinguish errors"
-            if any("E" in ast.unparse(base) for base in node.bases)
+            if any("E" in _dotted(base) for base in node.bases)
             else "functions or dicts"
         )
         yield node.lineno, "classes cannot inherit", own
@@ -245,7 +276,7 @@ def _attribute(node: ast.Attribute, _namespaces: frozenset[str]) -> _Found:
 
 
 def _call(node: ast.Call, _namespaces: frozenset[str]) -> _Found:
-    name = ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
+    name = _dotted(node.func)
     if name in _MISSING_FUNCTIONS:
         yield node.lineno, f"there is no {name}()", _MISSING_FUNCTIONS[name]
     if name in ("asyncio.gather", "gather") and node.keywords:
@@ -268,8 +299,8 @@ def _expression(node: ast.Expr, namespaces: frozenset[str]) -> _Found:
     if of_server or (isinstance(called, ast.Name) and called.id in _ASYNC):
         yield (
             node.lineno,
-            f"{ast.unparse(called)}(...) is not awaited, so it is not called",
-            f"await {ast.unparse(called)}(...)",
+            f"{_dotted(called)}(...) is not awaited, so it is not called",
+            f"await {_dotted(called)}(...)",
         )
 
 

@@ -8,7 +8,7 @@ memory, because it is read for each call; changes by other gateways on the same 
 from __future__ import annotations
 
 from collections import ChainMap, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -19,6 +19,7 @@ from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.identity import Identity
 from taskgate.core.identity.roles import GATEWAY_ROLES
 from taskgate.gateway.events import CredentialsChanged, EventHub
+from taskgate.gateway.governing import Governing
 from taskgate.gateway.plan import Plan
 from taskgate.ports.identity_store import CONSOLE_SESSION, PERSON, REVOKED, IdentityRecord
 from taskgate.ports.store import Store
@@ -40,6 +41,23 @@ class Revoked(msgspec.Struct, frozen=True):
     by: str
     at_ms: int
     reason: str = ""
+
+
+class _Approvers(Mapping[str, Approver]):
+    """The approvers of the configuration, and people who logged in at an issuer: each with all of their names."""
+
+    def __init__(self, governing: Governing, known: dict[str, Approver]) -> None:
+        self._governing = governing
+        self._named = ChainMap(dict(governing.approvers), known)
+
+    def __getitem__(self, name: str) -> Approver:
+        return self._governing.person(self._named[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._named)
+
+    def __len__(self) -> int:
+        return len(self._named)
 
 
 class KnownPeople:
@@ -78,7 +96,7 @@ class KnownPeople:
         known = replace(
             governing,
             roles=ChainMap(dict(governing.roles), self._roles),
-            approvers=ChainMap(dict(governing.approvers), self._approvers),
+            approvers=_Approvers(governing, self._approvers),
         )
         return replace(plan, governing=known)
 
