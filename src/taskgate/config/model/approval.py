@@ -109,7 +109,8 @@ class Workflow(Section):
     )
     approvers: Strings = Field(
         default=("*",),
-        description='Who may decide: token ids, `group:NAME` or `role:NAME`. `"*"` is every caller with the role approver.',
+        description="Who may decide: token ids (`acme/ann` with a tenant), `group:NAME` or `role:NAME`. "
+        '`"*"` is every caller with the role approver.',
     )
     approvals_needed: Count = Field(default=1, description="Number of different approvers that must approve.")
     self_approval: bool = Field(default=False, description="Whether a caller may approve their own call.")
