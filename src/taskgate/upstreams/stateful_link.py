@@ -215,13 +215,13 @@ class StatefulLink:
         secrets = self._wire.secret_filter
         if secrets.active and secrets.concerns(request.method, message):
             message = await secrets.answer(request.method, message)
-        if "task" in members and message.raw_result is not None:
-            self._progress.keep_task(flight)
-        return self._reply(message)
-
-    def _reply(self, message: Message) -> Reply:
         if message.raw_result is not None:
+            if "task" in members:
+                self._progress.keep_task(flight)
             return Result(bytes(message.raw_result), message.result)
+        return self._error(message)
+
+    def _error(self, message: Message) -> ErrorReply:
         if message.raw_error is None:
             raise broke_protocol(self.server, "returned neither a result nor an error")
         raw = bytes(message.raw_error)

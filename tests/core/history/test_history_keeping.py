@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from taskgate.core.history.keeping import MAX_KINDS, SUM_MS, EqualRows, Sample, always_kept, to_delete
+from taskgate.core.history.keeping import MAX_KINDS, SUM_MS, EqualRows, Sample, to_delete
 from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind
 
 
@@ -25,17 +25,23 @@ def denial(at_ms: int, tool: str = "rm", caller: str = "ann") -> HistoryRow:
 
 def test_sample_keeps_the_first_calls_of_each_second() -> None:
     sample = Sample()
-    assert [sample.keeps(1_000 + n, 3) for n in range(5)] == [True, True, True, False, False]
-    assert sample.keeps(2_000, 3)
-    assert sample.keeps(500, 3), "a clock that was set back begins a new second"
-    assert not Sample().keeps(1_000, 0)
+    assert [sampled(sample, 1 + n / 10, 3) for n in range(5)] == [True, True, True, False, False]
+    assert sampled(sample, 2.0, 3)
+    assert sampled(sample, 0.5, 3), "a clock that was set back begins a new second"
+    assert not sampled(Sample(), 1.0, 0)
+
+
+def sampled(sample: Sample, ended_s: float, per_second: int) -> bool:
+    """Whether a call that ended well at this time is kept."""
+    return sample.keeps(CallOutcome.OK, 0.01, ended_s, asked=False, per_second=per_second)
 
 
 def test_bad_slow_and_questioned_calls_are_always_kept() -> None:
-    assert not always_kept(CallOutcome.OK, 10, asked=False)
-    assert always_kept(CallOutcome.OK, 10, asked=True)
-    assert always_kept(CallOutcome.OK, 2_500, asked=False)
-    assert always_kept(CallOutcome.TOOL_ERROR, 10, asked=False)
+    sample = Sample()
+    assert not sample.keeps(CallOutcome.OK, 0.01, 1.0, asked=False, per_second=0)
+    assert sample.keeps(CallOutcome.OK, 0.01, 1.0, asked=True, per_second=0)
+    assert sample.keeps(CallOutcome.OK, 2.5, 1.0, asked=False, per_second=0)
+    assert sample.keeps(CallOutcome.TOOL_ERROR, 0.01, 1.0, asked=False, per_second=0)
 
 
 def test_first_denial_is_written_at_once_and_equal_ones_are_summed() -> None:

@@ -14,28 +14,26 @@ from taskgate.core.history.row import CallOutcome, HistoryRow
 SUM_MS: Final = 60_000
 """Equal rows within this time after the first one become one row."""
 _OK: Final = CallOutcome.OK
+_SLOW_S: Final = SLOW_MS / 1000
 MAX_KINDS: Final = 500
 """Different rows that are summed at the same time; others are summed by caller, and beyond that all together."""
 
 
 class Sample:
-    """Keeps the first `per_second` calls of each second."""
+    """Which plain calls get a row: those that did not succeed, took long or asked a question, and the first ones of each second."""
 
     def __init__(self) -> None:
         self._second = -1
         self._taken = 0
 
-    def keeps(self, at_ms: int, per_second: int) -> bool:
-        second = at_ms // 1000
+    def keeps(self, outcome: CallOutcome, took_s: float, ended_s: float, *, asked: bool, per_second: int) -> bool:
+        if outcome is not _OK or asked or took_s >= _SLOW_S:
+            return True
+        second = int(ended_s)
         if second != self._second:
             self._second, self._taken = second, 0
         self._taken += 1
         return self._taken <= per_second
-
-
-def always_kept(outcome: CallOutcome, duration_ms: float, *, asked: bool) -> bool:
-    """Whether a plain call gets a row regardless of sampling: it did not succeed, took long, or a question was asked."""
-    return outcome is not _OK or asked or duration_ms >= SLOW_MS
 
 
 class _Alike(NamedTuple):

@@ -102,17 +102,15 @@ class CallLog:
         error_type: str = "",
     ) -> None:
         """Note one plain call. On the hot path, so it only counts and appends. `size` is that of the result."""
-        outcome = "ok" if ended is _OK else "error"
-        kind = (request.caller, tool, outcome, executed)
-        params = request.message.raw_params or b""
+        caller, params, delivery = request.caller, request.message.raw_params or b"", request.delivery
         # Caller and tool are the same objects in every call, so they are found by identity.
-        used = self._usage.open.get((id(request.caller), id(tool)))
+        used = self._usage.open.get((id(caller), id(tool)))
         if used is None:
-            used = self._usage.begin(request.caller, tool)
+            used = self._usage.begin(caller, tool)
         amounts = used.amounts
         amounts[CALLS] += 1
         amounts[ERRORS] += ended is not _OK
-        now, delivery = clock.monotonic(), request.delivery
+        now = clock.monotonic()
         took = now - delivery.span.began if delivery.span is not None else 0.0
         amounts[SECONDS] += took
         amounts[BYTES_IN] += len(params)
@@ -135,7 +133,9 @@ class CallLog:
             # End the round early: each call gets its row, and memory stays bounded.
             self._end_round(self._plan.value.gates.revision)
             self._hand_over(len(self._pending), last=True)
+        outcome = "ok" if ended is _OK else "error"
         if len(self._calls) < ROWS_PER_ROUND:
+            kind = (caller, tool, outcome, executed)
             server_requested = bool(request.narrowing.server_lists)
             if len(params) <= PARSED_BYTES_PER_PIECE:
                 self._calls.append(_Noted(kind, bytes(params), None, server_requested, row))
@@ -145,12 +145,12 @@ class CallLog:
             return
         if row is not None:
             self.history.add(row)
-        same = (id(request.caller), id(tool), outcome, executed)
+        same = (id(caller), id(tool), outcome, executed)
         found: _Seen | None = self._more.get(same)
         if found is not None:
             found.count += 1
         elif len(self._more) < KINDS_PER_ROUND:
-            self._more[same] = _Seen(kind)
+            self._more[same] = _Seen((caller, tool, outcome, executed))
         else:
             self._others += 1
 

@@ -15,7 +15,7 @@ from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.history.classify import trace_of
-from taskgate.core.history.keeping import EqualRows, Sample, always_kept
+from taskgate.core.history.keeping import EqualRows, Sample
 from taskgate.core.history.row import LONGEST_REASON, CallOutcome, HistoryRow, RowKind, as_key, cleaned
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.catalog.views import ToolRef
@@ -60,10 +60,8 @@ class HistoryRecorder:
         the call.
         """
         settings = self._plan.value.history
-        if settings.keep_ms <= 0:
-            return False
-        return always_kept(outcome, took_s * 1000, asked=asked) or self._sample.keeps(
-            int(ended * 1000), settings.sample
+        return settings.keep_ms > 0 and self._sample.keeps(
+            outcome, took_s, ended, asked=asked, per_second=settings.sample
         )
 
     def row_of(

@@ -18,10 +18,12 @@ MAX_DIGITS: Final = 9
 class RepeatedHead:
     """The bytes of a parsed head around the digits of its length."""
 
-    __slots__ = ("_after", "_before", "_size")
+    __slots__ = ("_after", "_before", "_begin", "_message_size", "_size", "_whole")
 
-    def __init__(self, before: bytes, after: bytes) -> None:
+    def __init__(self, before: bytes, after: bytes, whole: bytes, message_size: int) -> None:
         self._before, self._after, self._size = before, after, len(before)
+        self._whole, self._begin, self._message_size = whole, len(whole), message_size
+        """The head of the last message with its length, and the size of both: messages of one kind often have the same."""
 
     @classmethod
     def of(
@@ -43,10 +45,12 @@ class RepeatedHead:
             or int(found[1]) != body_size
         ):
             return None
-        return cls(data[: found.start(1)], data[found.end(1) : end])
+        return cls(data[: found.start(1)], data[found.end(1) : end], data[:end], len(data))
 
     def body_in(self, data: bytes) -> bytes | None:
         """Return the body if `data` is exactly one message with this head; otherwise None, and the parser must read it."""
+        if len(data) == self._message_size and data.startswith(self._whole):
+            return data[self._begin :]
         if not data.startswith(self._before):
             return None
         after = data.find(b"\r", self._size, self._size + MAX_DIGITS + 1)
@@ -54,4 +58,5 @@ class RepeatedHead:
         begin = after + len(self._after)
         if not length.isdigit() or not data.startswith(self._after, after) or not 0 < int(length) == len(data) - begin:
             return None
+        self._whole, self._begin, self._message_size = data[:begin], begin, len(data)
         return data[begin:]
