@@ -47,6 +47,12 @@ def imported_when_called(*modules: str) -> Iterator[None]:
         yield
     finally:
         _remove(added)
+        for name, module in added.items():
+            # `import package.module` binds the package, and the library reads the module as its attribute. A later import of the
+            # module replaces it.
+            package, _, last = name.rpartition(".")
+            if package in sys.modules and not hasattr(sys.modules[package], last):
+                setattr(sys.modules[package], last, module)
 
 
 class _StandIn(ModuleType):

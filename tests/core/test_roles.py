@@ -145,3 +145,20 @@ def test_a_person_may_access_their_tenant_and_without_a_tenant_all(
 def test_without_a_role_only_own_data_is_visible() -> None:
     assert Approver("acme/ann").may_see_data_of("acme/ann")
     assert not Approver("acme/ann").may_see_data_of("acme/agent")
+
+
+@pytest.mark.parametrize(
+    ("names", "only", "tenant"),
+    [
+        ({"ann"}, None, None),
+        ({"ann"}, "bob", None),
+        ({"ann", "acme/ann"}, None, "acme"),
+        ({"ann", "acme/ann"}, "other/bob", "acme"),
+        ({"ann", "acme/ann"}, "acme/ann", "acme"),
+        ({"ann", "acme/ann"}, "ann", None),
+    ],
+)
+def test_a_search_is_limited_to_the_tenant_of_a_person_unless_it_is_for_the_name_they_use(
+    names: set[str], only: str | None, tenant: str | None
+) -> None:
+    assert Approver("ann", identities=frozenset(names)).tenant_of_search(only) == tenant

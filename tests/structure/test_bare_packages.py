@@ -40,6 +40,8 @@ def test_first_module_of_a_package_runs_when_one_of_its_names_is_read(names: tup
 
 SEVERAL = "import late_dependency.inner\nfrom late_dependency import double\n"
 DEPENDENCY = "CALLS = []\ndef double(value, *, add=0):\n    return value * 2 + add\n"
+ATTRIBUTE = "import late_dependency.inner\ndef tripled(value):\n    return late_dependency.inner.triple(value)\n"
+INNER = "CALLS = []\ndef triple(value):\n    return value * 3\n"
 OPTIONAL = "try:\n    import late_dependency\nexcept ImportError:\n    late_dependency = None\n"
 
 
@@ -50,7 +52,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delitem(sys.modules, name, raising=False)
     (tmp_path / "late_dependency").mkdir()
     (tmp_path / "late_dependency" / "__init__.py").write_text(DEPENDENCY)
-    (tmp_path / "late_dependency" / "inner.py").write_text("")
+    (tmp_path / "late_dependency" / "inner.py").write_text(INNER)
     return tmp_path / "library.py"
 
 
@@ -63,9 +65,22 @@ def test_module_is_imported_when_a_function_of_it_is_called(library: Path) -> No
     assert sys.modules["late_dependency"].CALLS == []
 
 
+def test_module_is_imported_when_it_is_used_as_an_attribute_of_its_package(library: Path) -> None:
+    library.write_text(ATTRIBUTE)
+    import late_dependency  # type: ignore[import-not-found]
+
+    with imported_when_called("late_dependency.inner"):
+        import library as found
+    assert "late_dependency.inner" not in sys.modules
+    assert found.tripled(3) == 9
+    import late_dependency.inner  # type: ignore[import-not-found]
+
+    assert late_dependency.inner.CALLS == []
+
+
 def test_module_that_is_imported_already_is_used(library: Path) -> None:
     library.write_text(SEVERAL)
-    import late_dependency  # type: ignore[import-not-found]
+    import late_dependency
 
     with imported_when_called("late_dependency", "late_dependency.inner"), as_if_absent("late_dependency"):
         import library as found
