@@ -51,8 +51,8 @@ def imported_when_called(*modules: str) -> Iterator[None]:
             # `import package.module` binds the package, and the library reads the module as its attribute. A later import of the
             # module replaces it.
             package, _, last = name.rpartition(".")
-            if package in sys.modules and not hasattr(sys.modules[package], last):
-                setattr(sys.modules[package], last, module)
+            if package in sys.modules:
+                sys.modules[package].__dict__.setdefault(last, module)
 
 
 class _StandIn(ModuleType):
