@@ -10,10 +10,12 @@ waits for anything else, or when it is cancelled. For asyncio it is a task of a 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from asyncio import _enter_task, _leave_task
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import Any, TypeVar, Union
+
+import msgspec
 
 T = TypeVar("T")
 
@@ -46,26 +48,18 @@ def asyncio_task(task: AnyTask) -> asyncio.Task[Any]:
     return task.as_task() if isinstance(task, EagerTask) else task
 
 
-class EagerTask:
+class EagerTask(msgspec.Struct, eq=False):
     """Runs a coroutine that returns nothing. `on_done` is called with this object when it has ended."""
 
-    __slots__ = ("_cancelled", "_context", "_coroutine", "_loop", "_on_done", "_task", "_waits_for")
-
-    def __init__(
-        self,
-        coroutine: Coroutine[Any, Any, None],
-        loop: asyncio.AbstractEventLoop,
-        on_done: Callable[[EagerTask], None],
-    ) -> None:
-        self._coroutine = coroutine
-        self._loop = loop
-        self._on_done = on_done
-        self._context = contextvars.copy_context()
-        self._waits_for: ReplyFuture[Any] | None = None
-        self._task: asyncio.Task[None] | None = None
-        """The asyncio task that it has become."""
-        self._cancelled: tuple[Any] | None = None
-        """The message of a cancellation by the coroutine itself, before it became an asyncio task."""
+    _coroutine: Coroutine[Any, Any, None]
+    _loop: asyncio.AbstractEventLoop
+    _on_done: Callable[[EagerTask], None]
+    _context: Context
+    _waits_for: ReplyFuture[Any] | None = None
+    _task: asyncio.Task[None] | None = None
+    """The asyncio task that it has become."""
+    _cancelled: tuple[Any] | None = None
+    """The message of a cancellation by the coroutine itself, before it became an asyncio task."""
 
     def run(self) -> None:
         """Run the coroutine until it ends or waits."""

@@ -153,6 +153,22 @@ def test_only_a_response_is_accepted_where_one_is_expected() -> None:
     assert wire.MessageReader(max_depth=2).read_response(b'{"jsonrpc":"2.0","id":1,"result":{"a":[1]}}') is None
 
 
+@pytest.mark.parametrize("depth", range(1, 12))
+def test_a_short_message_is_as_deep_as_the_limit_at_most(depth: int) -> None:
+    """The shortest documents of each depth, which are read without counting their brackets if none can be too deep."""
+    nested = b"[" * depth + b"1" + b"]" * depth
+    response = b'{"jsonrpc":"2.0","id":1,"result":%b}' % nested
+    request = b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":%b}}' % nested
+    for limit in range(2, 14):
+        reader = wire.MessageReader(max_depth=limit)
+        assert (reader.read_simple_response(response, b"1") is not None) is (depth + 1 <= limit)
+        if depth + 2 <= limit:
+            assert reader.read(request).method == "x"
+        else:
+            with raises_error("parse_error", "limits.json_depth"):
+                reader.read(request)
+
+
 IN_FULL = wire.MessageReader(max_nodes=1_000)
 """Reads every message in full, because short ones could exceed this limit."""
 USUAL = (
@@ -185,8 +201,8 @@ def outcome(read: Callable[[bytes], Message | None], body: bytes) -> object:
 def both_ways(body: bytes) -> None:
     assert outcome(READER.read, body) == outcome(IN_FULL.read, body)
     expected = outcome(IN_FULL.read_response, body)
-    assert outcome(lambda text: READER.read_response(text, b"7"), body) == expected
-    assert outcome(lambda text: READER.read_response(text, b"8"), body) == expected
+    assert outcome(lambda text: READER.read_simple_response(text, b"7"), body) == expected
+    assert outcome(lambda text: READER.read_simple_response(text, b"8"), body) == expected
 
 
 @pytest.mark.parametrize("body", USUAL)
@@ -197,7 +213,7 @@ def test_messages_in_the_usual_form_are_read_as_in_full(body: bytes) -> None:
 
 def test_the_usual_form_does_not_exceed_the_limits() -> None:
     deep = b'{"jsonrpc":"2.0","id":7,"result":%b}' % (b"[" * 70 + b"]" * 70)
-    assert READER.read_response(deep, b"7") is None
+    assert READER.read_simple_response(deep, b"7") is None
     with pytest.raises(wire.BeyondLimits):
         READER.read(deep)
 
@@ -205,6 +221,51 @@ def test_the_usual_form_does_not_exceed_the_limits() -> None:
 @given(st.sampled_from(USUAL), st.integers(0, 90), st.integers(0, 6), st.binary(max_size=6))
 def test_almost_usual_messages_are_read_as_in_full(body: bytes, begin: int, length: int, other: bytes) -> None:
     both_ways(body[:begin] + other + body[begin + length :])
+
+
+LONG = b"x" * wire.COUNTED_BYTES
+USUAL_LONG = (
+    b'{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"%b"}],"isError":true}}' % LONG,
+    b'{"result":{"content":[{"type":"text","text":"%b"},{"type":"text","text":"%b"}]},"jsonrpc":"2.0","id":7}'
+    % (LONG, LONG),
+)
+
+
+@pytest.mark.parametrize("body", USUAL_LONG)
+def test_long_responses_in_the_usual_form_are_read_as_in_full(body: bytes) -> None:
+    assert outcome(lambda text: READER.read_simple_response(text, b"7"), body) == outcome(IN_FULL.read_response, body)
+    assert READER.read_simple_response(body, b"8") is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"jsonrpc":"2.0","id":7,"result":{"a":1,"text":"%b","a":2}}' % LONG,
+        b'{"jsonrpc":"2.0","id":7,"result":{"%b":1,"%b":2}}' % (LONG, LONG),
+        b'{"jsonrpc":"2.0","id":7,"result":{"text":"%b"},"error":{}}' % LONG,
+        b'{"jsonrpc":"2.0","id":7,"result":{"text":"%b"},"id":8}' % LONG,
+        b'{"jsonrpc":"2.0","id":7,"result":{"text":"%b\xff"}}' % LONG,
+        b'{"jsonrpc":"2.0","id":7,"result":{"text":"%b\x01"}}' % LONG,
+        b'{"jsonrpc":"2.0","id":7,"result":{"text":"%b","a":NaN}}' % LONG,
+        b'{"jsonrpc":"2.0","id":7,"result":{"text":"%b","a":%b1%b}}' % (LONG, b"[" * 63, b"]" * 63),
+        b'{"jsonrpc":"2.0","id":7,"result":{"text":"%b","a":[1%b]}}' % (LONG, b",1" * wire.COUNTED_BYTES),
+        b'{"jsonrpc":"2.0","id":7,"result":{"text":"%b"}' % LONG,
+        b'{"jsonrpc":"2.0","id":7,"result":"%b}' % LONG,
+        b'{"jsonrpc":"2.0","id":7,"result":}' + LONG + b"}",
+    ],
+)
+def test_an_unusual_long_response_is_not_simple(body: bytes) -> None:
+    assert READER.read_simple_response(body, b"7") is None
+
+
+@given(st.sampled_from(USUAL_LONG), st.integers(0, 90), st.integers(0, 6), st.binary(max_size=6), st.booleans())
+def test_almost_usual_long_responses_are_read_as_in_full(
+    body: bytes, place: int, length: int, other: bytes, at_end: bool
+) -> None:
+    begin = len(body) - place if at_end else place
+    changed = body[:begin] + other + body[begin + length :]
+    simple = outcome(lambda text: READER.read_simple_response(text, b"7"), changed)
+    assert simple is None or simple == outcome(IN_FULL.read_response, changed)
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]"])

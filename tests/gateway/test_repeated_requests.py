@@ -10,10 +10,14 @@ import pytest
 from tests.virtual_time import Gateway, Upstream, virtual_time
 from tests.virtual_time.http11 import body_parts, read_head, request_bytes
 
+from taskgate.core.wire import MessageReader
+from taskgate.inbound.http.declared import declared_by
 from taskgate.inbound.http.post_handler import PostHandler
+from taskgate.inbound.http.post_head import PostHead
 from taskgate.inbound.http.post_request import Post
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+ENVELOPE = "io.modelcontextprotocol/"
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {}}
 
 
@@ -90,3 +94,53 @@ async def test_a_request_is_not_answered_before_all_that_arrived_with_it_is_read
             assert b"".join([part async for part in body_parts(reader, headers)])
         writer.close()
     assert waiting == [2, 1, 0]
+
+
+STATELESS = {f"{ENVELOPE}protocolVersion": "2026-07-28", f"{ENVELOPE}clientCapabilities": {}}
+
+
+def stateless_call(meta: dict[str, Any], tool: str = "s__echo", method: str = "tools/call") -> bytes:
+    """A call whose head is always the same."""
+    headers = {
+        "host": "127.0.0.1",
+        "accept": "application/json, text/event-stream",
+        "content-type": "application/json",
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tools/call",
+        "mcp-name": "s__echo",
+    }
+    params = {"name": tool, "arguments": {"text": "hi"}, "_meta": meta}
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    return request_bytes("POST", "/mcp", headers, json.dumps(message, separators=(",", ":")).encode())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(stateless_call(STATELESS, tool="s__add"), id="name"),
+        pytest.param(stateless_call(STATELESS, method="prompts/get"), id="method"),
+        pytest.param(stateless_call({**STATELESS, f"{ENVELOPE}protocolVersion": "2027-01-01"}), id="version"),
+        pytest.param(stateless_call({**STATELESS, f"{ENVELOPE}clientCapabilities": 1}), id="capabilities"),
+    ],
+)
+@virtual_time
+async def test_each_message_is_compared_with_the_repeated_head(other: bytes) -> None:
+    async with Gateway({}, {"s": Upstream("2026")}) as gate:
+        streams = await gate.connect()
+        for _ in range(3):
+            status, reply = await status_of(streams, stateless_call(STATELESS))
+            assert (status, reply["result"]["content"][0]["text"]) == (200, '{"text": "hi"}')
+        assert (await status_of(streams, other))[0] == 400
+        assert (await status_of(streams, stateless_call(STATELESS)))[0] == 200
+
+
+def test_capabilities_apply_to_the_request_that_declares_them() -> None:
+    """In Python, 1 equals true."""
+    names = {b"mcp-protocol-version": b"2026-07-28", b"mcp-method": b"tools/call", b"mcp-name": b"s__echo"}
+    head = PostHead(b"/mcp", list(names.items()), names).without_length()
+    for value in (1, 1, True, {}, {}):
+        request = stateless_call({**STATELESS, f"{ENVELOPE}clientCapabilities": {"experimental": value}})
+        message = MessageReader().read(request.partition(b"\r\n\r\n")[2])
+        declared = declared_by(head, message).envelope.capabilities["experimental"]
+        assert type(declared) is type(value)
+    assert declared_by(head, message) is declared_by(head, message)

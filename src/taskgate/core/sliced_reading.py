@@ -15,8 +15,7 @@ _Read = TypeVar("_Read")
 
 _QUICK_BYTES: Final = 16 * 1024
 _QUICK_VALUES: Final = 8_192
-_LARGE_BYTES: Final = 256 * 1024
-TOO_LARGE: Final = f"it has more than {_LARGE_BYTES} bytes or {_QUICK_VALUES} values"
+TOO_LARGE: Final = f"it has more than {wire.LARGE_BYTES} bytes or {_QUICK_VALUES} values"
 """Why a message cannot be parsed at once."""
 
 
@@ -26,7 +25,7 @@ def reads_quickly(body: bytes) -> bool:
     if size <= _QUICK_BYTES:
         return True
     # Each value but the first follows a comma or begins an array or object. Characters in strings are counted as well.
-    return size < _LARGE_BYTES and not wire.has_more(body, (b",", b"{", b"["), _QUICK_VALUES)
+    return size < wire.LARGE_BYTES and not wire.has_more(body, (b",", b"{", b"["), _QUICK_VALUES)
 
 
 def message_in_slices(body: bytes, max_depth: int, max_nodes: int) -> Generator[None, None, Message]:

@@ -91,14 +91,16 @@ class Waterfall:
 
     def __init__(self, kept: int = KEPT) -> None:
         self._ring: deque[Span] = deque(maxlen=kept)
-        self._numbers = itertools.count(1)
+        self.next_number: Final = itertools.count(1).__next__
+        self.add: Final = self._ring.append
+        """For code on the path of every call, which builds its spans itself."""
 
     def begin(
         self, kind: str, method: str, name: str, server: str, caller: str, *, now: float, began: float, parent: int = 0
     ) -> Span:
         """Add a span. `now` is the time of day, `began` the same moment by the monotonic clock."""
-        span = Span(next(self._numbers), parent, kind, method, name, server, caller, now, began)
-        self._ring.append(span)
+        span = Span(self.next_number(), parent, kind, method, name, server, caller, now, began)
+        self.add(span)
         return span
 
     def latest(self, limit: int = KEPT) -> list[Span]:

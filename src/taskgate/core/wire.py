@@ -30,6 +30,8 @@ COUNTED_BYTES: Final = 1024
 LONG_BYTES: Final = 4096
 LONG_STRING: Final = 256
 MAX_STRINGS: Final = 128
+LARGE_BYTES: Final = 256 * 1024
+"""Larger messages are read in slices."""
 DEEPEST: Final = 256
 """Greater than every configurable limit: an accepted message, and what the gateway wraps around it, can always be
 parsed again.
@@ -130,7 +132,7 @@ def parse_strictly(body: bytes, max_depth: int = DEEPEST, max_nodes: int = sys.m
         value = _slowly(body, max_depth)
     size = len(body)
     if size <= COUNTED_BYTES:
-        deep = body.count(b"{") + body.count(b"[") > max_depth
+        deep = _has_more_brackets(body, max_depth)
     else:
         deep = has_more(body, _OPENINGS, max_depth)
     if deep or size > max_nodes:
@@ -160,19 +162,17 @@ def _without_long_strings(body: bytes) -> bytes | None:
     if b"\\" in body:
         return None
     parts: list[bytes] = []
-    begin = strings = 0
-    at = body.find(b'"')
-    while at >= 0:
-        end = body.find(b'"', at + 1)
+    find, begin, at = body.find, 0, body.find(b'"')
+    for _ in range(MAX_STRINGS):
+        if at < 0:
+            parts.append(body[begin:])
+            return b"".join(parts)
+        end = find(b'"', at + 1)
         if end - at > LONG_STRING:
             parts.append(body[begin : at + 1])
             begin = end
-        at = body.find(b'"', end + 1)
-        strings += 1
-        if strings > MAX_STRINGS:
-            return None
-    parts.append(body[begin:])
-    return b"".join(parts)
+        at = find(b'"', end + 1)
+    return None
 
 
 def has_more(body: bytes, characters: Sequence[bytes], limit: int) -> bool:
@@ -251,12 +251,18 @@ class MessageReader:
         message = _usual_request(body, self.max_depth) if len(body) <= COUNTED_BYTES <= self.max_nodes else None
         return message or _message(parse_strictly(body, self.max_depth, self.max_nodes), body)
 
-    def read_response(self, body: bytes, expected_id: bytes = b"") -> Message | None:
-        """Return the response in a body, or None if the body is anything else. `expected_id` only makes it faster."""
-        if expected_id and len(body) <= COUNTED_BYTES <= self.max_nodes:
+    def read_simple_response(self, body: bytes, expected_id: bytes) -> Message | None:
+        """Return the response in a short body, or in one that is long only because of a few strings. Return None for anything
+        else, valid or not."""
+        size = len(body)
+        if size < LARGE_BYTES and self.max_nodes >= COUNTED_BYTES:
             message = _usual_response(body, expected_id, self.max_depth)
             if message is not None:
                 return message
+        return self.read_response(body) if size <= COUNTED_BYTES else None
+
+    def read_response(self, body: bytes) -> Message | None:
+        """Return the response in a body, or None if the body is anything else."""
         try:
             message = _message(parse_strictly(body, self.max_depth, self.max_nodes), body)
         except CallerError:
@@ -296,8 +302,8 @@ def is_batch(body: bytes) -> bool:
 
 
 def _usual_response(body: bytes, message_id: bytes, max_depth: int) -> Message | None:
-    """Return a short response with this id and a result, if it is written as nearly all peers write it. Return None for any other
-    document, valid or not; it is parsed in full.
+    """Return a response with this id and a result, if it is written as nearly all peers write it, and is short apart from a few
+    long strings. Return None for any other document, valid or not; it is parsed in full.
 
     All of it but its result is compared with the expected bytes, so only the result must be parsed.
     """
@@ -308,14 +314,41 @@ def _usual_response(body: bytes, message_id: bytes, max_depth: int) -> Message |
             return None
     if not body.endswith(after):
         return None
-    result = body[len(before) : -len(after)]
+    begin, end = len(before), len(body) - len(after)
     try:
-        value = _quickly(result)
-        if encode(value) != result or body.count(b"{") + body.count(b"[") > max_depth:
+        if len(body) <= COUNTED_BYTES:
+            result = body[begin:end]
+            value = _quickly(result)
+            if encode(value) != result:
+                return None
+            if len(result) >= 2 * max_depth and _has_more_brackets(body, max_depth):
+                return None
+            raw_result = Raw(result)
+        elif _is_usual_but_long(body, max_depth):
+            # A view: the body stays in memory as long as its result anyway.
+            raw_result = Raw(memoryview(body)[begin:end])
+            value = _quickly(raw_result)
+        else:
             return None
     except UNDECODABLE:
         return None
-    return Message(RESPONSE, message_id, "", None, None, Raw(result), None, value)
+    return Message(RESPONSE, message_id, "", None, None, raw_result, None, value)
+
+
+def _is_usual_but_long(body: bytes, max_depth: int) -> bool:
+    """Whether a document without its long strings is short and encoded as usual."""
+    rest = _without_long_strings(body)
+    return (
+        rest is not None
+        and len(rest) <= COUNTED_BYTES
+        and encode(_quickly(rest)) == rest
+        and not _has_more_brackets(rest, max_depth)
+    )
+
+
+def _has_more_brackets(document: bytes, max_depth: int) -> bool:
+    """Whether a short document may be nested deeper. Need not be called for one of up to twice as many bytes: a level takes two."""
+    return document.count(b"{") + document.count(b"[") > max_depth
 
 
 def _usual_request(body: bytes, max_depth: int) -> Message | None:
@@ -326,7 +359,7 @@ def _usual_request(body: bytes, max_depth: int) -> Message | None:
     """
     try:
         value = _quickly(body)
-        if encode(value) != body or type(value) is not dict or body.count(b"{") + body.count(b"[") > max_depth:
+        if encode(value) != body or type(value) is not dict:
             return None
         # In a document that is encoded to the same bytes, the bytes of the id are its usual spelling.
         members = _members(body)
@@ -342,7 +375,10 @@ def _usual_request(body: bytes, max_depth: int) -> Message | None:
         or type(params) is not dict
     ):
         return None
-    return Message(REQUEST, bytes(members["id"]), method, params, members["params"])
+    raw_params = members["params"]
+    if len(raw_params) >= 2 * max_depth and _has_more_brackets(body, max_depth):
+        return None
+    return Message(REQUEST, bytes(members["id"]), method, params, raw_params)
 
 
 def _message(value: Any, body: bytes) -> Message:

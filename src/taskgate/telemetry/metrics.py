@@ -61,17 +61,16 @@ class Histogram:
     ) -> None:
         self.name, self.text, self.labels, self.bounds = name, text, labels, bounds
         self.values: dict[Labels, list[float]] = {}
+        """For each bucket how many values it has, then how many are above all buckets, then the sum of the values."""
         self.traces: dict[tuple[Labels, int], TraceOfValue] = {}
         self._current_trace = current_trace
 
     def observe(self, seconds: float, *labels: str) -> None:
-        row, bounds = self.values.get(labels), self.bounds
+        row = self.values.get(labels)
         if row is None:
-            row = self.values[labels] = [0.0] * (len(bounds) + 2)
-        place = bisect_left(bounds, seconds)
-        if place < len(bounds):
-            row[place] += 1
-        row[-2] += 1
+            row = self.values[labels] = [0.0] * (len(self.bounds) + 2)
+        place = bisect_left(self.bounds, seconds)
+        row[place] += 1
         row[-1] += seconds
         if self._current_trace is not None and (trace := self._current_trace()) is not None:
             self.traces[labels, place] = TraceOfValue(*trace, seconds, clock.wall())
@@ -203,4 +202,4 @@ def buckets(row: list[float], bounds: tuple[float, ...]) -> list[tuple[Any, ...]
     for index, bound in enumerate(bounds):
         total += row[index]
         made.append((str(bound), total))
-    return [*made, ("+Inf", row[-2])]
+    return [*made, ("+Inf", total + row[-2])]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
+import msgspec
+
 from taskgate.core.errors import TaskgateError
 from taskgate.core.sliced_reading import reads_quickly
 from taskgate.core.wire import BeyondLimits, Kind, Message, MessageReader
@@ -38,24 +40,22 @@ class EventSource(Protocol):
     def answered_elsewhere(self, message: Message) -> None: ...
 
 
-class AwaitedResponse:
+class AwaitedResponse(msgspec.Struct, eq=False):
     """Separates the response that is waited for from the other events of one stream."""
 
-    __slots__ = ("_flight", "_news", "_wire", "in_session", "key", "last_id", "response", "retry_s", "unread")
-
-    def __init__(self, wire: EventSource, flight: Flight | None) -> None:
-        self._wire = wire
-        self._flight = flight
-        self._news: asyncio.Event | None = None
-        self.in_session = wire.session_id is not None
-        """Whether the request was sent in a session; that session may be replaced before the response arrives."""
-        self.key = b"%d" % flight.number if flight is not None else b""
-        self.last_id: str | None = None
-        """The id of the latest event, from which the stream is resumed after `retry_s`."""
-        self.retry_s = _DEFAULT_RETRY_S
-        self.response: Message | None = None
-        self.unread: bytes | None = None
-        """A large event that looks like the response; it is read in slices after the exchange."""
+    _wire: EventSource
+    _flight: Flight | None
+    key: bytes
+    """The id of the request; empty on a stream without one."""
+    in_session: bool
+    """Whether the request was sent in a session; that session may be replaced before the response arrives."""
+    last_id: str | None = None
+    """The id of the latest event, from which the stream is resumed after `retry_s`."""
+    retry_s: float = _DEFAULT_RETRY_S
+    response: Message | None = None
+    unread: bytes | None = None
+    """A large event that looks like the response; it is read in slices after the exchange."""
+    _news: asyncio.Event | None = None
 
     def on_event(self, event: SseEvent) -> bool:
         if event.id:

@@ -15,7 +15,7 @@ from taskgate import clock
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.generations.generation import Generation, generation_of
 from taskgate.core.sliced_reading import reads_quickly
-from taskgate.core.wire import COUNTED_BYTES, Kind, Message
+from taskgate.core.wire import Kind, Message
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.reader import HttpReply
@@ -105,7 +105,7 @@ class HttpWire:
         return (*version, *session)
 
     async def request(self, flight: Flight, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Message:
-        awaited = AwaitedResponse(self, flight)
+        awaited = AwaitedResponse(self, flight, b"%d" % flight.number, self.session_id is not None)
         proof = self._credentials.headers
         if proof is not self._sent_proof:
             self._note(proof)
@@ -135,9 +135,9 @@ class HttpWire:
             except HttpFailure as failure:
                 self._check_resumable(failure, flight.timeout_s, awaited)
                 reply = None
-            if reply is not None and awaited.last_id is None and len(reply.body) <= COUNTED_BYTES:
-                # The common case: a short reply that is no event stream.
-                message = self.reader.read_response(reply.body, awaited.key)
+            if reply is not None and awaited.last_id is None:
+                # The common case: a reply that is no event stream, and can be read at once.
+                message = self.reader.read_simple_response(reply.body, awaited.key)
                 if message is not None and message.id == awaited.key and of_caller is not None:
                     return message
             return await self._find_response(flight, awaited, reply, due, proof)
@@ -178,9 +178,7 @@ class HttpWire:
         message = None
         if reply.body:
             quick = reads_quickly(reply.body)
-            message = (
-                self.reader.read_response(reply.body, awaited.key) if quick else await self._large_response(reply.body)
-            )
+            message = self.reader.read_response(reply.body) if quick else await self._large_response(reply.body)
         if message is not None and message.id == awaited.key:
             if flight.request is None:
                 self._adopt_session(reply, message)
@@ -344,7 +342,7 @@ class HttpWire:
 
     async def _follow_get_stream(self) -> None:
         """Keep the GET stream open while the server supports it."""
-        awaited = AwaitedResponse(self, None)
+        awaited = AwaitedResponse(self, None, b"", self.session_id is not None)
         while True:
             try:
                 reply = await self._client.exchange(

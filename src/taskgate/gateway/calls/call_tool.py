@@ -159,6 +159,8 @@ class ToolCalls:
         finally:
             if heartbeat is not None:
                 heartbeat.stop()
+        if promotion.stop_timer() and "taskId" not in members:
+            return self._noted(request, tool, result, members)
         return await self._deliver(request, tool, promotion, result, members)
 
     def _promote(self, request: Request, tool: ToolRef) -> NewCall:
@@ -205,14 +207,17 @@ class ToolCalls:
     async def _deliver(
         self, request: Request, tool: ToolRef, promotion: Promotion, result: bytes, members: Mapping[str, Any]
     ) -> bytes:
-        """Return the result, or store it if the call became a task meanwhile."""
-        task = None if promotion.stop_timer() else await promotion.task_if_promoted()
+        """Store the result if the call became a task meanwhile, or follow the task that the server returned."""
+        task = await promotion.task_if_promoted()
+        handle = upstream_task(request, tool, members)
         if task is not None:
-            await promotion.finish(task, result, upstream_task(request, tool, members))
+            await promotion.finish(task, result, handle)
             return _ALREADY_ANSWERED
-        handle = upstream_task(request, tool, members) if "taskId" in members else None
         if handle is not None:
             return await self._tasks.adopt_upstream_task(request, self._durable.new_call(request, tool), handle)
+        return self._noted(request, tool, result, members)
+
+    def _noted(self, request: Request, tool: ToolRef, result: bytes, members: Mapping[str, Any]) -> bytes:
         outcome = CallOutcome.TOOL_ERROR if members.get("isError") is True else _OK
         self._call_log.note(request, tool, outcome, _EXECUTED, len(result))
         return result

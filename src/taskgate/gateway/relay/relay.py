@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, Executed, UpstreamError
@@ -20,7 +22,7 @@ from taskgate.core.generations.generation import STATEFUL, STATELESS
 from taskgate.core.generations.stateless import strip_result
 from taskgate.core.questions.capabilities import can_answer
 from taskgate.core.questions.question import ELICIT, Answer, Question, bare_params
-from taskgate.core.waterfall import Span, Waterfall
+from taskgate.core.waterfall import Waterfall
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events import ElicitationCompleted, EventHub
 from taskgate.gateway.questions.url_elicitations import COMPLETE, URL_REQUIRED, UrlElicitations
@@ -122,7 +124,9 @@ class Relay:
         same = link.generation is request.generation
         if not same and request.generation is STATELESS:
             return Result(await self._run_suspendable(request, upstream, call, link))
-        span, state = self._begin(request, call, link.server), "error"
+        principal, waterfall = request.caller.principal, self._waterfall
+        span = request.delivery.begin_sending(call.method, call.name, link.server, principal, waterfall)
+        state = "error"
         try:
             reply = await link.request(call)
             state = "ok" if type(reply) is not ErrorReply else "error"
@@ -155,7 +159,9 @@ class Relay:
 
     async def _recorded(self, request: Request, call: UpstreamCall, server: str, sent: Awaitable[Reply]) -> Reply:
         """Wait for the reply, and record the call in the waterfall."""
-        span, state = self._begin(request, call, server), "error"
+        principal, waterfall = request.caller.principal, self._waterfall
+        span = request.delivery.begin_sending(call.method, call.name, server, principal, waterfall)
+        state = "error"
         try:
             reply = await sent
             state = "ok" if type(reply) is not ErrorReply else "error"
@@ -165,16 +171,6 @@ class Relay:
             raise
         finally:
             span.over(state, clock.monotonic())
-
-    def _begin(self, request: Request, call: UpstreamCall, server: str) -> Span:
-        """Begin the record of a call in the waterfall. The call is about to be sent."""
-        delivery = request.delivery
-        delivery.mark_sent()
-        parent = delivery.span.number if delivery.span is not None else 0
-        now, began, caller = clock.wall(), clock.monotonic(), request.caller.principal
-        return self._waterfall.begin(
-            "upstream", call.method, call.name, server, caller, now=now, began=began, parent=parent
-        )
 
     def on_notification(self, request: Request, server: str, method: str, params: Raw | None) -> None:
         if method == COMPLETE:
@@ -390,13 +386,12 @@ def _answer_for_server(question: Question, answer: Answer) -> Raw:
     raise CallerError("input_refused", text, executed=Executed.MAYBE)
 
 
-class _CallerOfCall:
+class _CallerOfCall(msgspec.Struct, eq=False):
     """The caller of one call, for what its server sends before the reply."""
 
-    __slots__ = ("_relay", "_request", "_server")
-
-    def __init__(self, relay: Relay, request: Request, server: str) -> None:
-        self._relay, self._request, self._server = relay, request, server
+    _relay: Relay
+    _request: Request
+    _server: str
 
     def on_notification(self, method: str, params: Raw | None) -> None:
         self._relay.on_notification(self._request, self._server, method, params)

@@ -104,9 +104,19 @@ class ReplyDelivery(msgspec.Struct, eq=False):
         """Open the span of the request in the waterfall."""
         name = params.get("name") or params.get("uri") or params.get("taskId")
         shown = name[:120] if type(name) is str else ""
-        span = self.span = waterfall.begin(
-            "request", method, shown, "", principal, now=clock.wall(), began=clock.monotonic()
+        span = Span(
+            waterfall.next_number(), 0, "request", method, shown, "", principal, clock.wall(), clock.monotonic()
         )
+        self.span = span
+        waterfall.add(span)
+        return span
+
+    def begin_sending(self, method: str, name: str, server: str, principal: str, waterfall: Waterfall) -> Span:
+        """The request is about to be passed to a server's link. Open the span of that call."""
+        self.sent = True
+        number, parent = waterfall.next_number(), self.span.number if self.span is not None else 0
+        span = Span(number, parent, "upstream", method, name, server, principal, clock.wall(), clock.monotonic())
+        waterfall.add(span)
         return span
 
     def members_of(self, message: Message, params: Raw) -> Members:
@@ -125,14 +135,15 @@ class ReplyDelivery(msgspec.Struct, eq=False):
     def mark_asked(self) -> None:
         self.asked = True
 
-    def mark_sent(self) -> None:
-        self.sent = True
-
     def mark_accepted(self, task_id: str) -> None:
         """The call is stored as a task, which runs whether or not this request is answered."""
         self.sent = True
         if self.span is not None:
             self.span.belongs_to(task_id)
+
+    def count_in(self, inside: set[ReplyDelivery]) -> None:
+        inside.add(self)
+        self.counted_in = inside
 
     def use_inbox(self) -> None:
         self.inbox = True
@@ -255,10 +266,6 @@ class ReplyDelivery(msgspec.Struct, eq=False):
             await self.outlet.finish(200, wire.success(self.message_id, result))
         finally:
             self.delivered(self.outlet.still_there)
-
-    def count_in(self, inside: set[ReplyDelivery]) -> None:
-        inside.add(self)
-        self.counted_in = inside
 
     def count_among(self, others: set[ReplyDelivery]) -> None:
         """Count this call among the open calls of its caller or tenant."""

@@ -11,6 +11,8 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import field
 
+import msgspec
+
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.delivery import Delivery, DeliverySettings, delivery
@@ -53,51 +55,23 @@ class PromotionParts:
     """Attach the open questions of a call to the task that it became."""
 
 
-class Promotion:
+class Promotion(msgspec.Struct, eq=False):
     """The promotion of one plain call: its timer, and the task that the call becomes."""
 
-    __slots__ = (
-        "_call",
-        "_delivery_mode",
-        "_parts",
-        "_promoting",
-        "_request",
-        "_run_replaces_carrier",
-        "_sent_at",
-        "_started",
-        "_timer",
-        "_tool",
-        "is_queued",
-        "task",
-    )
-
-    def __init__(
-        self,
-        parts: PromotionParts,
-        request: Request,
-        tool: ToolRef,
-        call: Callable[[Request, ToolRef], NewCall],
-        *,
-        delivery_mode: Delivery,
-        timer: TimerQueue | None,
-    ) -> None:
-        """`call` describes the call as a task once it becomes one."""
-        self.task: Task | None = None
-        self.is_queued = False
-        """Whether the call still waits for a slot of its server, so that nothing was sent yet."""
-        self._parts = parts
-        self._request = request
-        self._tool = tool
-        self._call = call
-        self._delivery_mode = delivery_mode
-        self._timer = timer
-        self._started = self._sent_at = clock.monotonic()
-        self._promoting: asyncio.Task[None] | None = None
-        self._run_replaces_carrier = False
-        if request.delivery.carrier is None:
-            request.delivery.carrier_task()
-        if timer is not None:
-            timer.join(self, self._started)
+    _parts: PromotionParts
+    _request: Request
+    _tool: ToolRef
+    _call: Callable[[Request, ToolRef], NewCall]
+    """Describes the call as a task once it becomes one."""
+    _delivery_mode: Delivery
+    _timer: TimerQueue | None
+    _started: float
+    _sent_at: float
+    task: Task | None = None
+    is_queued: bool = False
+    """Whether the call still waits for a slot of its server, so that nothing was sent yet."""
+    _promoting: asyncio.Task[None] | None = None
+    _run_replaces_carrier: bool = False
 
     def due(self) -> None:
         """The caller has waited long enough."""
@@ -262,16 +236,21 @@ class Promotions:
         self.tools.add(server, tool)
 
     def begin(self, request: Request, tool: ToolRef, call: Callable[[Request, ToolRef], NewCall]) -> Promotion:
-        envelope = request.envelope
-        if (
-            request.delivery.mode is None
-            and request.progress_token is None
-            and (envelope is None or not envelope.accepts_tasks)
-        ):
-            settings = self.plan.value.calls.delivery
+        """Start the timer of a call. `call` describes it as a task once it becomes one."""
+        envelope, reply = request.envelope, request.delivery
+        settings = self.plan.value.calls.delivery
+        if reply.mode is None and request.progress_token is None and (envelope is None or not envelope.accepts_tasks):
             usual = self._default
             if usual is None or usual[0] is not settings:
                 usual = self._default_mode(settings)
-            return Promotion(self.parts, request, tool, call, delivery_mode=usual[1], timer=usual[2])
-        delivery_mode = self.delivery_mode(request)
-        return Promotion(self.parts, request, tool, call, delivery_mode=delivery_mode, timer=self._queue(delivery_mode))
+            _, delivery_mode, timer = usual
+        else:
+            delivery_mode = self.delivery_mode(request)
+            timer = self._queue(delivery_mode)
+        if reply.carrier is None:
+            reply.carrier_task()
+        now = clock.monotonic()
+        promotion = Promotion(self.parts, request, tool, call, delivery_mode, timer, now, now)
+        if timer is not None:
+            timer.join(promotion, now)
+        return promotion

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -109,7 +110,7 @@ class CallerConnection(HttpToolsProtocol):
         self._first: bytes | None = None
         """The request that another worker had read when it handed over this connection (see `handover`)."""
         self._budget = TurnBudget()
-        self._is_parsing = False
+        self.is_parsing = False
         self._begun: EagerTask | None = None
         """The answer to a post that was complete before all received data was parsed; it may not begin before that."""
         self._parsed_chunks = self._parsed_messages = 0
@@ -209,7 +210,7 @@ class CallerConnection(HttpToolsProtocol):
     def _parse(self, data: bytes) -> None:
         before, between_requests = self._received, self._between_requests
         size = self._read_bytes = len(data)
-        self._is_parsing = True
+        self.is_parsing = True
         try:
             self.parser.feed_data(data)
             if self._waiting_since is not None:
@@ -229,7 +230,7 @@ class CallerConnection(HttpToolsProtocol):
                 self.send_400_response("Invalid HTTP request received.")
         self._budget.spend(size, self._parsed_chunks, self._parsed_messages)
         self._parsed_chunks = self._parsed_messages = 0
-        self._is_parsing = False
+        self.is_parsing = False
         begun, self._begun = self._begun, None
         if begun is not None:
             begun.run()
@@ -248,7 +249,8 @@ class CallerConnection(HttpToolsProtocol):
             return False
         self._unrepeated = 0
         self.on_lost = None
-        post = self._post = Post(self, head, limits.request_bytes, is_first=True)
+        post = Post(self, head, head.headers, self.arrival, head.keep_alive, limits.request_bytes, True)
+        self._post = post
         self.cycle = post  # type: ignore[assignment]
         # It needs no turn budget: the request before it is answered.
         post.begin_with(body)
@@ -363,7 +365,8 @@ class CallerConnection(HttpToolsProtocol):
     def _begin_post(self, head: PostHead, max_bytes: int) -> None:
         before: Any = self.cycle
         first = before is None or before.response_complete
-        post = self._post = Post(self, head, max_bytes, is_first=first)
+        post = Post(self, head, head.headers, self.arrival, head.keep_alive, max_bytes, first)
+        self._post = post
         self.cycle = post  # type: ignore[assignment]
         post.check_declared_length()
         if self.expect_100_continue and not post.too_large:
@@ -385,16 +388,13 @@ class CallerConnection(HttpToolsProtocol):
         return self._current
 
     def begin(self, post: Post) -> EagerTask:
+        """Return what answers a complete request. It is run at once, or if `is_parsing` when all received data is parsed."""
         self._current = post
-        work = EagerTask(self._answer(post), self.loop, self._forget_work)
+        work = EagerTask(self._answer(post), self.loop, self._forget_work, copy_context())
         self._works.add(work)
-        return work
-
-    def run(self, work: EagerTask) -> None:
-        if self._is_parsing:
+        if self.is_parsing:
             self._begun = work
-        else:
-            work.run()
+        return work
 
     def on_body(self, body: bytes) -> None:
         self._received += len(body)

@@ -16,7 +16,7 @@ from taskgate.access.open_responses import Ended, OpenResponses
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, Executed, TaskgateError
 from taskgate.core.generations.generation import Generation
-from taskgate.core.generations.stateless import check_headers, has_envelope, read_envelope
+from taskgate.core.generations.stateless import has_envelope
 from taskgate.core.identity.caller import Caller
 from taskgate.core.meta import META
 from taskgate.core.scoping.session_request import NO_REQUEST
@@ -26,6 +26,7 @@ from taskgate.gateway.requests.replies import CallerReply, stopped_before_reply
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.services.transports import TransportServices
+from taskgate.inbound.http.declared import declared_by
 from taskgate.inbound.http.forward import Forwarder
 from taskgate.inbound.http.hop import NOT_HERE
 from taskgate.inbound.http.mcp_access import HttpRefused, McpAccess, retry_after
@@ -163,9 +164,8 @@ class PostHandler:
         ):
             return
         try:
-            envelope = read_envelope(message.params, post.headers.get(b"mcp-protocol-version"))
-            check_headers(message.method, message.params, envelope.version, post.headers)
-            narrowing = narrowing_of(post.query, post.headers, post.every_header)
+            declared = declared_by(post.head, message)
+            narrowing = declared.narrowing
             if narrowing is not NO_REQUEST:
                 self._gateway.sessions.admit(caller, narrowing)
         except TaskgateError as problem:
@@ -175,7 +175,7 @@ class PostHandler:
             caller,
             post,
             None,
-            envelope,
+            declared.envelope,
             narrowing=narrowing,
             headers=post.headers,
             carrier=post.work,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from taskgate.access.authorize import Authorized
     from taskgate.core.identity.caller import Caller
     from taskgate.gateway.requests.session import Session
+    from taskgate.inbound.http.declared import Declared
 
 _STATELESS: Final = frozenset(revision.encode("ascii") for revision in STATELESS_REVISIONS)
 _LENGTH: Final = b"content-length"
@@ -23,9 +24,11 @@ _LENGTH: Final = b"content-length"
 class PostHead:
     __slots__ = (
         "authorized",
+        "declared",
         "every_header",
         "headers",
         "is_json",
+        "is_repeated",
         "is_stateless",
         "keep_alive",
         "path",
@@ -36,13 +39,21 @@ class PostHead:
     )
 
     def __init__(
-        self, url: bytes, every_header: Headers, headers: dict[bytes, bytes], *, keep_alive: bool = True
+        self,
+        url: bytes,
+        every_header: Headers,
+        headers: dict[bytes, bytes],
+        *,
+        keep_alive: bool = True,
+        is_repeated: bool = False,
     ) -> None:
         self.path, _, self.query = url.partition(b"?")
         self.every_header = every_header
         self.headers = headers
         """The last value of each name."""
         self.keep_alive = keep_alive
+        self.is_repeated = is_repeated
+        """Whether the connection keeps it for further requests."""
         self.is_json = headers.get(b"content-type", b"").lower().startswith(b"application/json")
         self.is_stateless = headers.get(b"mcp-protocol-version") in _STATELESS
         self.prefers_stream = headers.get(b"accept", b"").lstrip().startswith(b"text/event-stream")
@@ -53,12 +64,17 @@ class PostHead:
         self.session: Session | None = None
         """The session that a caller has used with this head."""
         self.session_caller: Caller | None = None
+        self.declared: Declared | None = None
+        """What the last stateless request with this head has declared."""
 
     def keep_authorization(self, authorized: Authorized) -> None:
         self.authorized = authorized
 
     def keep_session(self, session: Session | None, caller: Caller) -> None:
         self.session, self.session_caller = session, caller
+
+    def keep_declared(self, declared: Declared) -> None:
+        self.declared = declared
 
     @property
     def url(self) -> bytes:
@@ -73,4 +89,4 @@ class PostHead:
     def without_length(self) -> PostHead:
         """Return the head for further requests, whose bodies have other lengths."""
         kept = [header for header in self.every_header if header[0] != _LENGTH]
-        return PostHead(self.url, kept, dict(kept), keep_alive=self.keep_alive)
+        return PostHead(self.url, kept, dict(kept), keep_alive=self.keep_alive, is_repeated=True)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
+
+import msgspec
 
 from taskgate import clock
 from taskgate.access.arrival import Arrival
@@ -42,10 +44,10 @@ class PostConnection(Protocol):
     plan: Live[Plan]
     arrival: Arrival
     lag: LoopLag
+    is_parsing: bool
+    """Received data is being parsed, and nothing is answered before it ends."""
 
     def begin(self, post: Post) -> EagerTask: ...
-
-    def run(self, work: EagerTask) -> None: ...
 
     def on_response_complete(self) -> None: ...
 
@@ -70,78 +72,49 @@ class _NullEvent:
         return None
 
 
-class Post:
-    __slots__ = (
-        "_connection",
-        "_parts",
-        "_ready",
-        "_replying",
-        "_size",
-        "_started",
-        "_streamed",
-        "_turn",
-        "access_ended",
-        "arrival",
-        "arrived",
-        "authorized",
-        "body",
-        "cancel_on_disconnect",
-        "disconnected",
-        "forwarded",
-        "head",
-        "headers",
-        "hold",
-        "keep_alive",
-        "limit",
-        "primed",
-        "response_complete",
-        "stream_buffers",
-        "too_large",
-        "work",
-    )  # fmt: skip
+class Post(msgspec.Struct, eq=False):
+    """Built for every request, so it is a Struct: its attributes are set without a Python function."""
 
-    message_event: Final = _NullEvent()
-
-    def __init__(self, connection: PostConnection, head: PostHead, limit: int, *, is_first: bool) -> None:
-        self.head = head
-        self.headers = head.headers
-        """The last value of each name."""
-        self.arrival = connection.arrival
-        self.authorized: Authorized | None = None
-        """Set once the request is authorized."""
-        self.forwarded = False
-        """Whether another gateway has authorized and forwarded the request."""
-        self.hold: Hold | None = None
-        """Ends the request with its credential; set once the request takes long."""
-        self.access_ended: Ended | None = None
-        """Why the request was ended early: its credential was revoked or has expired."""
-        self.keep_alive = head.keep_alive
-        """uvicorn clears it at shutdown: then the connection is closed after the reply."""
-        self.limit = limit
-        self.body = b""
-        self.arrived = 0.0
-        """When the request may have been complete; not before the ones before it were answered."""
-        self.work: EagerTask | None = None
-        """The task that answers the request."""
-        self.cancel_on_disconnect = False
-        """Whether a disconnect cancels the request, as in the stateless generation."""
-        self.stream_buffers: StreamBuffers | None = None
-        """Buffers for a streamed response, so that it can be resumed."""
-        self.primed = False
-        self.disconnected = False
-        self.response_complete = False
-        self.too_large = False
-        self._connection = connection
-        self._parts: list[bytes] | None = None
-        """The parts of the body that were received so far."""
-        self._size = 0
-        self._ready = False
-        self._turn = is_first
-        """All earlier requests on the connection are answered."""
-        self._started = False
-        self._streamed: StreamedReply | None = None
-        self._replying = False
-        """The reply is being sent or was sent."""
+    _connection: PostConnection
+    head: PostHead
+    headers: dict[bytes, bytes]
+    """The last value of each name."""
+    arrival: Arrival
+    keep_alive: bool
+    """uvicorn clears it at shutdown: then the connection is closed after the reply."""
+    limit: int
+    _turn: bool
+    """All earlier requests on the connection are answered."""
+    authorized: Authorized | None = None
+    """Set once the request is authorized."""
+    forwarded: bool = False
+    """Whether another gateway has authorized and forwarded the request."""
+    hold: Hold | None = None
+    """Ends the request with its credential; set once the request takes long."""
+    access_ended: Ended | None = None
+    """Why the request was ended early: its credential was revoked or has expired."""
+    body: bytes = b""
+    arrived: float = 0.0
+    """When the request may have been complete; not before the ones before it were answered."""
+    work: EagerTask | None = None
+    """The task that answers the request."""
+    cancel_on_disconnect: bool = False
+    """Whether a disconnect cancels the request, as in the stateless generation."""
+    stream_buffers: StreamBuffers | None = None
+    """Buffers for a streamed response, so that it can be resumed."""
+    primed: bool = False
+    disconnected: bool = False
+    response_complete: bool = False
+    too_large: bool = False
+    _parts: list[bytes] | None = None
+    """The parts of the body that were received so far."""
+    _size: int = 0
+    _ready: bool = False
+    _started: bool = False
+    _streamed: StreamedReply | None = None
+    _replying: bool = False
+    """The reply is being sent or was sent."""
+    message_event: ClassVar = _NullEvent()
 
     # Receiving
 
@@ -155,9 +128,11 @@ class Post:
         """Start answering a request that was received whole."""
         self._ready = self._started = True
         self.body = body
-        self.arrived = self._connection.lag.arrival()
-        self.work = work = self._connection.begin(self)
-        self._connection.run(work)
+        connection = self._connection
+        self.arrived = connection.lag.arrival()
+        self.work = work = connection.begin(self)
+        if not connection.is_parsing:
+            work.run()
 
     def take(self, part: bytes) -> None:
         """Add a part of the body. A body over the limit is dropped and answered without waiting for the rest."""
@@ -181,12 +156,8 @@ class Post:
         """Start answering, now or when all earlier requests on the connection are answered."""
         self._ready = True
         if self._turn and not self._started and not self.disconnected:
-            self._started = True
             parts, self._parts = self._parts or [], None
-            self.body = parts[0] if len(parts) == 1 else b"".join(parts)
-            self.arrived = self._connection.lag.arrival()
-            self.work = work = self._connection.begin(self)
-            self._connection.run(work)
+            self.begin_with(parts[0] if len(parts) == 1 else b"".join(parts))
 
     @property
     def path(self) -> bytes:
