@@ -5,32 +5,17 @@ A caller that repeats the head of its requests usually repeats the envelope as w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-import msgspec
+from typing import Final
 
 from taskgate.core import wire
-from taskgate.core.generations.stateless import Envelope, check_headers, name_header, read_envelope
+from taskgate.core.generations.stateless import check_headers, name_header, read_envelope
 from taskgate.core.meta import META
-from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.wire import Message
 from taskgate.inbound.http.narrowing import narrowing_of
-
-if TYPE_CHECKING:
-    from taskgate.inbound.http.post_head import PostHead
+from taskgate.inbound.http.post_head import Declared, PostHead
 
 MAX_KEPT_BYTES: Final = 2048
 """Maximum size of params whose envelope is kept with the head: every connection may keep one."""
-
-
-class Declared(msgspec.Struct, frozen=True):
-    envelope: Envelope
-    narrowing: SessionRequest
-    method: str
-    name: str | None
-    """What the headers have named besides the method."""
-    meta: bytes
-    """The `_meta` with the envelope, encoded. Decoded values could not be compared: in Python, 1 equals true."""
 
 
 def declared_by(head: PostHead, message: Message) -> Declared:

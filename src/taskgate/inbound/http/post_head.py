@@ -8,17 +8,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from taskgate.core.generations.generation import STATELESS_REVISIONS
+from taskgate.core.generations.stateless import Envelope
+from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.inbound.http.asgi import Headers
 
 if TYPE_CHECKING:
     from taskgate.access.authorize import Authorized
     from taskgate.core.identity.caller import Caller
     from taskgate.gateway.requests.session import Session
-    from taskgate.inbound.http.declared import Declared
 
 _STATELESS: Final = frozenset(revision.encode("ascii") for revision in STATELESS_REVISIONS)
 _LENGTH: Final = b"content-length"
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """What a stateless request has declared in its headers and its envelope."""
+
+    envelope: Envelope
+    narrowing: SessionRequest
+    method: str
+    name: str | None
+    """What the headers have named besides the method."""
+    meta: bytes
+    """The `_meta` with the envelope, encoded. Decoded values could not be compared: in Python, 1 equals true."""
 
 
 class PostHead:
