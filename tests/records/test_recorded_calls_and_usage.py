@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.usage import UsageRow, summed
+from taskgate.gateway.governance import usage_counter
 
 RULES = [{"match": "drop", "action": "deny"}, {"match": "pay", "action": "approve"}]
 
@@ -28,6 +30,14 @@ def notes() -> Upstream:
     @server.tool("pay")
     async def pay(_call: Call) -> str:
         return "paid"
+
+    @server.tool("pings")
+    async def pings(_call: Call) -> str:
+        return "pong"
+
+    @server.tool("waits")
+    async def waits(_call: Call) -> str:
+        return "done"
 
     return server
 
@@ -133,6 +143,33 @@ async def test_calls_and_tasks_are_counted_with_seconds_and_bytes() -> None:
         assert 6 <= round(echo.seconds, 6) < 7
         metrics = (await gate.http("GET", "/metrics").done()).body.decode()
         assert 'taskgate_usage_calls_total{server="notes"} 3.0' in metrics
+
+
+@virtual_time
+async def test_errors_of_tools_are_counted_among_the_calls() -> None:
+    server = notes()
+
+    @server.tool("fails")
+    async def fails(_call: Call) -> Any:
+        return {"content": [], "isError": True}
+
+    async with Gateway({}, {"notes": server}) as gate:
+        caller = await gate.caller("2025")
+        for _ in range(2):
+            await caller.call("notes__fails", {})
+        await caller.call("notes__echo", {})
+        assert [(row.tool, row.calls, row.errors) for row in await used(gate)] == [("fails", 2, 2), ("echo", 1, 0)]
+
+
+@virtual_time
+async def test_calls_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_counter, "MAX_OPEN", 1)
+    async with Gateway({}, {"notes": notes()}) as gate:
+        caller = await gate.caller("2025")
+        for name in ("pings", "echo", "waits", "echo"):
+            await caller.call(f"notes__{name}", {})
+        rows = [(row.server, row.tool, row.calls) for row in await used(gate)]
+        assert rows == [("(others)", "(others)", 3), ("notes", "pings", 1)]
 
 
 @virtual_time

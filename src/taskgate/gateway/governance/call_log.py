@@ -24,7 +24,7 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.call_recorder import MAX_BYTES, CallRecorder
 from taskgate.gateway.governance.history_recorder import HistoryRecorder
-from taskgate.gateway.governance.usage_counter import BYTES_IN, BYTES_OUT, CALLS, ERRORS, SECONDS, UsageCounter
+from taskgate.gateway.governance.usage_counter import BYTES_IN, BYTES_OUT, SECONDS, UsageCounter
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.strict_arguments import arguments_digest
@@ -108,8 +108,6 @@ class CallLog:
         if used is None:
             used = self._usage.begin(caller, tool)
         amounts = used.amounts
-        amounts[CALLS] += 1
-        amounts[ERRORS] += ended is not _OK
         now = clock.monotonic()
         took = now - delivery.span.began if delivery.span is not None else 0.0
         amounts[SECONDS] += took

@@ -27,6 +27,8 @@ from taskgate.telemetry.metrics import Metrics
 FLUSH_EVERY: Final = 10
 MAX_OPEN: Final = 5_000
 MAX_ASKING: Final = 10_000
+_OTHER_CALLS: Final = (0, 0)
+"""The key of plain calls beyond the bound; no object has this identity."""
 _DENIED: Final = (CallOutcome.DENIED, NO_LATENCY)
 CALLS, ERRORS, SECONDS, BYTES_IN, BYTES_OUT, COST = range(6)
 
@@ -53,7 +55,7 @@ class UsageCounter:
         self._store = store
         self._metrics = metrics
         self.open: dict[tuple[int, int], Used] = {}
-        """Plain calls, by the identity of caller and tool."""
+        """Plain calls, by the identity of caller and tool. How many there are is added up from `ended` when they are written."""
         self._named: dict[tuple[str, str, str], Used] = {}
         self._rounds = 0
         self._asking: dict[str, int] = {}
@@ -63,7 +65,7 @@ class UsageCounter:
     def begin(self, caller: Caller, tool: ToolRef) -> Used:
         """Add a row for the first plain call of this caller and tool since the last flush."""
         if len(self.open) + len(self._named) >= MAX_OPEN:
-            return self._row(OTHERS, OTHERS, OTHERS)
+            return self.open.setdefault(_OTHER_CALLS, Used(OTHERS, OTHERS, OTHERS, [0.0] * 6, {}, {}))
         used = self.open[id(caller), id(tool)] = Used(
             caller.principal, tool.server, tool.name, [0.0] * 6, {}, {}, caller, tool
         )
@@ -142,6 +144,11 @@ class UsageCounter:
         if not last and self._rounds < FLUSH_EVERY:
             return
         self._rounds = 0
+        for used in self.open.values():
+            used.amounts[CALLS] = sum(used.ended.values())
+            used.amounts[ERRORS] = sum(
+                calls for (outcome, _), calls in used.ended.items() if outcome is not CallOutcome.OK
+            )
         found = [*self.open.values(), *self._named.values()]
         self.open.clear()
         self._named.clear()
