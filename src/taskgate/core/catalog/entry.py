@@ -15,7 +15,9 @@ from taskgate.core.catalog import apps
 from taskgate.core.catalog.pin import definition_digest
 from taskgate.core.catalog.skills import InvalidSkill, Skill, read_skill
 from taskgate.core.catalog.task_support import TaskSupport, upstream_support
+from taskgate.core.digest import digest_of_bytes
 from taskgate.core.meta import META
+from taskgate.core.strict_json import read_compact
 from taskgate.core.wire import Raw
 from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.json_errors import UNDECODABLE
@@ -137,15 +139,19 @@ def read_entry(kind: EntryKind, server: str, raw: Raw, max_depth: int = wire.DEE
     BeyondLimits if it is nested too deeply.
     """
     text = bytes(raw)
-    definition = wire.parse_strictly(text, max_depth)
+    compact = read_compact(text)
+    if compact is None:
+        definition = wire.parse_strictly(text, max_depth)
+    else:
+        definition = compact.value
+        wire.check_limits(definition, text, max_depth)
     name = name_in(kind, definition)
     if name is None:
         return None
     match kind:
         case EntryKind.TOOL:
-            return CatalogEntry(
-                kind, server, name, Raw(text), _traits(definition, text), None, definition_digest(definition)
-            )
+            digest = definition_digest(definition) if compact is None else digest_of_bytes(compact.canonical)
+            return CatalogEntry(kind, server, name, Raw(text), _traits(definition, text), None, digest)
         case EntryKind.SKILL:
             try:
                 return CatalogEntry(kind, server, name, Raw(text), skill_entry=read_skill(definition))
