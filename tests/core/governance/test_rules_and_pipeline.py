@@ -63,6 +63,23 @@ def gates(**changes: object) -> Gates:
     return made
 
 
+def test_decision_of_one_rule_is_made_for_each_server_whose_record_requires_more() -> None:
+    wiping = ((PatternSet.of(["wipe"]), ApprovalDemand.DENY),)
+    required = ApprovalPolicy(ApprovalDemand.APPROVE, wiping, "ops")
+    denied = ApprovalPolicy(ApprovalDemand.DENY)
+    made = replace(gates(), records={"a": required, "b": replace(required, workflow="money"), "c": denied})
+    found = [decide(made, TOOL, server, "read") for server in ("a", "b", "c", "d", "e")]
+    assert found == [
+        NeedsApproval("ops", "servers.a.approval_policy"),
+        NeedsApproval("money", "servers.b.approval_policy"),
+        Denied(Gate.RULES, "denied by the server's record", "policy_denied", "servers.c.approval_policy"),
+        Forward("defaults"),
+        Forward("defaults"),
+    ]
+    assert found[3] is found[4]
+    assert isinstance(decide(made, TOOL, "a", "wipe"), Denied)
+
+
 @pytest.mark.parametrize(
     ("kind", "server", "name", "action"),
     [

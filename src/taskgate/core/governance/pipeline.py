@@ -220,9 +220,7 @@ def _evaluate_gates(gates: Gates, kind: PatternKind, server: str, name: str) -> 
     demand = _demand(record, kind, server, name, lookalike=False)
     # A label names one rule. The server matters only if its record requires more than the rule.
     reasons = (matched.label,) if demand is ApprovalDemand.FORWARD else (matched.label, demand, server)
-    return _kept(
-        gates, reasons, lambda: _enforce_any(gates, _tighten(_by_rule(matched), record, demand, server))
-    )
+    return _kept(gates, reasons, lambda: _enforce_any(gates, _tighten(_by_rule(matched), record, demand, server)))
 
 
 def _kept(gates: Gates, reasons: tuple[str, ...], decision: Callable[[], Decision]) -> Decision:
