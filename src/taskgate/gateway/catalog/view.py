@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any, Final, NamedTuple, assert_never
+
+import msgspec
 
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import Address
@@ -187,7 +189,7 @@ class View:
         if self.plan.gates.script_gates is None:
             return tool
         decision = self.decision_on(PatternKind.TOOL, tool.server, tool.name, from_script=True)
-        return tool if decision == tool.decision else replace(tool, decision=decision, plain=False)
+        return tool if decision == tool.decision else msgspec.structs.replace(tool, decision=decision, plain=False)
 
     def decision_on(self, kind: PatternKind, server: str, name: str, *, from_script: bool = False) -> Decision:
         """Return the decision on a name, whether or not its server lists it. A name that is not listed never gets a more permissive
