@@ -143,6 +143,14 @@ def check_limits(value: Any, body: bytes, max_depth: int, max_nodes: int = sys.m
         _refuse_oversize(value, max_depth, max_nodes)
 
 
+def is_encoded_alike(body: bytes) -> bool:
+    """Whether `parse_strictly` accepts a document, whatever its depth, without examining it a second time."""
+    try:
+        return _encodes_alike(_quickly(body), body)
+    except UNDECODABLE:
+        return False
+
+
 def _encodes_alike(value: Any, body: bytes) -> bool:
     """Whether the value, decoded from these bytes, encodes to them again.
 
