@@ -44,23 +44,24 @@ class LateEntries:
 
     def __init__(self, count: int, encode: Callable[[int], bytes], fingerprint: bytes) -> None:
         self._encode = encode
-        self._encoded: list[bytes | None] = [None] * count
+        self._encoded = [b""] * count
+        """Empty where an entry was not read yet."""
         self.fingerprint = fingerprint
 
     def __len__(self) -> int:
         return len(self._encoded)
 
     def between(self, start: int, end: int) -> list[bytes]:
-        return [self._entry(place) for place in range(start, min(end, len(self._encoded)))]
-
-    def _entry(self, place: int) -> bytes:
-        found = self._encoded[place]
-        if found is None:
-            found = self._encoded[place] = self._encode(place)
+        found = self._encoded[start:end]
+        if not all(found):
+            for place, encoded in enumerate(found, start):
+                if not encoded:
+                    self._encoded[place] = self._encode(place)
+            found = self._encoded[start:end]
         return found
 
     def are_encoded(self, start: int, end: int) -> bool:
-        return None not in self._encoded[start:end]
+        return all(self._encoded[start:end])
 
 
 class EntryList:
