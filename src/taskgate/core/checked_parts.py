@@ -70,10 +70,12 @@ class _Check:
             if len(part) > PART_BYTES and part[:1] in (b"{", b"["):
                 accepted = yield from self._accepts_large(part, depth_left)
             else:
-                # An upper bound: characters in strings are counted as well.
-                self._nodes_left -= 1 + part.count(b",") + part.count(b"{") + part.count(b"[")
+                # Upper bounds: characters in strings are counted as well.
+                opened = part.count(b"{") + part.count(b"[")
+                self._nodes_left -= 1 + part.count(b",") + opened
                 accepted = self._nodes_left >= 0 and depth_left >= 0
-                wire.parse_strictly(part, depth_left)
+                if opened > depth_left or not wire.is_encoded_alike(part):
+                    wire.parse_strictly(part, depth_left)
             if not accepted:
                 return False
             self._since_pause += len(part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 from functools import cache
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import msgspec
 
@@ -120,6 +120,26 @@ _write_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 _read_without_floats: Final = msgspec.json.Decoder(float_hook=_refuse_float).decode
 
 
+class CompactJson(NamedTuple):
+    value: Any
+    canonical: bytes
+
+
+def read_compact(raw: bytes) -> CompactJson | None:
+    """Decode a document and return its canonical bytes too, with one decoding and one encoding. None if it has floats, is not
+    written as short as possible, or is not JSON: such a document must be parsed by `wire.parse_strictly`.
+
+    Every value but a float is encoded as short as it can be written. So a document of the same length, in whatever order, has
+    no duplicate key, no spaces, and no escapes that could be written in another way.
+    """
+    try:
+        value = _read_without_floats(raw)
+        ordered = _write_sorted(value)
+    except (TypeError, ValueError, OverflowError, *UNDECODABLE):
+        return None
+    return CompactJson(value, ordered) if len(ordered) == len(raw) else None
+
+
 def is_unambiguous_ascii(value: object, raw: bytes) -> bool:
     """Return whether `check` certainly accepts a value whose JSON is `raw`. False means that `check` must be called.
 
@@ -132,12 +152,22 @@ def is_unambiguous_ascii(value: object, raw: bytes) -> bool:
 
 
 def is_unambiguous_json(raw: bytes) -> bool:
-    """Return whether `check` certainly accepts what these bytes contain. False means that they must be parsed, and `check` called.
+    """Return whether `check` certainly accepts the document in these bytes. False means that it must be parsed, and `check` called.
 
-    The bytes must be ASCII without a backslash. They are as `is_unambiguous_ascii` expects them if they are written again alike.
+    The bytes must be JSON in ASCII without a backslash. Most have no floats: they need to be read only in lower case, where names
+    that differ only by case are duplicate keys (see `read_compact`).
     """
+    if _is_large(raw):
+        return False
     try:
-        return not _is_large(raw) and _write(_read(raw)) == raw and _has_distinct_names(raw)
+        return len(_write(_read_without_floats(raw.lower()))) == len(raw)
+    except (ValueError, *UNDECODABLE):
+        return _is_unambiguous_with_floats(raw)
+
+
+def _is_unambiguous_with_floats(raw: bytes) -> bool:
+    try:
+        return _write(_read(raw)) == raw and _has_distinct_names(raw)
     except (ValueError, *UNDECODABLE):
         return False
 

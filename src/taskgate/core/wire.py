@@ -130,6 +130,12 @@ def parse_strictly(body: bytes, max_depth: int = DEEPEST, max_nodes: int = sys.m
             value = _slowly(body, max_depth)
     except UNDECODABLE:
         value = _slowly(body, max_depth)
+    check_limits(value, body, max_depth, max_nodes)
+    return value
+
+
+def check_limits(value: Any, body: bytes, max_depth: int, max_nodes: int = sys.maxsize) -> None:
+    """Raise BeyondLimits if a value that was decoded from these bytes is nested too deeply or has too many values."""
     size = len(body)
     if size <= COUNTED_BYTES:
         deep = _has_more_brackets(body, max_depth)
@@ -137,7 +143,14 @@ def parse_strictly(body: bytes, max_depth: int = DEEPEST, max_nodes: int = sys.m
         deep = has_more(body, _OPENINGS, max_depth)
     if deep or size > max_nodes:
         _refuse_oversize(value, max_depth, max_nodes)
-    return value
+
+
+def is_encoded_alike(body: bytes) -> bool:
+    """Whether `parse_strictly` accepts a document, whatever its depth, without examining it a second time."""
+    try:
+        return _encodes_alike(_quickly(body), body)
+    except UNDECODABLE:
+        return False
 
 
 def _encodes_alike(value: Any, body: bytes) -> bool:

@@ -135,7 +135,8 @@ class ScopesApi:
 
     async def _listed_tools(self, user: Approver, name: str) -> dict[str, Any]:
         view, plan = await self._view(user, name), self.plan.value
-        size = sum(len(entry) for entry in view.listing(EntryKind.TOOL, STATELESS_AUDIENCE).items)
+        entries = view.listing(EntryKind.TOOL, STATELESS_AUDIENCE)
+        size = sum(map(len, entries.between(0, len(entries))))
         left_out = [
             {"what": f"{server}:{tool}", "why": why.reason.value if why is not None else "hidden"}
             for server, tool in view.withheld.get(PatternKind.TOOL, ())

@@ -54,6 +54,10 @@ class Log:
             text = hidden(text)
         return text
 
+    def writes(self, level: str) -> bool:
+        """Return whether lines of this level are written, for lines that are many and take time to compose."""
+        return LEVELS[level] >= self.minimum
+
     def debug(self, event: str, **facts: Any) -> None:
         self._write("debug", event, facts)
 

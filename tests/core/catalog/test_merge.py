@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.merge import merge
 from taskgate.core.catalog.names import NameStyle
-from taskgate.core.catalog.pages import EntryList, InvalidCursor, page
+from taskgate.core.catalog.pages import EntryList, InvalidCursor, LateEntries, page
 from taskgate.core.raw_json import Raw
 
 
@@ -60,13 +60,26 @@ def test_uris_are_kept_and_the_first_server_wins(kind: EntryKind) -> None:
     assert merged.names is None
 
 
-@given(st.integers(0, 40), st.integers(1, 12))
-def test_pages_together_are_the_list(length: int, size: int) -> None:
-    items = [b"%d" % number for number in range(length)]
+@given(st.integers(0, 40), st.integers(0, 20), st.integers(1, 12))
+def test_pages_together_are_the_list(length: int, added: int, size: int) -> None:
+    """The entries of the first part are encoded when their page is read, those of the second are encoded already."""
+    items = [b"%d" % number for number in range(length + added)]
     seen: list[bytes] = []
     cursor: str | None = None
-    for _ in range(length + 2):
-        found = page(EntryList(items), cursor, size)
+    for _ in range(length + added + 2):
+        encoded: list[int] = []
+
+        def encode(place: int, encoded: list[int] = encoded) -> bytes:
+            encoded.append(place)
+            return items[place]
+
+        entries = EntryList(LateEntries(length, encode, b"1")).plus(items[length:])
+        begin, end = len(seen), len(seen) + size
+        assert entries.are_encoded(begin, end) == (begin >= length)
+        found = page(entries, cursor, size)
+        assert entries.are_encoded(begin, end)
+        assert entries.between(begin, end) == found.items
+        assert encoded == [place for place in range(begin, end) if place < length]
         assert len(found.items) <= size
         seen += found.items
         cursor = found.next_cursor
@@ -101,6 +114,8 @@ def test_a_cursor_does_not_outlive_its_list() -> None:
 def test_entries_that_are_added_change_the_digest_of_a_list() -> None:
     listed = EntryList([b"1", b"2"])
     more, other = listed.plus([b"3"]), listed.plus([b"4"])
-    assert more.items == [b"1", b"2", b"3"]
+    assert more.between(0, len(more)) == [b"1", b"2", b"3"]
     assert len({listed.digest, more.digest, other.digest}) == 3
     assert more.digest == listed.plus([b"3"]).digest
+    late = [EntryList(LateEntries(1, lambda _: b"1", mark)).digest for mark in (b"x", b"y", b"x")]
+    assert late[0] == late[2] != late[1]

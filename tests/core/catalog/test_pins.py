@@ -211,6 +211,7 @@ def test_usual_definition_needs_no_parsing_and_odd_ones_do() -> None:
         b"1e999",
         b'{"a":1,"a":1}',
         b'{"a":1,"A":1}',
+        b'{"a":1.5,"A":1}',
         b"[" * 70 + b"]" * 70,
         b"{",
     ):

@@ -63,6 +63,23 @@ def gates(**changes: object) -> Gates:
     return made
 
 
+def test_decision_of_one_rule_is_made_for_each_server_whose_record_requires_more() -> None:
+    wiping = ((PatternSet.of(["wipe"]), ApprovalDemand.DENY),)
+    required = ApprovalPolicy(ApprovalDemand.APPROVE, wiping, "ops")
+    denied = ApprovalPolicy(ApprovalDemand.DENY)
+    made = replace(gates(), records={"a": required, "b": replace(required, workflow="money"), "c": denied})
+    found = [decide(made, TOOL, server, "read") for server in ("a", "b", "c", "d", "e")]
+    assert found == [
+        NeedsApproval("ops", "servers.a.approval_policy"),
+        NeedsApproval("money", "servers.b.approval_policy"),
+        Denied(Gate.RULES, "denied by the server's record", "policy_denied", "servers.c.approval_policy"),
+        Forward("defaults"),
+        Forward("defaults"),
+    ]
+    assert found[3] is found[4]
+    assert isinstance(decide(made, TOOL, "a", "wipe"), Denied)
+
+
 @pytest.mark.parametrize(
     ("kind", "server", "name", "action"),
     [
@@ -156,14 +173,15 @@ def test_force_required_is_a_glob_on_the_own_name() -> None:
 def test_the_cache_of_decisions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers_module, "MAX_REMEMBERED", 3)
     monkeypatch.setattr(pipeline, "MAX_DISTINCT", 1)
-    made = replace(gates(), rules=compile_rules([], force_required=["copy"]))
+    rules = compile_rules([Rule("other_*", Action.DENY)], force_required=["copy"])
+    made = replace(gates(), rules=rules)
     for number in range(10):
         assert decide(made, TOOL, "files", f"drop_{number}") == decide(made, TOOL, "files", f"drop_{number}")
         assert made.rules.forced("files", f"drop_{number}") is False
         assert decide(made, TOOL, f"server{number}", "read") == Forward("defaults")
     assert len(made._answers) <= 3
     assert len(made._distinct) == 1
-    assert len(made.rules._answers) <= 3
+    assert 0 < len(made.rules._answers) <= 3
     assert len(made.rules._forced_answers) <= 3
 
 

@@ -20,6 +20,7 @@ from taskgate.core.strict_json import (
     is_unambiguous_ascii,
     is_unambiguous_json,
     parse_strict,
+    read_compact,
 )
 from taskgate.core.text.confusables import first_confusable, fold, lookalike_member, lookalike_property
 
@@ -96,6 +97,77 @@ def test_the_digest_is_the_hash_of_sorted_compact_utf8() -> None:
     assert digest({}) == digest_of_bytes(b"{}")
     assert digest_of_json('{ "b" : 1, "a":2 }') == digest_of_json(b'{"a":2,"b":1}')
     assert digest({}).startswith("sha256:")
+
+
+NUMBERS_TO_WRITE = ("1", "-1", "0", "-0", "01", "1.0", "1e2", "1E2", "12345678901234567890123", "NaN", "nan")
+TEXTS_TO_WRITE = (
+    '""',
+    '"a"',
+    '"\\u0061"',
+    '"\\/"',
+    '"/"',
+    '"\\n"',
+    '"\\u000a"',
+    '"\\u001f"',
+    '"\x7f"',
+    '"é"',
+    '"\\u00e9"',
+    '"😀"',
+)
+WAYS_TO_WRITE = st.sampled_from(
+    (*NUMBERS_TO_WRITE, *TEXTS_TO_WRITE, '"\\ud83d\\ude00"', '"\\ud800"', "true", "null", "", "{", "tru")
+)
+KEYS_TO_WRITE = st.sampled_from(['"a"', '"b"', '"é"', '"\\u0061"', '""', '"A"'])
+SPACE = st.sampled_from(["", "", "", " "])
+
+
+def _written_object(members: list[tuple[str, str, str]]) -> str:
+    return "{" + ",".join(f"{key}:{space}{value}" for key, space, value in members) + "}"
+
+
+documents = st.recursive(
+    WAYS_TO_WRITE,
+    lambda inner: (
+        st.lists(st.tuples(KEYS_TO_WRITE, SPACE, inner), max_size=4).map(_written_object)
+        | st.lists(inner, max_size=3).map(lambda found: f"[{','.join(found)}]")
+    ),
+    max_leaves=8,
+)
+
+
+@given(documents)
+def test_compact_document_is_read_as_strictly_as_any_other(text: str) -> None:
+    found = read_compact(text.encode())
+    if found is not None:
+        value = wire.parse_strictly(text.encode())
+        assert (wire.encode(found.value), found.canonical) == (text.encode(), canonical(value))
+        assert found.value == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":1,"a":1}',
+        '{"a":1,"\\u0061":1}',
+        '{"a": 1}',
+        "[1.0]",
+        "[1e2]",
+        "[-0]",
+        '["\\/"]',
+        '["\\ud800"]',
+        "[NaN]",
+        "{",
+    ],
+)
+def test_document_that_could_be_written_in_another_way_is_not_compact(text: str) -> None:
+    assert read_compact(text.encode()) is None
+
+
+def test_definition_as_servers_write_it_is_compact() -> None:
+    raw = '{"name":"a","d":"é😀\\n","i":{"b":[1,-5,true,null,12345678901234567890123],"a":{}}}'.encode()
+    found = read_compact(raw)
+    assert found is not None
+    assert found.canonical == canonical(wire.parse_strictly(raw))
 
 
 scalars = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -15,9 +14,10 @@ from taskgate.core.catalog import apps
 from taskgate.core.catalog.pin import definition_digest
 from taskgate.core.catalog.skills import InvalidSkill, Skill, read_skill
 from taskgate.core.catalog.task_support import TaskSupport, upstream_support
+from taskgate.core.digest import digest_of_bytes
 from taskgate.core.meta import META
+from taskgate.core.strict_json import read_compact
 from taskgate.core.wire import Raw
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.json_errors import UNDECODABLE
 from taskgate.mcp.param_headers import ANNOTATION, InvalidParamHeader, ParamHeader, param_headers_of
 
@@ -67,20 +67,32 @@ _COMMON_TRAITS: Final = Traits()
 _WITH_TRAITS: Final = frozenset({META, "annotations", "execution", "outputSchema"})
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogEntry:
+class CatalogEntry(msgspec.Struct, frozen=True, eq=False, gc=False):
     """`name` is the server's own: the name of a tool or prompt, the URI of a resource, the URI template of a template.
 
-    Only the bytes of the definition are kept: parsed, it would take several times as much memory.
+    Only the bytes of the definition are kept: parsed, it would take several times as much memory. A struct, because there may be
+    thousands.
     """
 
     kind: EntryKind
     server: str
     name: str
     raw: Raw
-    traits: Traits = field(default=_COMMON_TRAITS, compare=False)
-    skill_entry: Skill | None = field(default=None, compare=False)
-    _digest: str = field(default="", repr=False, compare=False)
+    traits: Traits = _COMMON_TRAITS
+    skill_entry: Skill | None = None
+    _digest: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CatalogEntry):
+            return NotImplemented
+        return self is other or self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[EntryKind, str, str, bytes]:
+        """Return what all else follows from."""
+        return self.kind, self.server, self.name, bytes(self.raw)
 
     @property
     def definition(self) -> Mapping[str, Any]:
@@ -91,7 +103,7 @@ class CatalogEntry:
     def digest(self) -> str:
         """The digest of the whole definition, computed once: it costs more than the rest of a call."""
         if not self._digest:
-            object.__setattr__(self, "_digest", definition_digest(self.definition))
+            msgspec.structs.force_setattr(self, "_digest", definition_digest(self.definition))
         return self._digest
 
     @property
@@ -137,15 +149,19 @@ def read_entry(kind: EntryKind, server: str, raw: Raw, max_depth: int = wire.DEE
     BeyondLimits if it is nested too deeply.
     """
     text = bytes(raw)
-    definition = wire.parse_strictly(text, max_depth)
+    compact = read_compact(text)
+    if compact is None:
+        definition = wire.parse_strictly(text, max_depth)
+    else:
+        definition = compact.value
+        wire.check_limits(definition, text, max_depth)
     name = name_in(kind, definition)
     if name is None:
         return None
     match kind:
         case EntryKind.TOOL:
-            return CatalogEntry(
-                kind, server, name, Raw(text), _traits(definition, text), None, definition_digest(definition)
-            )
+            digest = definition_digest(definition) if compact is None else digest_of_bytes(compact.canonical)
+            return CatalogEntry(kind, server, name, Raw(text), _traits(definition, text), None, digest)
         case EntryKind.SKILL:
             try:
                 return CatalogEntry(kind, server, name, Raw(text), skill_entry=read_skill(definition))

@@ -16,6 +16,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import assert_never
 
@@ -32,6 +33,9 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 _SUFFIX_LENGTH = 5
 _SERVER_CHARACTERS = 16
 _ALIAS_MAX = 1024
+_ENCODED_ALIAS = "mcp__"
+_DOTTED_ALIAS = "mcp."
+_ALIAS_STARTS = (_ENCODED_ALIAS, _DOTTED_ALIAS)
 # Longer names are compared by their beginning.
 _FOLDED_MAX = 4096
 
@@ -81,14 +85,21 @@ def _explained(reason: CollisionReason, wire: str) -> str:
 
 def wire_name(server: str, name: str) -> str:
     """Return the prefixed name of a pair: `server__tool`, or a shortened form that ends in a digest of the pair."""
-    clean_server, clean_name = _FOREIGN.sub("_", server) or "_", _FOREIGN.sub("_", name) or "_"
+    clean_server, is_faithful = _prefix(server)
+    clean_name = _FOREIGN.sub("_", name) or "_"
     full = f"{clean_server}{SEPARATOR}{clean_name}"
-    faithful = clean_server == server and clean_name == name and _splits_one_way(server)
-    if faithful and len(full) <= MAX_WIRE_NAME:
+    if is_faithful and clean_name == name and len(full) <= MAX_WIRE_NAME:
         return full
     room = MAX_WIRE_NAME - _SUFFIX_LENGTH - len(SEPARATOR)
     head = clean_server[: max(_SERVER_CHARACTERS, room - len(clean_name))]
     return f"{head}{SEPARATOR}{clean_name[: room - len(head)]}_{_digest4(server, name)}"
+
+
+@lru_cache(maxsize=1024)
+def _prefix(server: str) -> tuple[str, bool]:
+    """Return a server's part of a name, and whether it identifies the server."""
+    clean = _FOREIGN.sub("_", server) or "_"
+    return clean, clean == server and _splits_one_way(server)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +149,21 @@ def _styled(pair: Pair, style: NameStyle, prefixes: Mapping[str, str]) -> str:
 
 
 def _collisions(candidate: Mapping[Pair, str], style: NameStyle, reserved: frozenset[str]) -> Iterator[Collision]:
-    same: dict[str, list[Pair]] = {}
     changed = style is NameStyle.PREFIXED and any(wire != f"{s}{SEPARATOR}{n}" for (s, n), wire in candidate.items())
+    folded = [_fold(wire) for wire in candidate.values()]
+    if changed or len(set(folded)) < len(folded):
+        yield from _equal_and_alike(candidate, changed)
+    for (pair, wire), looks in zip(candidate.items(), folded, strict=True):
+        if looks in reserved:
+            yield Collision(wire, (pair,), CollisionReason.RESERVED)
+        if wire.startswith(_ALIAS_STARTS):
+            hijacked = [other for other in _alias_readings(wire) if other != pair and other in candidate]
+            if hijacked:
+                yield Collision(wire, (pair, *dict.fromkeys(hijacked)), CollisionReason.ALIAS)
+
+
+def _equal_and_alike(candidate: Mapping[Pair, str], changed: bool) -> Iterator[Collision]:
+    same: dict[str, list[Pair]] = {}
     alike: dict[str, list[Pair]] = {}
     for pair, wire in candidate.items():
         same.setdefault(wire, []).append(pair)
@@ -154,12 +178,6 @@ def _collisions(candidate: Mapping[Pair, str], style: NameStyle, reserved: froze
     for pairs in alike.values():
         if len({candidate[pair] for pair in pairs}) > 1:
             yield Collision(candidate[pairs[0]], tuple(pairs), CollisionReason.CONFUSABLE)
-    for pair, wire in candidate.items():
-        if _fold(wire) in reserved:
-            yield Collision(wire, (pair,), CollisionReason.RESERVED)
-        hijacked = [other for other in _alias_readings(wire) if other != pair and other in candidate]
-        if hijacked:
-            yield Collision(wire, (pair, *dict.fromkeys(hijacked)), CollisionReason.ALIAS)
 
 
 def _splits_one_way(server: str) -> bool:
@@ -187,13 +205,13 @@ def _alias_readings(wire: str) -> Iterator[Pair]:
     # Both halves of an alias may contain the separator, so every split is tried against the table.
     if len(wire) > _ALIAS_MAX:
         return
-    if wire.startswith("mcp__"):
-        for left, right in _cuts(wire[len("mcp__") :], "__"):
+    if wire.startswith(_ENCODED_ALIAS):
+        for left, right in _cuts(wire[len(_ENCODED_ALIAS) :], "__"):
             server, name = _unb64(left), _unb64(right)
             if server is not None and name is not None:
                 yield server, name
-    elif wire.startswith("mcp."):
-        yield from _cuts(wire[len("mcp.") :], ".")
+    elif wire.startswith(_DOTTED_ALIAS):
+        yield from _cuts(wire[len(_DOTTED_ALIAS) :], ".")
 
 
 def _cuts(text: str, separator: str) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.catalog.suspicions import Flag, suspicions
 from taskgate.core.digest import digest as canonical_digest
@@ -30,9 +32,10 @@ class PinMode(StrEnum):
     ENFORCE = "enforce"
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """What was accepted: the digest, and the JSON of the definition, so that a later difference can be shown."""
+class Pin(msgspec.Struct, frozen=True, gc=False):
+    """What was accepted: the digest, and the JSON of the definition, so that a later difference can be shown. A struct, because
+    there may be thousands.
+    """
 
     digest: str
     raw: Raw

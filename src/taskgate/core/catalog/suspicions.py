@@ -22,6 +22,8 @@ SHORTEST_NAME: Final = 3
 
 Names = Mapping[str, Sequence[str]]
 _WORD: Final = re.compile(r"\w+")
+_PRINTABLE: Final = bytes(code for code in range(0x20, 0x7F) if code != ord("\\"))
+"""Printable ASCII without the backslash."""
 _FEW_NAMES: Final = 64
 """Up to this many words, searching for each takes less time than dividing the text into words."""
 
@@ -84,10 +86,9 @@ def _has_plain_texts(whole: bytes, others: Names) -> bool:
 
     Without a backslash, it contains its texts literally, each between quotes.
     """
-    if len(whole) > MAX_DESCRIPTION or not whole.isascii() or b"\\" in whole:
+    if len(whole) > MAX_DESCRIPTION or whole.translate(None, _PRINTABLE):
         return False
-    text = whole.decode("ascii")
-    return text.isprintable() and _find_name(text, others) is None
+    return _find_name(whole.decode("ascii"), others) is None
 
 
 def _flags_of_texts(tool: Mapping[str, Any], others: Names) -> list[Flag]:

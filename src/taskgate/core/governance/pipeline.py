@@ -7,7 +7,7 @@ with the actual arguments, and `conclude` combines both into the final decision.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field, replace
 from enum import StrEnum
 from typing import assert_never
@@ -85,8 +85,8 @@ class Gates:
     script_gates: Gates | None = None
     """Gates for the calls that scripts make; None if no rule distinguishes them."""
     _answers: AnswersByName[Decision] = field(default_factory=AnswersByName, repr=False)
-    _distinct: dict[Decision, Decision] = field(default_factory=dict, repr=False)
-    """Equal decisions are kept once: thousands of tools have the same one."""
+    _distinct: dict[tuple[str, ...], Decision] = field(default_factory=dict, repr=False)
+    """Decisions by what they follow from. Each is made and kept once: thousands of tools have the same one."""
 
     def for_calls(self, *, from_script: bool) -> Gates:
         """Return the gates for calls that scripts make, or for all other calls."""
@@ -105,10 +105,7 @@ def decide(
         return Denied(Gate.VISIBILITY, "its definition changed and is not accepted yet", UNKNOWN)
     found = gates._answers.of(kind, server).get(name)
     if found is None:
-        fresh = _evaluate_gates(gates, kind, server, name)
-        if len(gates._distinct) >= MAX_DISTINCT:
-            gates._distinct.clear()
-        found = gates._distinct.setdefault(fresh, fresh)
+        found = _evaluate_gates(gates, kind, server, name)
         gates._answers.keep(kind, server, name, found)
     return found
 
@@ -218,10 +215,21 @@ def open_gates(revision: str = "0") -> Gates:
 def _evaluate_gates(gates: Gates, kind: PatternKind, server: str, name: str) -> Decision:
     hidden = gates.visibility.hides(kind, server, name)
     if hidden is not None:
-        return Denied(Gate.VISIBILITY, hidden, UNKNOWN)
+        return _kept(gates, ("hidden", hidden), lambda: Denied(Gate.VISIBILITY, hidden, UNKNOWN))
     matched, record = gates.rules.match(kind, server, name), gates.records.get(server)
     demand = _demand(record, kind, server, name, lookalike=False)
-    return _enforce_any(gates, _tighten(_by_rule(matched), record, demand, server))
+    # A label names one rule. The server matters only if its record requires more than the rule.
+    reasons = (matched.label,) if demand is ApprovalDemand.FORWARD else (matched.label, demand, server)
+    return _kept(gates, reasons, lambda: _enforce_any(gates, _tighten(_by_rule(matched), record, demand, server)))
+
+
+def _kept(gates: Gates, reasons: tuple[str, ...], decision: Callable[[], Decision]) -> Decision:
+    found = gates._distinct.get(reasons)
+    if found is None:
+        if len(gates._distinct) >= MAX_DISTINCT:
+            gates._distinct.clear()
+        found = gates._distinct[reasons] = decision()
+    return found
 
 
 def _severity(decision: Decision) -> tuple[Strictness, bool]:

@@ -85,6 +85,8 @@ class RuleSet:
 
     def match(self, kind: PatternKind, server: str, name: str) -> Matched:
         """Return the first rule that matches the name, else the defaults."""
+        if not self._rules:
+            return self._default
         found = self._answers.of(kind, server).get(name)
         if found is None:
             found = self._first(kind, server, name)

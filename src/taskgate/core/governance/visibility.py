@@ -64,8 +64,11 @@ class Layers:
 
     def hides(self, kind: PatternKind, server: str, name: str) -> str | None:
         """Return the first reason of any layer, or None if every layer shows the name."""
-        layers = self.per_server.get(server, ())
-        return next((reason for layer in layers if (reason := layer.hides(kind, server, name)) is not None), None)
+        for layer in self.per_server.get(server, ()):
+            reason = layer.hides(kind, server, name)
+            if reason is not None:
+                return reason
+        return None
 
     def hides_lookalike(self, kind: PatternKind, server: str, name: str) -> str | None:
         """Return the first reason of any layer that denies a name which looks like this one."""

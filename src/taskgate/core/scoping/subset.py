@@ -155,8 +155,12 @@ class Subset:
 
     def admits_kind(self, server: str, name: str, kind: PatternKind) -> bool:
         """The same for a resource (by URI) or a prompt (by its own name)."""
+        return bool(self.admitted_of_kind(server, (name,), kind))
+
+    def admitted_of_kind(self, server: str, names: Sequence[str], kind: PatternKind) -> frozenset[str]:
+        """Return the resources, prompts or tools of a server that this session sees."""
         found = self.filters.get(server)
-        return found is not None and bool(found.passing((name,), kind))
+        return frozenset(found.passing(names, kind)) if found is not None else frozenset()
 
     def denies_lookalike(self, server: str, name: str, kind: PatternKind) -> Exclusion | None:
         """Return the list that denies a name of that server that looks like this one, or None. For names that no server

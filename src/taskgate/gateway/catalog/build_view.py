@@ -4,8 +4,8 @@ The decision for each tool is taken here, by the same function that decides a ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import Address, folders_above
@@ -51,7 +51,7 @@ def build_view(
     for kind, listed in visible.items():
         for server, offer in offers.items():
             entries = offer.entries.get(kind, ())
-            listed[server] = [e for e in entries if _visible(plan, subset, e, catalogs.quarantined)]
+            listed[server] = _visible(plan, subset, server, entries, quarantined=catalogs.quarantined)
             if len(listed[server]) < len(entries):
                 shown = {e.name for e in listed[server]}
                 hidden = tuple((server, name) for e in entries if e.name not in shown for name in _names_of(e))
@@ -75,8 +75,9 @@ def build_view(
     tool_names = found[EntryKind.TOOL].names
     assert tool_names is not None
     with_tasks = {server: supports_tasks(found) for server, found in capabilities.items()}
+    of_servers = {server: _OfServer(with_tasks[server], plan.plain_timeout_of(server)) for server in offers}
     tools = {
-        name: _tool(plan, name, e, catalogs, tasks=with_tasks[e.server], revision=subset.revision)
+        name: _tool(plan, name, e, catalogs, server=of_servers[e.server], revision=subset.revision)
         for name, e in found[EntryKind.TOOL].entries.items()
     }
     return View(
@@ -191,13 +192,20 @@ _PATTERNS: Final = {
 }
 
 
+class _OfServer(NamedTuple):
+    """What all tools of a server have in common."""
+
+    has_tasks: bool
+    plain_timeout_s: float
+
+
 def _tool(
     plan: Plan,
     name: str,
     entry: CatalogEntry,
     catalogs: CatalogSnapshot,
     *,
-    tasks: bool,
+    server: _OfServer,
     revision: str,
 ) -> ToolRef:
     decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=catalogs.quarantined)
@@ -207,7 +215,7 @@ def _tool(
     raw_name = wire.raw(entry.name)
     forwarded = type(decision) is Forward and decision.note is None
     support = traits.task_support
-    as_task = support is TaskSupport.REQUIRED or (tasks and support is TaskSupport.OPTIONAL)
+    as_task = support is TaskSupport.REQUIRED or (server.has_tasks and support is TaskSupport.OPTIONAL)
     plain = forwarded and not forced and not params and not as_task
     return ToolRef(
         name,
@@ -215,7 +223,7 @@ def _tool(
         entry.name,
         decision,
         entry,
-        tasks,
+        server.has_tasks,
         forced,
         raw_name,
         params,
@@ -223,20 +231,27 @@ def _tool(
         revision,
         plain,
         traits.has_output_schema,
-        plan.plain_timeout_of(entry.server),
+        server.plain_timeout_s,
         catalogs.changed_interface(entry),
     )
 
 
-def _visible(plan: Plan, subset: Subset, entry: CatalogEntry, quarantined: Quarantined) -> bool:
-    """Return whether the entry is in this scope and, except for tools, allowed. A tool carries its own decision."""
-    kind = _PATTERNS[entry.kind]
-    if entry.kind is not EntryKind.TOOL:
-        return _admitted(plan, subset, kind, entry.server, entry.name, quarantined=quarantined)
-    if not subset.admits_kind(entry.server, entry.name, kind):
-        return False
-    decision = decide(plan.gates, kind, entry.server, entry.name, quarantined=quarantined)
-    return not isinstance(decision, Denied) or decision.gate is not Gate.VISIBILITY
+def _visible(
+    plan: Plan, subset: Subset, server: str, entries: Sequence[CatalogEntry], *, quarantined: Quarantined
+) -> list[CatalogEntry]:
+    """Return the entries of one list that are in this scope and, except for tools, allowed. A tool carries its own decision."""
+    if not entries:
+        return []
+    kind = _PATTERNS[entries[0].kind]
+    may_be_denied = entries[0].kind is EntryKind.TOOL
+    admitted = subset.admitted_of_kind(server, [entry.name for entry in entries], kind)
+    visible: list[CatalogEntry] = []
+    for entry in entries:
+        if entry.name in admitted:
+            decision = decide(plan.gates, kind, server, entry.name, quarantined=quarantined)
+            if not isinstance(decision, Denied) or (may_be_denied and decision.gate is not Gate.VISIBILITY):
+                visible.append(entry)
+    return visible
 
 
 def _admitted(

@@ -197,7 +197,9 @@ class _Fetch:
 
     def _unchanged(self, kind: EntryKind, text: bytes) -> CatalogEntry | None:
         """Return the known entry with these bytes, unless it may exceed the current nesting limit."""
-        return None if text.count(b"{") + text.count(b"[") > self._limits.json_depth else self._known.get((kind, text))
+        if not self._known or text.count(b"{") + text.count(b"[") > self._limits.json_depth:
+            return None
+        return self._known.get((kind, text))
 
     async def _page(self, method: str, cursor: Raw | None) -> Members:
         params: Members = {"cursor": cursor} if cursor is not None else {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from taskgate.core.catalog.entry import CatalogEntry
 from taskgate.core.catalog.pinned_content import changed_definition
 from taskgate.core.governance.decision import Decision
@@ -10,9 +12,8 @@ from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.param_headers import ParamHeader
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRef:
-    """A tool under the name that callers use."""
+class ToolRef(msgspec.Struct, frozen=True, gc=False):
+    """A tool under the name that callers use. A struct, because there may be thousands."""
 
     wire: str
     server: str
@@ -32,7 +33,6 @@ class ToolRef:
     has_output_schema: bool = False
     timeout_s: float = 0.0
     """Timeout of a plain call."""
-
     changed_interface: str = ""
     """Digest of its interface if it differs from its pin."""
 

@@ -7,9 +7,11 @@ only to the one server that it can belong to.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
-from typing import Any, Final, assert_never
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+from typing import Any, Final, NamedTuple, assert_never
+
+import msgspec
 
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import Address
@@ -17,7 +19,7 @@ from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.links import scheme_of
 from taskgate.core.catalog.names import SEPARATOR, NameStyle, NameTable
 from taskgate.core.catalog.own_tool_names import OwnToolName
-from taskgate.core.catalog.pages import EntryList
+from taskgate.core.catalog.pages import EntryList, LateEntries
 from taskgate.core.catalog.rendering import Audience, render
 from taskgate.core.catalog.search import SearchIndex
 from taskgate.core.catalog.skills import rewritten_entry, skill_resource
@@ -41,7 +43,22 @@ from taskgate.lazy_dataclass import dataclass
 
 Quarantined = frozenset[tuple[str, str]]
 RENDERED_AT_ONCE: Final = 500
-"""Lists up to this length are rendered on the event loop, in a few milliseconds."""
+"""Up to this many entries are rendered on the event loop, in a few milliseconds."""
+
+
+class _Look(NamedTuple):
+    """How a tool is shown to one kind of caller, apart from its definition and its name."""
+
+    support: TaskSupport | None
+    """None: it is not listed."""
+    has_notices: bool
+    has_card: bool
+    interfaces: Mapping[str, str | None]
+
+    def text(self, ui_addresses: Sequence[str]) -> str:
+        """Return a text that differs if a tool with these interfaces looks different. It is the same at all gateways."""
+        shown = [(uri, self.interfaces[uri]) for uri in ui_addresses if uri in self.interfaces]
+        return f"{self.support} {self.has_notices} {self.has_card} {shown}"
 
 
 @dataclass(slots=True)
@@ -172,7 +189,7 @@ class View:
         if self.plan.gates.script_gates is None:
             return tool
         decision = self.decision_on(PatternKind.TOOL, tool.server, tool.name, from_script=True)
-        return tool if decision == tool.decision else replace(tool, decision=decision, plain=False)
+        return tool if decision == tool.decision else msgspec.structs.replace(tool, decision=decision, plain=False)
 
     def decision_on(self, kind: PatternKind, server: str, name: str, *, from_script: bool = False) -> Decision:
         """Return the decision on a name, whether or not its server lists it. A name that is not listed never gets a more permissive
@@ -220,16 +237,27 @@ class View:
         )
 
     def render_tool(self, tool: ToolRef, audience: Audience) -> bytes:
+        return self._render_as(self._look(tool, audience), tool, audience)
+
+    def _look(self, tool: ToolRef, audience: Audience) -> _Look:
         assert tool.entry is not None
-        support = self.shown(tool, audience.task_aware)
+        return _Look(
+            self.shown(tool, audience.task_aware),
+            self._may_be_replaced(tool),
+            self._has_card(tool, audience),
+            self.addresses.shown_interfaces(tool.server) if tool.entry.ui_addresses else {},
+        )
+
+    def _render_as(self, look: _Look, tool: ToolRef, audience: Audience) -> bytes:
+        assert tool.entry is not None
         return render(
             tool.entry,
             tool.wire,
-            support,
+            look.support,
             audience,
-            notices=self._may_be_replaced(tool),
-            interfaces=self.addresses.shown_interfaces(tool.server) if tool.entry.ui_addresses else {},
-            card=CARD_URI if self._has_card(tool, audience) else None,
+            notices=look.has_notices,
+            interfaces=look.interfaces,
+            card=CARD_URI if look.has_card else None,
         )
 
     def shows_cards(self) -> bool:
@@ -258,7 +286,7 @@ class View:
         return cut or not tool.plain or self.plan.calls.delivery.promote_after_s > 0
 
     async def listed(self, kind: EntryKind, audience: Audience) -> EntryList:
-        """Like `listing`; a long list is rendered in a thread."""
+        """Like `listing`; a long list is composed in a thread."""
         if (
             self._rendered_key(kind, audience) in self.rendered
             or len(self.tools) + len(self.resources) + len(self.skills) <= RENDERED_AT_ONCE
@@ -272,36 +300,64 @@ class View:
         return found
 
     def listing(self, kind: EntryKind, audience: Audience) -> EntryList:
-        """Return the rendered entries of one kind, in order, for this kind of caller."""
+        """Return the entries of one kind, in order, for this kind of caller."""
         key = self._rendered_key(kind, audience)
         found = self.rendered.get(key)
         if found is None:
-            found = self.rendered[key] = EntryList(list(self._render(kind, audience)))
+            found = self.rendered[key] = EntryList(self._entries(kind, audience))
         return found
+
+    def _late_tools(self, audience: Audience) -> LateEntries:
+        """Return the tools that such callers are shown. Each is rendered when its page is read.
+
+        How a tool looks depends on little besides its definition and name, so few tools look different.
+        """
+        tools, looks, texts = list[ToolRef](), list[_Look](), list[str]()
+        known: dict[tuple[object, ...], tuple[_Look, str]] = {}
+        for tool in self.tools.values():
+            entry = tool.entry
+            if entry is None or (tool.unfit_for_headers and audience.generation is Generation.STATELESS):
+                continue
+            is_slow = (tool.server, tool.name) in self.slow_tools
+            # Decisions and traits are shared by the tools for which they are equal.
+            alike = (
+                tool.server,
+                id(tool.decision),
+                id(entry.traits),
+                tool.upstream_tasks,
+                tool.forced,
+                tool.plain,
+                is_slow,
+            )
+            if alike not in known:
+                look = self._look(tool, audience)
+                known[alike] = look, look.text(entry.ui_addresses)
+            look, text = known[alike]
+            if look.support is not None:
+                tools.append(tool)
+                looks.append(look)
+                # The length keeps a name apart from what follows.
+                texts.append(f"{entry.digest}{text}{len(tool.wire)}:{tool.wire}")
+        fingerprint = "".join((repr(audience), *texts)).encode()
+        return LateEntries(len(tools), lambda place: self._render_as(looks[place], tools[place], audience), fingerprint)
 
     def _rendered_key(self, kind: EntryKind, audience: Audience) -> tuple[EntryKind, Audience, int]:
         return (kind, audience, self.slow_tools.version if kind is EntryKind.TOOL else 0)
 
-    def _render(self, kind: EntryKind, audience: Audience) -> Iterable[bytes]:
+    def _entries(self, kind: EntryKind, audience: Audience) -> Sequence[bytes] | LateEntries:
         match kind:
             case EntryKind.TOOL:
-                return self._render_tools(audience)
+                return self._late_tools(audience)
             case EntryKind.PROMPT:
-                return (render(p.entry, p.wire, None, audience) for p in self.prompts.values() if p.entry is not None)
+                return [render(p.entry, p.wire, None, audience) for p in self.prompts.values() if p.entry is not None]
             case EntryKind.RESOURCE:
-                return self._render_resources(audience)
+                return list(self._render_resources(audience))
             case EntryKind.TEMPLATE:
-                return (render(entry, template.template, None, audience) for template, entry in self.templates)
+                return [render(entry, template.template, None, audience) for template, entry in self.templates]
             case EntryKind.SKILL:
-                return (self.render_skill(entry.server, entry.raw) for entry in self.skills.values())
+                return [self.render_skill(entry.server, entry.raw) for entry in self.skills.values()]
             case _:
                 assert_never(kind)
-
-    def _render_tools(self, audience: Audience) -> Iterable[bytes]:
-        for tool in self.tools.values():
-            hidden = tool.unfit_for_headers and audience.generation is Generation.STATELESS
-            if tool.entry is not None and not hidden and self.shown(tool, audience.task_aware) is not None:
-                yield self.render_tool(tool, audience)
 
     def _render_resources(self, audience: Audience) -> Iterable[bytes]:
         """Return resources for stateful callers, which have no skills: each SKILL.md is added as a resource."""

@@ -86,10 +86,9 @@ class AnnotationReport:
         annotation = _annotation(shown, action, upstream_tasks, forced)
         if reported.get(entry.name) is not annotation:
             reported[entry.name] = annotation
-            log.info(
-                annotation_line(entry.name, shown, action, upstream_tasks=upstream_tasks, forced=forced),
-                server=entry.server,
-            )
+            if log.writes("info"):
+                line = annotation_line(entry.name, shown, action, upstream_tasks=upstream_tasks, forced=forced)
+                log.info(line, server=entry.server)
             if action is Action.POLICY and plan.governing.policy is not None:
                 for warning in plan.governing.policy.contradictions(entry.server, entry.name, schema_of(entry)):
                     log.warning("policy and schema disagree", detail=warning)

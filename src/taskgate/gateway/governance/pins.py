@@ -85,6 +85,8 @@ class Pins:
         self._quarantine = quarantine
         self._events = events
         self._pinned: dict[Key, Pin] = {}
+        self._pinned_servers: set[str] = set()
+        """The servers of these pins."""
         self._unaccepted: dict[Key, Unaccepted] = {}
         self._interfaces: dict[str, Mapping[str, Interface]] = {}
         """Interfaces by server and URI."""
@@ -95,6 +97,7 @@ class Pins:
 
     async def load(self) -> None:
         self._pinned = {(stored.server, stored.tool): stored.pin for stored in await self._store.pins()}
+        self._pinned_servers = {server for server, _ in self._pinned}
 
     async def load_again(self, offers: Callable[[], Mapping[str, Offer]]) -> None:
         """Load the pins again after a change by another gateway, and compare all lists with them."""
@@ -114,8 +117,8 @@ class Pins:
         governing = self._plan.value.governing
         if governing.pins is PinMode.OFF:
             return
-        others = [name for name in self._plan.value.registry.records if name != server]
-        known = any(tool[0] == server for tool in self._pinned)
+        others = tuple(name for name in self._plan.value.registry.records if name != server)
+        known = server in self._pinned_servers
         for number, entry in enumerate(offer.entries.get(EntryKind.TOOL, ())):
             if number and number % PORTION == 0:
                 yield
@@ -133,7 +136,7 @@ class Pins:
         server, name = key
         return not name.startswith(RESOURCE_PREFIX) or self.is_interface(server, name.removeprefix(RESOURCE_PREFIX))
 
-    def _compare_tool(self, entry: CatalogEntry, others: list[str], known: bool) -> None:
+    def _compare_tool(self, entry: CatalogEntry, others: tuple[str, ...], known: bool) -> None:
         key = (entry.server, entry.name)
         pin = self._pinned.get(key)
         if pin is not None and pin.digest == entry.digest:
@@ -142,16 +145,15 @@ class Pins:
                 self._pinned[key] = Pin(pin.digest, entry.raw)
             self._unaccepted.pop(key, None)
             return
-        found: Pinned
         if pin is None and certainly_has_none(bytes(entry.raw), entry.name, others):
             # The definition need not be parsed again.
-            found = FirstSeen(entry.digest, ())
-        else:
-            mode = self._plan.value.governing.pins
-            found = compare_pin(mode, entry.definition, pin, others, digest=entry.digest)
+            self._first_seen(key, entry.raw, FirstSeen(entry.digest, ()), server_known=known)
+            return
+        mode = self._plan.value.governing.pins
+        found = compare_pin(mode, entry.definition, pin, others, digest=entry.digest)
         self._found(key, entry.raw, found, server_known=known)
 
-    def _compare_skill(self, entry: CatalogEntry, others: list[str]) -> None:
+    def _compare_skill(self, entry: CatalogEntry, others: tuple[str, ...]) -> None:
         """Compare a skill's entry with its pin. The entry contains the digests of its files, so it covers them."""
         key = (entry.server, skill_key(entry.name))
         found = compare_pin(self._plan.value.governing.pins, entry.definition, self._pinned.get(key), others)
@@ -161,7 +163,7 @@ class Pins:
         """Return whether a separately fetched entry, and the files it lists, may be returned to a caller."""
         if self._plan.value.governing.pins is PinMode.OFF:
             return True
-        self._compare_skill(entry, [name for name in self._plan.value.registry.records if name != entry.server])
+        self._compare_skill(entry, tuple(name for name in self._plan.value.registry.records if name != entry.server))
         self._refresh_quarantine()
         return not self._is_quarantined((entry.server, skill_key(entry.name)))
 
@@ -232,6 +234,7 @@ class Pins:
         if server_known:
             log.warning(f"new {what}", server=key[0], tool=key[1])
         pin = self._pinned[key] = Pin(found.digest, raw)
+        self._pinned_servers.add(key[0])
         self._first.append(FirstPin(*key, pin, _entry("tool_pinned", key, found.digest)))
         if not self._is_storing_first:
             self._is_storing_first = True
@@ -351,6 +354,7 @@ class Pins:
         pin = Pin(digest, what.raw)
         await self._store.put_pin(server, tool, pin, by=by, audit=_entry("tool_accepted", (server, tool), digest, by))
         self._pinned[server, tool] = pin
+        self._pinned_servers.add(server)
         self._unaccepted.pop((server, tool), None)
         self._refresh_quarantine()
         log.info(f"{kind_of(tool)} accepted", server=server, tool=tool, by=by)
