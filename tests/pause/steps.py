@@ -32,6 +32,7 @@ from taskgate.core.governance.approval import Approval, Binding
 from taskgate.core.governance.card import Card, card, show_json
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.patterns import PatternSet
+from taskgate.core.questions.answers import secret_fields
 from taskgate.core.redaction.difference import difference
 from taskgate.core.redaction.fields import compile_redaction
 from taskgate.core.redaction.looks_secret import looks_secret
@@ -155,6 +156,12 @@ def a_suggesting_schema(size: int) -> Step:
 def learning(size: int) -> Step:
     memory, arguments = UsageMemory(), {f"a{n}": "some value" for n in range(size)}
     return lambda: memory.learn("caller", "s", "t", arguments, 0.0)
+
+
+def a_form(properties: dict[str, Any]) -> Step:
+    """Look for fields that ask for a secret."""
+    params = {"requestedSchema": {"properties": properties}}
+    return lambda: secret_fields(params)
 
 
 def a_redaction(size: int) -> Step:
@@ -286,7 +293,11 @@ CASES = (
     Case("completion", SMALL, a_completion),
     Case("completion: values of a schema", SMALL, a_suggesting_schema),
     Case("completion: learning", SMALL, learning),
-    Case("completion: secrets", (KIB, 32 * KIB), lambda n: lambda: looks_secret("a" * n, "aB3-" * (n // 4))),
+    # A name of at most 128 characters and a value of at most 256 are searched for a completion.
+    Case("completion: secrets", (128, 8 * KIB), lambda n: lambda: looks_secret("a" * n, "aB3-" * (n // 4))),
+    Case("form: long title", TEXT, lambda n: a_form({"a": {"title": "a" * n}})),
+    Case("form: many fields", TEXT, lambda n: a_form({f"{number:x}": {"title": ""} for number in range(n // 8)})),
+    Case("form: many words", TEXT, lambda n: a_form({"aB_" * 5 + f"{number:x}": {} for number in range(n // 20)})),
     Case("redaction", (100, 1_000, 3_000), a_redaction),
     Case("difference of arguments", (100, 500, 1_000), a_difference),
     # Cards of more arguments are made beside the loop, in slices: tests/load/test_large_approvals.py, up to the largest request.

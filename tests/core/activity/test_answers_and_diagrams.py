@@ -15,6 +15,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.events import Event, EventKind
 from taskgate.core.questions.answers import (
     MAX_SCHEMA_BYTES,
+    MAX_SEARCHED,
     elicitation_answer,
     form_problem,
     sampling_answer,
@@ -99,6 +100,16 @@ def test_fields_for_secrets_are_found() -> None:
     assert secret_fields({"requestedSchema": {"properties": properties}}) == ["api_key", "word", "pin2"]
     assert secret_fields({}) == []
     assert secret_fields({"requestedSchema": {}}) == []
+
+
+def test_fields_that_are_not_searched_count_as_secrets() -> None:
+    properties: dict[str, Any] = {"name": {}, "long": {"title": "a" * MAX_SEARCHED}, "street": {}}
+    assert secret_fields({"requestedSchema": {"properties": properties}}) == ["long", "street"]
+
+
+def test_a_usual_form_is_searched_to_its_end() -> None:
+    properties = {f"field_{number}": {"title": f"The field with number {number}"} for number in range(100)}
+    assert secret_fields({"requestedSchema": {"properties": {**properties, "api_key": {}}}}) == ["api_key"]
 
 
 @pytest.mark.parametrize(
