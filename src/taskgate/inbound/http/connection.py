@@ -249,11 +249,14 @@ class CallerConnection(HttpToolsProtocol):
             return False
         self._unrepeated = 0
         self.on_lost = None
-        post = Post(self, head, head.headers, self.arrival, head.keep_alive, limits.request_bytes, True)
+        # By position, because it is built for every request: its turn has come, and it is complete and being answered.
+        post = Post(
+            self, head, head.headers, self.arrival, head.keep_alive, limits.request_bytes, True, True, True, body
+        )
         self._post = post
         self.cycle = post  # type: ignore[assignment]
         # It needs no turn budget: the request before it is answered.
-        post.begin_with(body)
+        post.begin()
         return True
 
     def _note_head(self, data: bytes, post: Post) -> None:

@@ -85,6 +85,10 @@ class Post(msgspec.Struct, eq=False):
     limit: int
     _turn: bool
     """All earlier requests on the connection are answered."""
+    _ready: bool = False
+    """The body is complete, or not needed."""
+    _started: bool = False
+    body: bytes = b""
     authorized: Authorized | None = None
     """Set once the request is authorized."""
     forwarded: bool = False
@@ -93,7 +97,6 @@ class Post(msgspec.Struct, eq=False):
     """Ends the request with its credential; set once the request takes long."""
     access_ended: Ended | None = None
     """Why the request was ended early: its credential was revoked or has expired."""
-    body: bytes = b""
     arrived: float = 0.0
     """When the request may have been complete; not before the ones before it were answered."""
     work: EagerTask | None = None
@@ -109,8 +112,6 @@ class Post(msgspec.Struct, eq=False):
     _parts: list[bytes] | None = None
     """The parts of the body that were received so far."""
     _size: int = 0
-    _ready: bool = False
-    _started: bool = False
     _streamed: StreamedReply | None = None
     _replying: bool = False
     """The reply is being sent or was sent."""
@@ -124,10 +125,8 @@ class Post(msgspec.Struct, eq=False):
             self.too_large = True
             self.complete()
 
-    def begin_with(self, body: bytes) -> None:
+    def begin(self) -> None:
         """Start answering a request that was received whole."""
-        self._ready = self._started = True
-        self.body = body
         connection = self._connection
         self.arrived = connection.lag.arrival()
         self.work = work = connection.begin(self)
@@ -156,8 +155,10 @@ class Post(msgspec.Struct, eq=False):
         """Start answering, now or when all earlier requests on the connection are answered."""
         self._ready = True
         if self._turn and not self._started and not self.disconnected:
+            self._started = True
             parts, self._parts = self._parts or [], None
-            self.begin_with(parts[0] if len(parts) == 1 else b"".join(parts))
+            self.body = parts[0] if len(parts) == 1 else b"".join(parts)
+            self.begin()
 
     @property
     def path(self) -> bytes:
