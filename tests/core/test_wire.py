@@ -223,6 +223,14 @@ def test_almost_usual_messages_are_read_as_in_full(body: bytes, begin: int, leng
     both_ways(body[:begin] + other + body[begin + length :])
 
 
+def test_a_simple_response_is_within_the_limits() -> None:
+    short = b'{"jsonrpc":"2.0","id":7,"result":{"a":[1,2]}}'
+    assert wire.MessageReader(max_nodes=100).read_simple_response(short, b"7") is not None
+    assert wire.MessageReader(max_nodes=5).read_simple_response(short, b"7") is None
+    large = b'{"jsonrpc":"2.0","id":7,"result":{"a":"%b"}}' % (b"x" * wire.LARGE_BYTES)
+    assert READER.read_simple_response(large, b"7") is None
+
+
 LONG = b"x" * wire.COUNTED_BYTES
 USUAL_LONG = (
     b'{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"%b"}],"isError":true}}' % LONG,

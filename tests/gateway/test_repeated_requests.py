@@ -138,7 +138,8 @@ def test_capabilities_apply_to_the_request_that_declares_them() -> None:
     """In Python, 1 equals true."""
     names = {b"mcp-protocol-version": b"2026-07-28", b"mcp-method": b"tools/call", b"mcp-name": b"s__echo"}
     head = PostHead(b"/mcp", list(names.items()), names).without_length()
-    for value in (1, 1, True, {}, {}):
+    values: tuple[Any, ...] = (1, 1, True, {}, {})
+    for value in values:
         request = stateless_call({**STATELESS, f"{ENVELOPE}clientCapabilities": {"experimental": value}})
         message = MessageReader().read(request.partition(b"\r\n\r\n")[2])
         declared = declared_by(head, message).envelope.capabilities["experimental"]

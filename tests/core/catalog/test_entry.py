@@ -25,6 +25,15 @@ def read(raw: bytes, kind: EntryKind = EntryKind.TOOL) -> Any:
     return list(read_entries(kind, "files", Raw(raw)))
 
 
+def test_entries_are_equal_if_their_bytes_are() -> None:
+    (entry,), (same,), (other,) = read(b"[" + AWKWARD + b"]"), read(b"[" + AWKWARD + b"]"), read(b'[{"name":"read"}]')
+    assert entry.digest
+    assert entry == same
+    assert (entry != same, entry != other) == (False, True)
+    assert len({entry, same, other}) == 2
+    assert AWKWARD not in [entry]
+
+
 def test_an_entry_keeps_its_bytes_beside_the_fields_we_decide_on() -> None:
     (entry,) = read(b"[" + AWKWARD + b"]")
     assert (entry.kind, entry.server, entry.name) == (EntryKind.TOOL, "files", "read")

@@ -111,6 +111,21 @@ def test_a_cursor_does_not_outlive_its_list() -> None:
             page(EntryList(other), cursor, 1)
 
 
+def test_an_entry_is_encoded_once_when_its_page_is_read() -> None:
+    encoded: list[int] = []
+
+    def encode(place: int) -> bytes:
+        encoded.append(place)
+        return b"%d" % place
+
+    entries = EntryList(LateEntries(3, encode, b"1")).plus([b"3"])
+    for _ in range(2):
+        assert page(entries, None, 2).items == [b"0", b"1"]
+    assert (entries.are_encoded(0, 2), entries.are_encoded(0, 3), entries.are_encoded(3, 4)) == (True, False, True)
+    assert entries.between(1, 4) == [b"1", b"2", b"3"]
+    assert encoded == [0, 1, 2]
+
+
 def test_entries_that_are_added_change_the_digest_of_a_list() -> None:
     listed = EntryList([b"1", b"2"])
     more, other = listed.plus([b"3"]), listed.plus([b"4"])

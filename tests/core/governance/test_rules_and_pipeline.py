@@ -179,6 +179,7 @@ def test_the_cache_of_decisions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         assert decide(made, TOOL, "files", f"drop_{number}") == decide(made, TOOL, "files", f"drop_{number}")
         assert made.rules.forced("files", f"drop_{number}") is False
         assert decide(made, TOOL, f"server{number}", "read") == Forward("defaults")
+        assert action_of(decide(made, TOOL, "files", f"other_{number}")) is Action.DENY
     assert len(made._answers) <= 3
     assert len(made._distinct) == 1
     assert 0 < len(made.rules._answers) <= 3

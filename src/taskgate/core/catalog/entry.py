@@ -87,6 +87,10 @@ class CatalogEntry(msgspec.Struct, frozen=True, eq=False, gc=False):
             return NotImplemented
         return self is other or self._key() == other._key()
 
+    def __ne__(self, other: object) -> bool:
+        # The one of `msgspec.Struct` compares the identity.
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(self._key())
 
