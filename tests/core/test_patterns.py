@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import fnmatch
 
 import pytest
@@ -183,3 +184,9 @@ def test_globs_and_patterns_are_equal_by_their_texts() -> None:
     assert {Pattern.compile("s:a*"), Pattern.compile("a*")} == {Pattern.compile("a*"), Pattern.compile("s:a*")}
     assert Glob.compile("a*") != "a*"
     assert Pattern.compile("a*") != Glob.compile("a*")
+
+
+def test_patterns_and_globs_with_the_same_text_are_not_unequal() -> None:
+    glob, pattern = Glob.unchecked("a*"), Pattern.compile("s:a*")
+    assert (glob != copy.copy(glob), glob != Glob.unchecked("b*")) == (False, True)
+    assert (pattern != copy.copy(pattern), pattern != Pattern.compile("s:b*")) == (False, True)

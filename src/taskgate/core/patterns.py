@@ -41,6 +41,9 @@ class Pattern(msgspec.Struct, frozen=True, eq=False):
     def __eq__(self, other: object) -> bool:
         return self.text == other.text if isinstance(other, Pattern) else NotImplemented
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(self.text)
 
