@@ -73,6 +73,9 @@ async def test_last_anchor_waits_for_the_write_that_a_cancelled_round_left(tmp_p
     await _ended_by_cancel(round_)
     await store.record_now(AuditEntry(0, "second"))
     closing = asyncio.create_task(keeper.close())
+    await asyncio.sleep(0)
+    # It waits for the store first, and has done so when a later wait for the store has ended.
+    await store.recorded()
     for _ in range(20):
         await asyncio.sleep(0)
     await asyncio.to_thread(lambda: None)
