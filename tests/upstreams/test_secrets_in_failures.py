@@ -66,7 +66,8 @@ class QuotingServer:
         call.reply.send(418, json.dumps(error).encode(), {"content-type": "application/json"})
 
     async def ordinary(self, call: Call) -> dict[str, Any]:
-        return {**text(call.headers["authorization"]), "structuredContent": {"nested": {"isError": True}}}
+        structured = {"nested": {"isError": True}, "filler": "x" * call.arguments.get("size", 0)}
+        return {**text(call.headers["authorization"]), "structuredContent": structured}
 
 
 def _basic(call: Call) -> str:
@@ -224,16 +225,17 @@ async def test_status_messages_of_the_servers_own_tasks_are_cleaned(generation: 
         assert not any(quoted(leaky, everything(reply)) for reply in shown)
 
 
+@pytest.mark.parametrize("size", [0, 300_000], ids=["short", "large"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @virtual_time
-async def test_ordinary_results_pass_byte_for_byte(kind: str, generation: str) -> None:
+async def test_ordinary_results_pass_byte_for_byte(kind: str, generation: str, size: int) -> None:
     leaky = QuotingServer(generation)
     async with KINDS[kind](leaky) as gate:
         caller = await gate.caller("2025", token="token-of-ann")
-        result = (await caller.call("notes__ordinary")).result
+        result = (await caller.call("notes__ordinary", {"size": size})).result
         assert result["content"][0]["text"].partition(" ")[2] in leaky.sent
-        assert result["structuredContent"] == {"nested": {"isError": True}}
+        assert result["structuredContent"] == {"nested": {"isError": True}, "filler": "x" * size}
 
 
 @virtual_time
