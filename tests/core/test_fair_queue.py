@@ -145,6 +145,21 @@ def test_a_free_slot_goes_to_the_tenant_with_the_fewest_running() -> None:
     assert queue.leave("small/c") == ["ann"]
 
 
+def test_more_callers_get_a_tenant_no_more_slots() -> None:
+    queue = FairQueue(slots=2)
+    assert queue.enter("big/a", "a") is QueuePlace.RUNS
+    assert queue.enter("small/x", "x0") is QueuePlace.RUNS
+    for caller in ("big/b", "big/c", "big/d"):
+        assert queue.enter(caller, caller) is QueuePlace.WAITS
+    for ticket in ("x1", "x2", "x3"):
+        assert queue.enter("small/x", ticket) is QueuePlace.WAITS
+    # The callers of the large tenant have waited longer, and none of them has a running call.
+    assert queue.leave("small/x") == ["x1"]
+    assert queue.leave("big/a") == ["big/b"]
+    assert queue.leave("small/x") == ["x2"]
+    assert queue.leave("big/b") == ["big/c"]
+
+
 def test_one_tenant_does_not_fill_the_queue() -> None:
     queue = FairQueue(slots=1, max_waiting=10, max_waiting_per_caller=10, max_waiting_per_tenant=2)
     queue.enter("big/a", 0)
