@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
+from tests.extensions.app_server import RENDERS_APPS
 from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.catalog.rendering import STATELESS_AUDIENCE, Audience
+from taskgate.core.catalog.task_card import CARD_URI
 from taskgate.core.generations.generation import Generation
 from taskgate.core.identity.caller import Caller
 from taskgate.core.scoping.session_request import NO_REQUEST
@@ -22,6 +24,7 @@ AUDIENCES: Final = [
         for flags in ((True, False, False), (False, False, False), (True, True, False), (True, False, True))
     ),
 ]
+ABLE: Final = {**RENDERS_APPS, "tasks": {"requests": {"tools": {"call": {}}}}}
 UI: Final = {"ui": {"resourceUri": "ui://panel"}}
 TOOLS: Final[list[dict[str, Any]]] = [
     {"name": "plain", "inputSchema": {"type": "object"}},
@@ -64,6 +67,10 @@ def all_bytes(view: View, audience: Audience) -> list[bytes]:
     return listed.between(0, len(listed))
 
 
+def by_name(tools: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {tool["name"]: tool for tool in tools}
+
+
 @virtual_time
 @pytest.mark.parametrize("config", CONFIGS)
 async def test_each_tool_is_listed_as_it_is_rendered_by_itself(config: str) -> None:
@@ -78,6 +85,24 @@ async def test_each_tool_is_listed_as_it_is_rendered_by_itself(config: str) -> N
         ]
         assert all_bytes(view, audience) == alone
         assert len(alone) > 5
+
+
+@virtual_time
+@pytest.mark.parametrize("profile", ["production", "development"])
+@pytest.mark.parametrize("names", [("always", "usual"), ("usual", "always")])
+async def test_only_a_tool_in_force_required_is_listed_as_required(profile: str, names: tuple[str, ...]) -> None:
+    """In the development profile the rule is only logged, so that the two tools differ in `force_required` alone."""
+    rules = [{"match": "*", "action": "approve"}] if profile == "development" else []
+    governance = {"rules": rules, "force_required": ["always"]}
+    config = {"profile": profile, "governance": governance, "apps": {"task_card": "held"}}
+    async with Gateway(config, {"a": server([{"name": name} for name in names])}) as gate:
+        able = by_name(await (await gate.caller("2025", capabilities=ABLE)).tools())
+        stateless = by_name(await (await gate.caller("2026")).tools())
+    assert able["a__always"]["execution"] == {"taskSupport": "required"}
+    assert able["a__usual"]["execution"] == {"taskSupport": "optional"}
+    for listed in (able, stateless):
+        assert listed["a__always"]["_meta"]["ui"]["resourceUri"] == CARD_URI
+        assert "_meta" not in listed["a__usual"]
 
 
 @virtual_time
