@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,24 @@ def test_without_any_client_a_demo_server_is_served(tmp_path: Path) -> None:
     assert list(load_text((tmp_path / "taskgate.yaml").read_text(), environment={}).root.servers) == ["files"]
     assert "Configuration valid" in taskgate(tmp_path, "check")
     assert (tmp_path / named_schema(tmp_path / "taskgate.yaml")).read_text() == taskgate(tmp_path, "schema")
+
+
+def test_demo_server_starts_although_python_on_the_path_lacks_taskgate(tmp_path: Path) -> None:
+    """As after an installation with pipx, where only `taskgate` itself is on the path."""
+    other = tmp_path / "bin" / "python"
+    other.parent.mkdir()
+    other.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S "$@"\n')
+    other.chmod(0o755)
+    environment = {**variables(tmp_path), "PATH": f"{other.parent}:{os.environ['PATH']}"}
+    lacks = subprocess.run(["python", "-c", "import taskgate"], env=environment, capture_output=True, check=False)
+    assert b"ModuleNotFoundError" in lacks.stderr
+    taskgate(tmp_path, "init", "--yes")
+    done = subprocess.run(
+        [sys.executable, "-m", "taskgate", "doctor", "--json"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    found = {finding["about"]: finding for finding in map(json.loads, done.stdout.splitlines())}
+    assert found["server files"]["verdict"] == "ok", found["server files"]
 
 
 def test_servers_of_clients_are_found_and_printed_as_json(tmp_path: Path) -> None:

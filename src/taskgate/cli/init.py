@@ -24,9 +24,11 @@ _HEAD = """\
 # Created by `taskgate init`. All keys: docs/configuration.md. Validate changes with: taskgate check
 schema: 1
 """
+# The interpreter is named by its path: with pipx or uv, and for clients that start the gateway, `python` is another one.
 _DEMO = """\
 servers:
-  files: {command: python, args: ["-m", "taskgate.demo.files"]}
+  # The demo server is a part of Taskgate, so it needs the Python that Taskgate is installed in.
+  files: {{command: {python}, args: ["-m", "taskgate.demo.files"]}}
 """
 _CHANGING = ("*delete*", "*remove*", "*drop*", "*write*", "*send*")
 _ASK_FIRST = f"""\
@@ -115,7 +117,8 @@ def _third_question(clients: list[str]) -> str:
 def _starting_text(*, ask_first: bool, demo: bool) -> str:
     from taskgate.config.json_schema import EDITOR_COMMENT
 
-    return _HEAD.format(comment=EDITOR_COMMENT) + (_ASK_FIRST if ask_first else "") + (_DEMO if demo else "")
+    demo_server = _DEMO.format(python=json.dumps(sys.executable, ensure_ascii=False)) if demo else ""
+    return _HEAD.format(comment=EDITOR_COMMENT) + (_ASK_FIRST if ask_first else "") + demo_server
 
 
 def _plan(gathered: Gathered, text: str, config: Path) -> ImportPlan:
