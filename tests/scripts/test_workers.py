@@ -215,6 +215,7 @@ class OtherProgram(WorkerCommand):
 @pytest.mark.parametrize(
     ("program", "kind"),
     [
+        ("out.write((5000).to_bytes(4, 'big') + bytes(5004)); out.flush(); time.sleep(100)", "worker_reply"),
         ("while True: out.write(b'x' * 65536)", "worker_reply"),
         ("out.write(bytes([127, 255, 255, 255] * 2)); out.flush(); time.sleep(100)", "worker_reply"),
         ("out.write(bytes(8) + b'x'); out.flush(); time.sleep(100)", "worker_reply"),
@@ -222,7 +223,15 @@ class OtherProgram(WorkerCommand):
         ("out.write(b'1234'); out.flush(); sys.exit(0)", "worker_ended"),
         ("time.sleep(100)", "worker_late"),
     ],
-    ids=["floods", "announces 2 GB", "sends more than announced", "exits", "exits in the middle", "hangs"],
+    ids=[
+        "sends too much",
+        "floods",
+        "announces 2 GB",
+        "sends more than announced",
+        "exits",
+        "exits in the middle",
+        "hangs",
+    ],
 )
 async def test_worker_that_breaks_the_protocol_is_ended(program: str, kind: str) -> None:
     pool = WorkerPool(lambda: OtherProgram("", "", 0, 0, program), maximum=1, idle_s=10)
