@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.virtual_time.http11 import body_parts, read_head, request_bytes
 from taskgate.core.wire import MessageReader
 from taskgate.inbound.http.declared import declared_by
 from taskgate.inbound.http.post_handler import PostHandler
-from taskgate.inbound.http.post_head import PostHead
+from taskgate.inbound.http.post_head import Declared, PostHead
 from taskgate.inbound.http.post_request import Post
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -96,6 +97,7 @@ async def test_a_request_is_not_answered_before_all_that_arrived_with_it_is_read
     assert waiting == [2, 1, 0]
 
 
+READER = MessageReader()
 STATELESS = {f"{ENVELOPE}protocolVersion": "2026-07-28", f"{ENVELOPE}clientCapabilities": {}}
 
 
@@ -138,10 +140,25 @@ def test_capabilities_apply_to_the_request_that_declares_them() -> None:
     """In Python, 1 equals true."""
     names = {b"mcp-protocol-version": b"2026-07-28", b"mcp-method": b"tools/call", b"mcp-name": b"s__echo"}
     head = PostHead(b"/mcp", list(names.items()), names).without_length()
-    values: tuple[Any, ...] = (1, 1, True, {}, {})
+    assert head.calls is not None
+    kept = list[Declared]()
+    values: tuple[Any, ...] = (1, 1, 1, True, True, True, {}, {}, {})
     for value in values:
         request = stateless_call({**STATELESS, f"{ENVELOPE}clientCapabilities": {"experimental": value}})
-        message = MessageReader().read(request.partition(b"\r\n\r\n")[2])
-        declared = declared_by(head, message).envelope.capabilities["experimental"]
-        assert type(declared) is type(value)
-    assert declared_by(head, message) is declared_by(head, message)
+        body = request.partition(b"\r\n\r\n")[2]
+        message = head.calls.read(body, READER)
+        if message is None:
+            message = READER.read(body)
+            head.calls.note(body, message)
+        kept.append(declared_by(head, message))
+        assert type(kept[-1].envelope.capabilities["experimental"]) is type(value)
+    assert [one is other for one, other in itertools.pairwise(kept)] == [
+        False,
+        True,
+        False,
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]

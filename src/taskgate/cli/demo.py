@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -56,7 +57,7 @@ def _gateway(folder: Path) -> Iterator[str]:
     """Run a gateway with a temporary state folder, and stop it afterwards."""
     port = _free_port()
     config = folder / "taskgate.yaml"
-    config.write_text(CONFIGURATION.format(python=sys.executable))
+    config.write_text(CONFIGURATION.format(python=json.dumps(sys.executable, ensure_ascii=False)))
     environment = {**os.environ, "TASKGATE_STATE_DIR": str(folder / "state")}
     os.environ["TASKGATE_STATE_DIR"] = environment["TASKGATE_STATE_DIR"]
     command = [sys.executable, "-m", "taskgate", "serve", "-c", str(config), "--port", str(port)]

@@ -72,6 +72,10 @@ class Message(msgspec.Struct):
     raw_result: Raw | None = None
     raw_error: Raw | None = None
     result: Any = None
+    form: object | None = None
+    """The same object in all calls that differ only by id and arguments; None if it is not known (see `repeated_calls`)."""
+    members: Members | None = None
+    """The members of the params, if they are known."""
 
 
 class MalformedJson(CallerError):
@@ -138,7 +142,7 @@ def check_limits(value: Any, body: bytes, max_depth: int, max_nodes: int = sys.m
     """Raise BeyondLimits if a value that was decoded from these bytes is nested too deeply or has too many values."""
     size = len(body)
     if size <= COUNTED_BYTES:
-        deep = _has_more_brackets(body, max_depth)
+        deep = has_more_brackets(body, max_depth)
     else:
         deep = has_more(body, _OPENINGS, max_depth)
     if deep or size > max_nodes:
@@ -334,7 +338,7 @@ def _usual_response(body: bytes, message_id: bytes, max_depth: int) -> Message |
             value = _quickly(result)
             if encode(value) != result:
                 return None
-            if len(result) >= 2 * max_depth and _has_more_brackets(body, max_depth):
+            if len(result) >= 2 * max_depth and has_more_brackets(body, max_depth):
                 return None
             raw_result = Raw(result)
         elif _is_usual_but_long(body, max_depth):
@@ -355,11 +359,11 @@ def _is_usual_but_long(body: bytes, max_depth: int) -> bool:
         rest is not None
         and len(rest) <= COUNTED_BYTES
         and encode(_quickly(rest)) == rest
-        and not _has_more_brackets(rest, max_depth)
+        and not has_more_brackets(rest, max_depth)
     )
 
 
-def _has_more_brackets(document: bytes, max_depth: int) -> bool:
+def has_more_brackets(document: bytes, max_depth: int) -> bool:
     """Whether a short document may be nested deeper. Need not be called for one of up to twice as many bytes: a level takes two."""
     return document.count(b"{") + document.count(b"[") > max_depth
 
@@ -389,7 +393,7 @@ def _usual_request(body: bytes, max_depth: int) -> Message | None:
     ):
         return None
     raw_params = members["params"]
-    if len(raw_params) >= 2 * max_depth and _has_more_brackets(body, max_depth):
+    if len(raw_params) >= 2 * max_depth and has_more_brackets(body, max_depth):
         return None
     return Message(REQUEST, bytes(members["id"]), method, params, raw_params)
 

@@ -12,6 +12,7 @@ import msgspec
 
 from taskgate.core.generations.generation import STATELESS_REVISIONS
 from taskgate.core.generations.stateless import Envelope
+from taskgate.core.repeated_calls import RepeatedCalls
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.inbound.http.asgi import Headers
 
@@ -29,21 +30,18 @@ class Declared(msgspec.Struct, frozen=True):
 
     envelope: Envelope
     narrowing: SessionRequest
-    method: str
-    name: str | None
-    """What the headers have named besides the method."""
-    meta: bytes
-    """The `_meta` with the envelope, encoded. Decoded values could not be compared: in Python, 1 equals true."""
+    form: object
+    """The form of the message (see `Message.form`), so that it applies to all messages of this form."""
 
 
 class PostHead:
     __slots__ = (
         "authorized",
+        "calls",
         "declared",
         "every_header",
         "headers",
         "is_json",
-        "is_repeated",
         "is_stateless",
         "keep_alive",
         "path",
@@ -67,8 +65,8 @@ class PostHead:
         self.headers = headers
         """The last value of each name."""
         self.keep_alive = keep_alive
-        self.is_repeated = is_repeated
-        """Whether the connection keeps it for further requests."""
+        self.calls = RepeatedCalls() if is_repeated else None
+        """The calls with this head, if the connection keeps it for further requests."""
         self.is_json = headers.get(b"content-type", b"").lower().startswith(b"application/json")
         self.is_stateless = headers.get(b"mcp-protocol-version") in _STATELESS
         self.prefers_stream = headers.get(b"accept", b"").lstrip().startswith(b"text/event-stream")
@@ -80,7 +78,7 @@ class PostHead:
         """The session that a caller has used with this head."""
         self.session_caller: Caller | None = None
         self.declared: Declared | None = None
-        """What the last stateless request with this head has declared."""
+        """What the last stateless request with this head and a known form has declared."""
 
     def keep_authorization(self, authorized: Authorized) -> None:
         self.authorized = authorized

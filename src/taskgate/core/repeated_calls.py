@@ -1,0 +1,148 @@
+"""Read a call that repeats an earlier one of the same caller, except for its id and its arguments.
+
+A caller writes all its calls of one tool alike: method, name and `_meta` are the same bytes again. They were parsed strictly
+once, and another number as the id or another object as the arguments does not change what the bytes around them mean. So
+these bytes are compared, and only the arguments are parsed. All other calls are left to `MessageReader.read`, which has the
+same outcome for those that are read here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from taskgate.core import wire
+from taskgate.core.wire import COUNTED_BYTES, REQUEST, Members, Message, MessageReader, Raw
+from taskgate.mcp.json_errors import UNDECODABLE
+
+MAX_KEPT_BYTES: Final = 2048
+"""Maximum size of a call whose form is kept: every connection may keep some."""
+MAX_FORMS: Final = 4
+MAX_UNUSED: Final = 16
+"""So many more forms may be kept than were used: a caller who repeats no call should not pay for each."""
+MAX_DIGITS: Final = 15
+_ZERO: Final = ord("0")
+_HOLE: Final = Raw(b"\0")
+"""JSON contains no zero byte."""
+
+
+class _Form(msgspec.Struct, frozen=True, eq=False):
+    """The bytes of a call before, between and after its id and its arguments, and what they mean."""
+
+    before: bytes
+    between: bytes
+    after: bytes
+    begin: int
+    gap: int
+    end: int
+    """How long these three are."""
+    levels: int
+    """How deeply the arguments are nested at most, by the number of brackets in these three."""
+    is_id_first: bool
+    params_before: int
+    """How many bytes of the params are before the arguments."""
+    params_after: int
+    method: str
+    params: dict[str, Any]
+    members: Members
+
+    @classmethod
+    def of(cls, body: bytes, message: Message) -> _Form | None:
+        """Return the form of a message that was read from these bytes; None unless it is a call with a number as the id and with
+        arguments, encoded without spaces."""
+        params = message.params
+        if type(params) is not dict or type(params.get("arguments")) is not dict or not (message.id or b"").isdigit():
+            return None
+        whole = wire.members_of(body)
+        members = {name: member.copy() for name, member in wire.members_of(whole["params"]).items()}
+        around = wire.join({**members, "arguments": _HOLE})
+        parts = wire.join({**whole, "id": _HOLE, "params": Raw(around)}).split(bytes(_HOLE))
+        names = list(whole)
+        is_id_first = names.index("id") < names.index("params")
+        values = (message.id or b"", bytes(members["arguments"]))
+        first, second = values if is_id_first else values[::-1]
+        before, between, after = parts
+        if b"".join((before, first, between, second, after)) != body:
+            return None
+        hole = around.index(bytes(_HOLE))
+        return cls(
+            before=before,
+            between=between,
+            after=after,
+            begin=len(before),
+            gap=len(between),
+            end=len(after),
+            levels=sum(part.count(b"{") + part.count(b"[") for part in parts),
+            is_id_first=is_id_first,
+            params_before=hole,
+            params_after=len(around) - hole - len(_HOLE),
+            method=message.method,
+            params=params,
+            members=members,
+        )
+
+    def values_in(self, body: bytes) -> tuple[bytes, int, int] | None:
+        """Return the id of a call and where its arguments begin and end; None if the call has another form."""
+        if not (body.startswith(self.before) and body.endswith(self.after)):
+            return None
+        begin, end = self.begin, len(body) - self.end
+        if self.is_id_first:
+            at = body.find(b",", begin, begin + MAX_DIGITS + 1)
+            if not body.startswith(self.between, at):
+                return None
+            message_id, begin = body[begin:at], at + self.gap
+        else:
+            at = body.rfind(b":", begin, end) + 1
+            if not body.endswith(self.between, begin, at):
+                return None
+            message_id, end = body[at:end], at - self.gap
+        if not message_id.isdigit() or message_id[0] == _ZERO or len(message_id) > MAX_DIGITS:
+            return None
+        return message_id, begin, end
+
+
+class RepeatedCalls:
+    """The forms of the last calls of one caller, who writes each again and again."""
+
+    __slots__ = ("_forms", "_unused")
+
+    def __init__(self) -> None:
+        self._forms: tuple[_Form, ...] = ()
+        self._unused = 0
+
+    def note(self, body: bytes, message: Message) -> None:
+        """Keep the form of a call that was read in full."""
+        if len(body) > MAX_KEPT_BYTES or self._unused >= MAX_UNUSED:
+            return
+        self._unused += 1
+        form = _Form.of(body, message)
+        if form is not None:
+            self._forms = (form, *self._forms[: MAX_FORMS - 1])
+
+    def read(self, body: bytes, reader: MessageReader) -> Message | None:
+        """Return the call, or None if it must be read in full: it repeats no form, or its arguments are unusual, long or deep."""
+        for form in self._forms:
+            values = form.values_in(body)
+            if values is not None:
+                break
+        else:
+            return None
+        message_id, begin, end = values
+        arguments = body[begin:end]
+        if len(arguments) > COUNTED_BYTES or len(body) > reader.max_nodes:
+            return None
+        try:
+            value = wire.parse_checked(arguments)
+            if type(value) is not dict or wire.encode(value) != arguments:
+                return None
+        except UNDECODABLE:
+            return None
+        deepest = reader.max_depth - form.levels
+        if len(arguments) >= 2 * deepest and wire.has_more_brackets(arguments, deepest):
+            return None
+        if self._unused:
+            self._unused -= 1
+        raw_params = Raw(body[begin - form.params_before : end + form.params_after])
+        params, members = {**form.params, "arguments": value}, {**form.members, "arguments": Raw(arguments)}
+        return Message(REQUEST, message_id, form.method, params, raw_params, None, None, None, form, members)
