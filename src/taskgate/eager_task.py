@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import _enter_task, _leave_task
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
-from typing import Any, TypeVar, Union
+from typing import Any, Final, TypeVar, Union
 
 import msgspec
 
 T = TypeVar("T")
+_ENDED: Final[Any] = object()
 
 
 class ReplyFuture(asyncio.Future[T]):
@@ -51,7 +52,8 @@ def asyncio_task(task: AnyTask) -> asyncio.Task[Any]:
 class EagerTask(msgspec.Struct, eq=False):
     """Runs a coroutine that returns nothing. `on_done` is called with this object when it has ended."""
 
-    _coroutine: Coroutine[Any, Any, None]
+    _steps: Generator[Any, Any, None]
+    """The iterator of the coroutine, which `next` runs to its end without an exception: raising StopIteration costs more."""
     _loop: asyncio.AbstractEventLoop
     _on_done: Callable[[EagerTask], None]
     _context: Context
@@ -72,8 +74,9 @@ class EagerTask(msgspec.Struct, eq=False):
         self._waits_for = future = None
         ended = False
         try:
-            future = self._context.run(self._coroutine.send, None)
-        except (StopIteration, asyncio.CancelledError):
+            future = self._context.run(next, self._steps, _ENDED)
+            ended = future is _ENDED
+        except asyncio.CancelledError:
             ended = True
         except Exception as fault:
             ended = True
@@ -95,7 +98,7 @@ class EagerTask(msgspec.Struct, eq=False):
         if waits_for is not None:
             waits_for.set_waiter(None)
             future = waits_for
-        rest = _Rest(self._coroutine, future)
+        rest = _Rest(self._steps, future)
         task = self._task = self._loop.create_task(rest, context=self._context)
         task.add_done_callback(lambda _task: self._on_done(self))
         if self._cancelled is not None:
@@ -128,22 +131,22 @@ class EagerTask(msgspec.Struct, eq=False):
 class _Rest(Coroutine[Any, Any, None]):
     """A coroutine that has begun and yielded a future, as an asyncio task expects it: it yields that future first."""
 
-    __slots__ = ("_coroutine", "_future")
+    __slots__ = ("_future", "_steps")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, None], future: asyncio.Future[Any] | None) -> None:
-        self._coroutine = coroutine
+    def __init__(self, steps: Generator[Any, Any, None], future: asyncio.Future[Any] | None) -> None:
+        self._steps = steps
         self._future = future
 
     def send(self, value: None) -> Any:
         future, self._future = self._future, None
-        return future if future is not None else self._coroutine.send(value)
+        return future if future is not None else self._steps.send(value)
 
     def throw(self, *exception: Any) -> Any:
         self._future = None
-        return self._coroutine.throw(*exception)
+        return self._steps.throw(*exception)
 
     def close(self) -> None:
-        self._coroutine.close()
+        self._steps.close()
 
     def __await__(self) -> Any:
         raise TypeError("an EagerTask carries this coroutine")

@@ -206,7 +206,7 @@ async def test_a_large_result_of_a_child(kind: str) -> None:
 
     async def call() -> None:
         stream = _Pipe("child", Intake(), SecretFilter(ServerSecrets(())))
-        asked = asyncio.ensure_future(stream.request(Flight(7, 30.0), b"{}"))
+        asked = asyncio.ensure_future(stream.request(Flight(7, b"7", 30.0), b"{}"))
         await asyncio.sleep(0)
         stream.received(line)
         assert memoryview((await asked).raw_result or b"").nbytes > len(TEXTS[kind])

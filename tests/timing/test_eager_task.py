@@ -22,7 +22,7 @@ class Work:
 
     def begin(self, coroutine: Coroutine[Any, Any, None]) -> EagerTask:
         """Run it as a callback of the loop does: no task is current."""
-        self.task = EagerTask(coroutine, asyncio.get_running_loop(), self.ended.append, copy_context())
+        self.task = EagerTask(coroutine.__await__(), asyncio.get_running_loop(), self.ended.append, copy_context())
         asyncio.get_running_loop().call_soon(self.task.run)
         return self.task
 
@@ -164,7 +164,7 @@ async def test_called_by_a_task_it_continues_in_a_task_of_its_own() -> None:
     async def answer() -> None:
         work.steps.append("answered")
 
-    task = EagerTask(answer(), asyncio.get_running_loop(), work.ended.append, copy_context())
+    task = EagerTask(answer().__await__(), asyncio.get_running_loop(), work.ended.append, copy_context())
     task.run()
     assert work.steps == []
     await task.as_task()

@@ -30,7 +30,7 @@ class Pipe(StreamWire):
 
 async def response_after(pipe: Pipe, line: bytes) -> wire.Message:
     """What a request gets if the child writes this line and then a response."""
-    request = asyncio.ensure_future(pipe.request(Flight(7, 30.0), b"{}"))
+    request = asyncio.ensure_future(pipe.request(Flight(7, b"7", 30.0), b"{}"))
     await asyncio.sleep(0)
     pipe.received(line)
     pipe.received(b'{"jsonrpc":"2.0","id":7,"result":{}}')

@@ -324,14 +324,16 @@ def _usual_response(body: bytes, message_id: bytes, max_depth: int) -> Message |
 
     All of it but its result is compared with the expected bytes, so only the result must be parsed.
     """
-    before, after = b'{"jsonrpc":"2.0","id":%b,"result":' % message_id, b"}"
-    if not body.startswith(before):
-        before, after = b'{"result":', b',"jsonrpc":"2.0","id":%b}' % message_id
-        if not body.startswith(before):
+    before, after = b'{"jsonrpc":"2.0","id":' + message_id + b',"result":', b"}"
+    begin = len(before)
+    if body[:begin] != before:
+        before, after = b'{"result":', b',"jsonrpc":"2.0","id":' + message_id + b"}"
+        begin = len(before)
+        if body[:begin] != before:
             return None
-    if not body.endswith(after):
+    end = len(body) - len(after)
+    if end < begin or body[end:] != after:
         return None
-    begin, end = len(before), len(body) - len(after)
     try:
         if len(body) <= COUNTED_BYTES:
             result = body[begin:end]

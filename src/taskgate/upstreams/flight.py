@@ -26,6 +26,8 @@ encoded_method: Final = lru_cache(maxsize=256)(wire.encode)
 
 class Flight(msgspec.Struct):
     number: int
+    key: bytes
+    """The number as it is written in the request and in its response."""
     timeout_s: float
     request: UpstreamCall | None = None
 

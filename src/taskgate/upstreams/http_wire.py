@@ -105,7 +105,7 @@ class HttpWire:
         return (*version, *session)
 
     async def request(self, flight: Flight, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Message:
-        awaited = AwaitedResponse(self, flight, b"%d" % flight.number, self.session_id is not None)
+        awaited = AwaitedResponse(self, flight, flight.key, self.session_id is not None)
         proof = self._credentials.headers
         if proof is not self._sent_proof:
             self._note(proof)
@@ -316,7 +316,7 @@ class HttpWire:
             self._client.abort_exchange(self._target, awaited.on_event)
 
     def mark_long_lived(self, flight: Flight) -> None:
-        awaited = self._awaiting.get(b"%d" % flight.number)
+        awaited = self._awaiting.get(flight.key)
         if awaited is not None:
             self._client.mark_long_lived(self._target, awaited.on_event)
 

@@ -115,8 +115,9 @@ class StatefulLink:
             }
         )
         number = next_number()
-        body = wire.request(b"%d" % number, b'"initialize"', params)
-        message = await self._wire.request(Flight(number, timeout_s), body)
+        key = b"%d" % number
+        body = wire.request(key, b'"initialize"', params)
+        message = await self._wire.request(Flight(number, key, timeout_s), body)
         if message.raw_result is None:
             raise HandshakeRefused(self.server, "rejected the handshake")
         self._adopt(wire.parse_strictly(bytes(message.raw_result)))
@@ -191,12 +192,13 @@ class StatefulLink:
 
     async def _request(self, request: UpstreamCall) -> Reply:
         number = next_number()
+        key = b"%d" % number
         members = remove_envelope(request.params) if request.keep_envelope else request.params
         if request.requests_progress:
             members = with_meta(members, {PROGRESS_TOKEN: wire.raw(number)})
         params = wire.join(members) if members else None
-        body = wire.request(b"%d" % number, encoded_method(request.method), params)
-        flight = self._flights[number] = Flight(number, request.timeout_s, request)
+        body = wire.request(key, encoded_method(request.method), params)
+        flight = self._flights[number] = Flight(number, key, request.timeout_s, request)
         try:
             message = await self._wire.request(flight, body, request.trace)
         except asyncio.CancelledError as cancelled:
@@ -258,8 +260,9 @@ class StatefulLink:
     async def ping_refused(self, timeout_s: float) -> bool:
         """Return whether a ping is rejected as in an unknown session. Raises if there is no response."""
         number = next_number()
+        key = b"%d" % number
         try:
-            await self._wire.request(Flight(number, timeout_s), wire.request(b"%d" % number, b'"ping"', None))
+            await self._wire.request(Flight(number, key, timeout_s), wire.request(key, b'"ping"', None))
         except CallFailed as failure:
             if failure.evidence.in_session and failure.evidence.status in _LOST_SESSION:
                 return True

@@ -76,9 +76,10 @@ class StatelessLink:
     async def discover(self, timeout_s: float) -> Message:
         """Send `server/discover` and return the response."""
         number = next_number()
+        key = b"%d" % number
         members = add_envelope({}, Raw(b"{}"), _OUR_INFO, None)
-        body = wire.request(b"%d" % number, b'"server/discover"', wire.join(members))
-        return await self._wire.request(Flight(number, timeout_s), body, ((b"mcp-method", b"server/discover"),))
+        body = wire.request(key, b'"server/discover"', wire.join(members))
+        return await self._wire.request(Flight(number, key, timeout_s), body, ((b"mcp-method", b"server/discover"),))
 
     async def _discover_again(self, timeout_s: float) -> Message:
         """As `discover`, but renew a rejected token before a call is affected. Raises LoginNeeded."""
@@ -142,6 +143,7 @@ class StatelessLink:
 
     async def _request(self, request: UpstreamCall) -> Reply:
         number = next_number()
+        key = b"%d" % number
         members = request.params
         if not request.keep_envelope:
             members = self._stamped(members, request.profile)
@@ -151,9 +153,9 @@ class StatelessLink:
         if request.requests_progress:
             members = with_meta(members, {PROGRESS_TOKEN: wire.raw(number)})
         params = wire.join(members)
-        body = wire.request(b"%d" % number, encoded_method(request.method), params)
+        body = wire.request(key, encoded_method(request.method), params)
         headers = _headers(request.method, request.name) + request.headers + request.trace
-        flight = self._flights[number] = Flight(number, request.timeout_s, request)
+        flight = self._flights[number] = Flight(number, key, request.timeout_s, request)
         try:
             message = await self._wire.request(flight, body, headers)
         except asyncio.CancelledError as cancelled:

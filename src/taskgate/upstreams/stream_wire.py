@@ -89,7 +89,7 @@ class StreamWire:
         if self._lost is not None:
             raise unreachable(self.server, "is not connected")
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        key = b"%d" % flight.number
+        key = flight.key
         self._waiting[key] = answer
         if flight.read_in_parts:
             self._in_parts.add(key)

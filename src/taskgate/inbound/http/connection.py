@@ -393,7 +393,7 @@ class CallerConnection(HttpToolsProtocol):
     def begin(self, post: Post) -> EagerTask:
         """Return what answers a complete request. It is run at once, or if `is_parsing` when all received data is parsed."""
         self._current = post
-        work = EagerTask(self._answer(post), self.loop, self._forget_work, copy_context())
+        work = EagerTask(self._answer(post).__await__(), self.loop, self._forget_work, copy_context())
         self._works.add(work)
         if self.is_parsing:
             self._begun = work

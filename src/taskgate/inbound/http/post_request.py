@@ -258,10 +258,14 @@ class Post(msgspec.Struct, eq=False):
         """Send a complete JSON response."""
         if self.disconnected or self.response_complete:
             return
-        more = b"".join(b"%b: %b\r\n" % header for header in headers) if headers else b""
-        if not self.keep_alive:
-            more += b"connection: close\r\n"
-        self._connection.raw.write(b"%b%d\r\n%b\r\n%b" % (_JSON_HEADS[status], len(body), more, body))
+        head = _JSON_HEADS[status]
+        if headers or not self.keep_alive:
+            closing = b"" if self.keep_alive else b"connection: close\r\n"
+            lines = b"".join(b"%b: %b\r\n" % header for header in headers or ())
+            response = b"%b%d\r\n%b%b\r\n%b" % (head, len(body), lines, closing, body)
+        else:
+            response = b"%b%d\r\n\r\n%b" % (head, len(body), body)
+        self._connection.raw.write(response)
         self._finished()
 
     async def _respond_in_slices(self, status: int, body: bytes, headers: Headers | None) -> None:

@@ -49,9 +49,9 @@ class RepeatedHead:
 
     def body_in(self, data: bytes) -> bytes | None:
         """Return the body if `data` is exactly one message with this head; otherwise None, and the parser must read it."""
-        if len(data) == self._message_size and data.startswith(self._whole):
+        if len(data) == self._message_size and data[: self._begin] == self._whole:
             return data[self._begin :]
-        if not data.startswith(self._before):
+        if data[: self._size] != self._before:
             return None
         after = data.find(b"\r", self._size, self._size + MAX_DIGITS + 1)
         length = data[self._size : after]
