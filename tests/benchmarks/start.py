@@ -37,9 +37,14 @@ CONTROL = "python -c pass"
 
 def python_build() -> str:
     """Describe the interpreter: figures of different builds cannot be compared."""
-    options = sysconfig.get_config_var("CONFIG_ARGS") or ""
-    optimized = "with" if "--enable-optimizations" in options else "without"
-    return f"{sys.implementation.name} {sys.version.split()[0]}, {optimized} profile-guided optimization"
+    if "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""):
+        build = "with profile-guided optimization"
+    elif sys.base_prefix == "/usr":
+        # Debian records the options of another variant than the one that it installs.
+        build = "of the distribution, which does not say how it was built"
+    else:
+        build = "without profile-guided optimization"
+    return f"{sys.implementation.name} {sys.version.split()[0]}, {build}"
 
 
 class Starts:
