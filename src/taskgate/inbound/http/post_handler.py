@@ -120,18 +120,12 @@ class PostHandler:
         """Return the message, or None for a batch. Raises HttpRefused."""
         if post.too_large or not post.head.is_json:
             self._refuse_body(post)
-        calls, body = post.head.calls, post.body
-        message = calls.read(body, self._reader) if calls is not None else None
-        if message is not None:
-            return message
+        calls = post.head.calls
         try:
-            message = self._reader.read(body)
+            return calls.read(post.body, self._reader) if calls is not None else self._reader.read(post.body)
         except TaskgateError as problem:
             self._refuse_unless_batch(post, problem)
             return None
-        if calls is not None:
-            calls.note(body, message)
-        return message
 
     async def _read_large(self, post: Post) -> Message | None:
         """As `_read`, in slices. The time it takes does not count as waiting time."""
