@@ -4,7 +4,8 @@ reply.
 Most requests wait exactly once, for the reply of a server. An asyncio task needs three more iterations of the event loop for
 them: one to start, one to be woken, and one to be removed. An `EagerTask` needs none. It becomes an asyncio task as soon as it
 waits for anything else, or when it is cancelled. For asyncio it is a task of a third party (docs: extending asyncio), so
-`current_task` returns it and `asyncio.timeout` works.
+`current_task` returns it and `asyncio.timeout` works. anyio, and with it httpx2, needs a task that stays the same: see
+`continue_in_asyncio_task`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from contextvars import Context
 from typing import Any, Final, TypeVar, Union
 
 import msgspec
+
+from taskgate import clock
 
 T = TypeVar("T")
 _ENDED: Final[Any] = object()
@@ -49,6 +52,12 @@ def asyncio_task(task: AnyTask) -> asyncio.Task[Any]:
     return task.as_task() if isinstance(task, EagerTask) else task
 
 
+async def continue_in_asyncio_task() -> None:
+    """What follows runs in an asyncio task: anyio refers to the current task while a block of its own is open."""
+    if isinstance(asyncio.current_task(), EagerTask):
+        await clock.sleep(0)
+
+
 class EagerTask(msgspec.Struct, eq=False):
     """Runs a coroutine that returns nothing. `on_done` is called with this object when it has ended."""
 
@@ -62,6 +71,7 @@ class EagerTask(msgspec.Struct, eq=False):
     """The asyncio task that it has become."""
     _cancelled: tuple[Any] | None = None
     """The message of a cancellation by the coroutine itself, before it became an asyncio task."""
+    _ended: bool = False
 
     def run(self) -> None:
         """Run the coroutine until it ends or waits."""
@@ -85,7 +95,7 @@ class EagerTask(msgspec.Struct, eq=False):
         finally:
             _leave_task(self._loop, self)  # type: ignore[arg-type]
         if ended:
-            self._on_done(self)
+            self._end()
         elif type(future) is ReplyFuture and self._cancelled is None and not future.done():
             future.set_waiter(self.run)
             self._waits_for = future
@@ -100,19 +110,28 @@ class EagerTask(msgspec.Struct, eq=False):
             future = waits_for
         rest = _Rest(self._steps, future)
         task = self._task = self._loop.create_task(rest, context=self._context)
-        task.add_done_callback(lambda _task: self._on_done(self))
+        task.add_done_callback(lambda _task: self._end())
         if self._cancelled is not None:
             task.cancel(*self._cancelled)
 
+    def _end(self) -> None:
+        self._ended = True
+        self._on_done(self)
+
     def as_task(self) -> asyncio.Task[None]:
-        """Return the asyncio task that carries the coroutine from now on. Not to be called by the coroutine itself."""
+        """Return the asyncio task that carries the coroutine from now on. Not to be called by the coroutine itself, nor after
+        its end."""
         if self._task is None:
+            if self._ended:
+                raise RuntimeError("the coroutine has ended")
             self._become_task(None)
         assert self._task is not None
         return self._task
 
     def cancel(self, msg: Any = None) -> bool:
         if self._task is None:
+            if self._ended:
+                return False
             if self._waits_for is None:
                 # It cancels itself: the cancellation takes effect where it waits next.
                 self._cancelled = (msg,)
@@ -142,7 +161,14 @@ class _Rest(Coroutine[Any, Any, None]):
         return future if future is not None else self._steps.send(value)
 
     def throw(self, *exception: Any) -> Any:
-        self._future = None
+        future, self._future = self._future, None
+        if future is not None:
+            # Cancelled before the task began to wait. As a task does: cancel what is waited for, and wait until it has ended.
+            if future.cancel(*exception[0].args):
+                return future
+            if not future.cancelled():
+                # Its exception gives way to the cancellation. asyncio would log one that nobody has read.
+                future.exception()
         return self._steps.throw(*exception)
 
     def close(self) -> None:

@@ -111,7 +111,8 @@ async def test_a_repeated_head_belongs_to_its_own_body(gateway: Gateway) -> None
     await line.send(post(ask(18)))
     assert (await line.result())["vendor/extra"] == 18
     await line.send(post(ask(19), length=len(ask(19)) - 1))
-    assert (await line.receive())[0] == 400
+    assert b"not acceptable JSON" in (await line.receive())[2]
+    assert b"Invalid HTTP request" in (await line.receive())[2]
     assert await line.is_closed()
 
 
@@ -195,6 +196,34 @@ async def test_bytes_that_are_not_http_get_a_400(gateway: Gateway) -> None:
     line = await RawConnection.open(gateway)
     await line.send(b"\x16\x03\x01 hello\r\n\r\n")
     assert (await line.receive())[0] == 400
+    assert await line.is_closed()
+
+
+LARGE_HEADER = "Extra: " + "x" * 70_000
+BAD_CHUNKS = post(ask(29), chunked=True).replace(b"\r\n0\r\n", b"\r\nnone\r\n")
+
+
+@pytest.mark.parametrize(
+    ("bad", "status"),
+    [
+        (b"no http\r\n\r\n", 400),
+        (b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com\r\n\r\n", 400),
+        (post(ask(29), LARGE_HEADER), 431),
+        (BAD_CHUNKS, 400),
+    ],
+    ids=["no request", "CONNECT", "large header", "bad body"],
+)
+@pytest.mark.parametrize("before", [1, 3])
+@pytest.mark.parametrize("in_one_read", [True, False])
+async def test_requests_before_a_bad_one_get_their_own_responses(
+    gateway: Gateway, bad: bytes, status: int, before: int, in_one_read: bool
+) -> None:
+    line, numbers = await RawConnection.open(gateway), range(30, 30 + before)
+    requests = b"".join(post(ask(number)) for number in numbers)
+    await line.send(*([requests + bad] if in_one_read else [requests, bad]))
+    await line.send(post(ask(99)))
+    assert [(await line.result())["vendor/extra"] for _ in numbers] == list(numbers)
+    assert (await line.receive())[0] == status
     assert await line.is_closed()
 
 

@@ -99,7 +99,7 @@ async def test_no_parameter_of_a_method_breaks_the_gateway(generation: str) -> N
                 params = {key: value if chance.random() < 0.7 else chance.choice(values) for key in keys}
                 reply = await caller.request(method, params)
                 assert reply.status < 500, (method, params)
-                assert reply.last.get("error", {}).get("data", {}).get("error_type") != "internal", (method, params)
+                assert b'"internal"' not in reply.body, (method, params)
 
 
 NOT_UTF8 = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import ContextVar
 
 import pytest
 
@@ -77,3 +78,18 @@ async def test_an_entry_may_be_added_while_others_fire() -> None:
     queue.join(Entry(join_again), clock.monotonic())
     await asyncio.sleep(0.15)
     assert received == ["a", "b"]
+
+
+async def test_no_entry_is_due_in_the_context_of_the_first_request() -> None:
+    """A call that becomes a task would get the trace of another caller."""
+    queue, trace, seen = SharedTimers().queue(0.01), ContextVar[str]("trace", default="none"), list[str]()
+
+    async def request(name: str) -> None:
+        trace.set(name)
+        queue.join(Entry(lambda: seen.append(trace.get())), clock.monotonic())
+
+    await asyncio.create_task(request("first"))
+    await asyncio.sleep(0.005)
+    await asyncio.create_task(request("second"))
+    await asyncio.sleep(0.05)
+    assert seen == ["none", "none"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Coroutine
 from contextvars import copy_context
 from typing import Any
 
+import anyio
 import pytest
 
-from taskgate.eager_task import EagerTask, ReplyFuture, asyncio_task
+from taskgate.eager_task import EagerTask, ReplyFuture, asyncio_task, continue_in_asyncio_task
 
 
 class Work:
@@ -168,4 +170,81 @@ async def test_called_by_a_task_it_continues_in_a_task_of_its_own() -> None:
     task.run()
     assert work.steps == []
     await task.as_task()
+    assert work.steps == ["answered"]
+
+
+@pytest.mark.parametrize("waits_for", ["children", "task", "slot"])
+async def test_a_cancellation_right_after_it_became_a_task_cancels_what_it_waits_for(waits_for: str) -> None:
+    """The new task has not begun to wait when another callback of the same iteration cancels it."""
+    work, slots = Work(), asyncio.Semaphore(0)
+
+    async def child() -> None:
+        await asyncio.sleep(0.01)
+        work.steps.append("ran to its end")
+
+    async def answer() -> None:
+        if waits_for == "children":
+            await asyncio.gather(child(), child())
+        elif waits_for == "task":
+            await asyncio.create_task(child())
+        else:
+            await slots.acquire()
+        work.steps.append("went on")
+
+    task = work.begin(answer())
+    asyncio.get_running_loop().call_soon(task.cancel)
+    await asyncio.sleep(0.03)
+    assert (work.steps, work.ended) == ([], [task])
+    assert slots.locked()
+
+
+async def test_a_cancellation_supersedes_a_failure_that_was_not_received_yet(caplog: pytest.LogCaptureFixture) -> None:
+    work, broken = Work(), list[ReplyFuture[int]]()
+
+    async def answer() -> None:
+        broken.append(ReplyFuture())
+        await broken[0]
+
+    task = work.begin(answer())
+    await asyncio.sleep(0)
+
+    def break_and_cancel() -> None:
+        reply = broken.pop()
+        reply.set_exception(OSError("the connection broke"))
+        asyncio.get_running_loop().call_soon(reply.wake)
+        task.cancel()
+
+    asyncio.get_running_loop().call_soon(break_and_cancel)
+    await settled()
+    gc.collect()
+    assert work.ended == [task]
+    assert caplog.text == ""
+
+
+async def test_after_its_end_it_is_neither_cancelled_nor_continued() -> None:
+    work = Work()
+
+    async def answer() -> None:
+        work.steps.append("answered")
+
+    task = work.begin(answer())
+    await settled()
+    assert not task.cancel()
+    with pytest.raises(RuntimeError, match="ended"):
+        task.as_task()
+    await settled()
+    assert (work.steps, work.ended) == (["answered"], [task])
+
+
+async def test_a_library_that_needs_an_asyncio_task_can_be_used() -> None:
+    work = Work()
+
+    async def answer() -> None:
+        await continue_in_asyncio_task()
+        with anyio.fail_after(1):
+            await anyio.sleep(0)
+        work.steps.append("answered")
+
+    work.begin(answer())
+    await asyncio.sleep(0.05)
     assert work.steps == ["answered"]

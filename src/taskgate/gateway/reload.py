@@ -8,6 +8,7 @@ from typing import Final
 
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import Views
+from taskgate.gateway.configured_servers import ConfiguredServers
 from taskgate.gateway.dynamic_servers import DynamicServers
 from taskgate.gateway.events import EventHub, ScopesChanged, TemporaryScopesChanged
 from taskgate.gateway.governance.annotation_report import AnnotationReport
@@ -73,7 +74,7 @@ class Reload:
         plan = self.temporary_scopes.merged(replace(plan, revision=max(plan.revision, before.revision + 1)))
         plan = self.people.merged(plan)
         self.plan.replace(plan)
-        self.upstreams.replace(upstreams)
+        self.upstreams.replace(ConfiguredServers(upstreams))
         self.separated.apply()
         self.catalogs.adopt(changed, plan.limits)
         self.activity.adopt(plan.limits)

@@ -156,6 +156,13 @@ class ToolCalls:
             if not await promotion.interrupted():
                 raise
             return _ALREADY_ANSWERED
+        except Exception as fault:
+            # A fault of the gateway: the request fails, which must not become a task after that, or the task that it became.
+            task = await promotion.task_if_promoted()
+            if task is None:
+                raise
+            await promotion.fail(task, fault)
+            return _ALREADY_ANSWERED
         finally:
             if heartbeat is not None:
                 heartbeat.stop()

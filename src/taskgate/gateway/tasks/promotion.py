@@ -172,6 +172,9 @@ class Promotion(msgspec.Struct, eq=False):
             await self._retry_or_fail(task, problem)
         elif isinstance(problem, TaskgateError):
             await self._parts.records.conclude(task.id, endings.by_error(task, problem))
+        else:
+            log.error("promoted call failed", task=task.id, exc_info=problem)
+            await self._parts.runs.fail_internal(task)
 
     async def _retry_or_fail(self, task: Task, problem: UpstreamError) -> None:
         """Handle a connection failure after promotion like that of any other task."""

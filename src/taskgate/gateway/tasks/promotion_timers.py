@@ -7,6 +7,7 @@ call would cost more than most other work for the call.
 from __future__ import annotations
 
 import asyncio
+from contextvars import Context
 from typing import Final, Protocol
 
 from taskgate import clock
@@ -37,7 +38,8 @@ class TimerQueue:
         self._waiting[entry] = now + self.wait_s
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_later(self.wait_s, self._fire)
+            # A context of its own: it would inherit the trace of the request that happens to be the first.
+            self._loop.call_later(self.wait_s, self._fire, context=Context())
 
     def leave(self, entry: TimedEntry) -> None:
         self._waiting.pop(entry, None)

@@ -125,9 +125,10 @@ class Runs:
             self.interrupted.add(task.id)
         except Exception as fault:  # one task run: nothing else would end the task
             log.error("task run failed", task=task.id, exc_info=fault)
-            await self._fail_internal(task)
+            await self.fail_internal(task)
 
-    async def _fail_internal(self, task: Task) -> None:
+    async def fail_internal(self, task: Task) -> None:
+        """End a task whose run failed for a reason that is not the server's."""
         text = "Internal error of the gateway while running this task. Its log has the details."
         try:
             current = await self._records.current(task.id) or task

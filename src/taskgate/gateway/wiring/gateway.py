@@ -6,6 +6,7 @@ from functools import partial
 
 from taskgate.gateway.caller_sessions import CallerSessions
 from taskgate.gateway.catalog.unseen import UnseenNames
+from taskgate.gateway.configured_servers import ConfiguredServers
 from taskgate.gateway.dispatch import RequestDispatcher
 from taskgate.gateway.dynamic_servers import DynamicServers
 from taskgate.gateway.gateway import Gateway
@@ -50,7 +51,7 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
     """Create a gateway, ready to be started. `local`: the process that started it is its only caller."""
     lists, asking = wire_lists(base), wire_questions(base)
     notifications = wire_notifications(base, lists, asking)
-    base.upstreams.replace(servers.configured(notifications))  # every link now has its listener
+    base.upstreams.replace(ConfiguredServers(servers.configured(notifications)))  # every link now has its listener
     dynamic_servers = DynamicServers(
         partial(servers.added, listener=notifications), base.store.shared_servers, local=local
     )

@@ -124,9 +124,12 @@ class CallerConnection(HttpToolsProtocol):
         """The head of the last POST request, and the plan under which it was accepted. The next one probably repeats it."""
         self._unrepeated = 0
         """How many heads were kept in a row and not repeated."""
+        self._refusal: bytes | None = None
+        """The last response of this connection, after input that is no request."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self._context = copy_context()
         self.raw = transport
         self.arrival = self._arrive(transport)
         self.transport = CoalescingTransport(transport, self.loop)  # type: ignore[assignment]
@@ -159,6 +162,7 @@ class CallerConnection(HttpToolsProtocol):
             or self._body_since is not None
             or self.pipeline
             or self._unparsed
+            or self._refusal is not None
             or raw.is_closing()
             or raw.get_extra_info("sslcontext") is not None
             or raw.get_write_buffer_size()
@@ -208,6 +212,8 @@ class CallerConnection(HttpToolsProtocol):
         self._parse_within_budget()
 
     def _parse(self, data: bytes) -> None:
+        if self._refusal is not None:
+            return
         before, between_requests = self._received, self._between_requests
         size = self._read_bytes = len(data)
         self.is_parsing = True
@@ -222,12 +228,13 @@ class CallerConnection(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             self._ignore_upgrade(data[upgrade.args[0] :])
         except HeadersRefused as refused:
-            self._refuse_head(refused)
+            self._refuse(refused.status, refused.text)
         except httptools.HttpParserError as error:
-            if isinstance(error.__context__, HeadersRefused):
-                self._refuse_head(error.__context__)
+            refused_head = error.__context__
+            if isinstance(refused_head, HeadersRefused):
+                self._refuse(refused_head.status, refused_head.text)
             else:
-                self.send_400_response("Invalid HTTP request received.")
+                self._refuse(400, "Invalid HTTP request received.")
         self._budget.spend(size, self._parsed_chunks, self._parsed_messages)
         self._parsed_chunks = self._parsed_messages = 0
         self.is_parsing = False
@@ -286,11 +293,29 @@ class CallerConnection(HttpToolsProtocol):
         self._framing_bytes = 0 if progress else self._framing_bytes + size
         check_head_bytes(self._framing_bytes, self.plan.value.limits)
 
-    def _refuse_head(self, refused: HeadersRefused) -> None:
-        """Respond and close: the rest of the input cannot be distinguished from the next request."""
-        if not self.raw.is_closing():
-            self.raw.write(error_response(refused.status, refused.text))
-            self.raw.close()
+    def _refuse(self, status: int, text: str) -> None:
+        """Respond and close: the rest of the input cannot be distinguished from the next request.
+
+        The requests before it are answered first, because a client takes the responses in the order of its requests.
+        """
+        self._between_requests = False
+        self._refusal = error_response(status, text)
+        if self._body_since is None:
+            before: Any = self.cycle
+            is_first = before is None or before.response_complete
+        else:
+            # The last request is refused itself. It is in the pipeline unless it is the only one.
+            is_first = not self.pipeline
+            if self.pipeline:
+                self.pipeline.popleft()
+        self._waiting_since = self._body_since = None
+        if is_first:
+            self._close_with_refusal()
+
+    def _close_with_refusal(self) -> None:
+        if self._refusal is not None and not self.raw.is_closing():
+            self.transport.write(self._refusal)
+            self.transport.close()
 
     def _ignore_upgrade(self, rest: bytes) -> None:
         """Parse a request for a protocol upgrade as an ordinary request.
@@ -299,7 +324,7 @@ class CallerConnection(HttpToolsProtocol):
         """
         method = self.parser.get_method()
         if method == b"CONNECT":
-            self.send_400_response("CONNECT is not supported.")
+            self._refuse(400, "CONNECT is not supported.")
             return
         kept = [(name, value) for name, value in self.headers if name not in _UPGRADE_HEADERS]
         lines = b"".join(b"%b: %b\r\n" % header for header in kept)
@@ -382,7 +407,8 @@ class CallerConnection(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         if isinstance(cycle, Post):
             # Not at once: a long series of pipelined requests would be a deep recursion.
-            self.loop.call_soon(cycle.previous_answered)
+            # Not in the context of the request before, which may belong to another trace.
+            self.loop.call_soon(cycle.previous_answered, context=self._context)
         else:
             super()._start_asgi_task(cycle, app)
 
@@ -425,6 +451,8 @@ class CallerConnection(HttpToolsProtocol):
             self.flow.resume_reading()
         if following is not None:
             self._start_asgi_task(*following)
+        elif self._refusal is not None:
+            self._close_with_refusal()
         elif self._unparsed:
             self._idle_since = None
         else:
