@@ -113,6 +113,43 @@ async def test_check_warns_about_missing_program(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("auth", [None, {"type": "forward_identity"}])
+async def test_doctor_reports_a_state_folder_that_cannot_be_one(tmp_path: Path, auth: dict[str, str] | None) -> None:
+    (tmp_path / "file").write_text("")
+    server = {"url": "http://127.0.0.1:9/mcp", **({"auth": auth} if auth else {})}
+    config = configuration(tmp_path, servers={"a": server})
+    code, output = await run_with_mistake(tmp_path, "doctor", "-c", config, state=str(tmp_path / "file" / "state"))
+    assert (code, "BAD  store" in output) == (9, True), output
+    assert "executed" not in output
+
+
+async def test_doctor_creates_nothing(tmp_path: Path) -> None:
+    config = configuration(tmp_path)
+    await run_with_mistake(tmp_path, "doctor", "-c", config)
+    assert [path.name for path in tmp_path.iterdir()] == ["taskgate.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code"),
+    [
+        (["audit", "verify"], 8),
+        (["servers", "login", "unknown"], 2),
+        (["scopes", "explain", "unknown"], 8),
+        (["init"], 2),
+    ],
+)
+async def test_failed_commands_print_one_object_with_json(tmp_path: Path, words: list[str], exit_code: int) -> None:
+    config = configuration(tmp_path)
+    place = [config] if words == ["init"] else ["-c", config]
+    env = {"TASKGATE_STATE_DIR": str(tmp_path / "state")}
+    code, out, err = await command(*words, *place, "--json", env=env)
+    found = json.loads(out)
+    assert (code, found["exit_code"]) == (exit_code, exit_code), err
+    assert found["error"]
+    code, out, err = await command(*words, *place, env=env)
+    assert (code, out, found["error"] in err) == (exit_code, "", True)
+
+
 async def test_check_fails_without_servers(tmp_path: Path) -> None:
     config = configuration(tmp_path, servers={})
     env = {"TASKGATE_STATE_DIR": str(tmp_path / "state")}

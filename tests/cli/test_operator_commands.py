@@ -55,7 +55,7 @@ async def test_a_changed_file_is_rehearsed_with_recorded_calls(gateway: Gateway,
     code, out, _ = await run(gateway, "policy", "rehearse", str(new), "--json", "--fail-on-change")
     assert (code, json.loads(out)["changed"]) == (1, 1)
     code, _, err = await run(gateway, "policy", "rehearse", "--since", "soon", str(new))
-    assert (code, "7d" in err) == (1, True)
+    assert (code, "7d" in err) == (2, True)
 
 
 async def test_usage_is_printed_as_a_table_as_lines_and_as_csv(gateway: Gateway) -> None:
@@ -65,7 +65,7 @@ async def test_usage_is_printed_as_a_table_as_lines_and_as_csv(gateway: Gateway)
     assert (row["server"], row["calls"] >= 1) == ("demo", True)
     assert (await until(gateway, "usage", "--csv")).startswith("day,principal,tenant,server,tool,calls")
     code, _, err = await run(gateway, "usage", "--by", "colour")
-    assert (code, "principal" in err) == (1, True)
+    assert (code, "principal" in err) == (2, True)
 
 
 async def test_accepted_definitions_of_a_tool_are_listed(gateway: Gateway) -> None:
@@ -93,7 +93,7 @@ async def test_personal_data_is_exported_and_erased_after_confirmation(gateway: 
     code, _, err = await run(gateway, "data", "erase", "--principal", "ghost", "--yes")
     assert (code, err) == (0, "Erased: nothing was stored.\n")
     code, _, err = await run(gateway, "data", "export", "--principal", "anonymous")
-    assert code == 1, err
+    assert code == 2, err
 
 
 async def test_servers_are_listed_shown_drained_and_enabled(gateway: Gateway) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import assert_never
 from urllib.parse import urlsplit
@@ -82,7 +83,10 @@ def open_login_store(loaded: LoadedConfig, secret: bytes) -> LoginStore:
 def accounts_of(loaded: LoadedConfig, outbound: Outbound) -> ServerAccounts:
     """Build the accounts for commands that connect to servers without a gateway."""
     base = str(loaded.root.public_url or "").rstrip("/")
-    return ServerAccounts(outbound, loaded, installation_secret(loaded), lambda: base)
+    needed = any(server_settings(name, server) is not None for name, server in loaded.root.servers.items())
+    # Otherwise nothing is stored, and a command that only looks must not create the secret.
+    secret = installation_secret(loaded) if needed else secrets.token_bytes(32)
+    return ServerAccounts(outbound, loaded, secret, lambda: base)
 
 
 def installation_secret(loaded: LoadedConfig) -> bytes:

@@ -35,7 +35,7 @@ def gateway_unreachable(request: Sent, why: str, *, was_sent: bool) -> bytes:
     if is_later_round(params):
         message = f"{why} The answers were not sent; earlier effects of the call may have happened."
         return failure(request, "gateway_unreachable", message, "maybe")
-    message = f"{why} No tool was executed." if was_sent else f"{why} It was not executed."
+    message = f"{why} No tool was executed." if was_sent else f"{why} The request was not executed."
     return failure(request, "gateway_unreachable", message, "no")
 
 
@@ -46,7 +46,7 @@ def overloaded(request: Sent) -> bytes:
         return failure(request, "overloaded", why, None)
     if is_later_round(params):
         return failure(request, "overloaded", why, "maybe")
-    return failure(request, "overloaded", f"{why} It was not executed.", "no")
+    return failure(request, "overloaded", f"{why} The request was not executed.", "no")
 
 
 def _params(request: Sent) -> dict[str, Any]:

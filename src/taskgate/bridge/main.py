@@ -43,7 +43,8 @@ def bridge(config: str | None, scope: str | None) -> int:
     except NoGateway as problem:
         return _refuse(str(problem), problem.code)
     except OSError as problem:
-        return _refuse(f"The state folder cannot be used: {problem.strerror or problem}. Set TASKGATE_STATE_DIR.", 3)
+        why = f"{problem.strerror or problem} ({state_folder(os.environ)})"
+        return _refuse(f"The state folder cannot be used: {why}. Set TASKGATE_STATE_DIR.", 3)
     blocking = _without_blocking()
     try:
         Relay(line, lambda wait: reach(files, scope, wait), files.log_path, STDIN, STDOUT).run()

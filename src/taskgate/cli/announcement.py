@@ -57,6 +57,9 @@ def serve_with(given: dict[str, str]) -> None:
         run_gateway(loaded_or_exit(given.get("config")), given.get("host"), port, announce)
 
 
+NO_SERVERS = "No server is configured. Add one under `servers`, or run: taskgate import"
+
+
 def announce(loaded: LoadedConfig, host: str, port: int, login_url: Callable[[], str] | None = None) -> None:
     """Print the address, and how to connect a client.
 
@@ -70,6 +73,8 @@ def announce(loaded: LoadedConfig, host: str, port: int, login_url: Callable[[],
     print(f"Taskgate is serving at {url}", flush=True)
     if is_reachable_without_login(loaded.root, host):
         print(BANNER, flush=True)
+    if not any(server.enabled for server in loaded.root.servers.values()):
+        print(NO_SERVERS, flush=True)
     if loaded.path is None:
         print(
             "No configuration file found; serving the bundled demo server. Create one with: taskgate init", flush=True

@@ -8,7 +8,7 @@ import sys
 from typing import Annotated, Any
 
 from taskgate.cli import printing
-from taskgate.cli.command_line import Argument, Commands, Exit, Option, confirm, prompt
+from taskgate.cli.command_line import Argument, Commands, Failed, Option, confirm, prompt
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, print_rows, run_with_gateway, whole_id
 from taskgate.cli.script_calls import call_lines
@@ -124,8 +124,7 @@ def passphrase() -> None:
     from taskgate.inbound.gateway_secrets import set_passphrase
 
     if not sys.stdin.isatty():
-        printing.note("Run this command on a terminal; the passphrase is read from the keyboard.")
-        raise Exit(ExitCode.USAGE)
+        raise Failed("Run this command on a terminal; the passphrase is read from the keyboard.", ExitCode.USAGE)
     given = prompt("New passphrase", hide_input=True, confirmation_prompt=True)
     set_passphrase(state_directory(os.environ), given)
     printing.note("Passphrase set. Restart the gateway to apply it.")

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from taskgate.cli import printing
 from taskgate.cli.audit_rows import Chains, several_chains, stored_rows
 from taskgate.cli.audit_verify import verify
-from taskgate.cli.command_line import BadParameter, Commands, Exit, Option
+from taskgate.cli.command_line import BadParameter, Commands, Failed, Option
 from taskgate.cli.configuration import ConfigOption
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import GatewayApi, print_rows, run_with_gateway
@@ -50,8 +50,7 @@ def export(
             count += 1
         sink.flush()
     except ValueError as error:
-        printing.note(f"The log cannot be read: {error}")
-        raise Exit(ExitCode.UNHEALTHY) from None
+        raise Failed(f"The log cannot be read: {error}", ExitCode.UNHEALTHY) from None
     finally:
         if output is not None:
             sink.close()

@@ -8,8 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from taskgate.cli import printing
-from taskgate.cli.command_line import Exit
+from taskgate.cli.command_line import Failed
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.loading import loaded_or_exit
 from taskgate.lazy_dataclass import dataclass
@@ -65,8 +64,7 @@ def several_chains(config: str | None, file: Path | None) -> Chains | None:
     try:
         return None if url is None else SharedChains(loaded, url)
     except TaskgateError as problem:
-        printing.note(problem.message)
-        raise Exit(ExitCode.UNHEALTHY) from None
+        raise Failed(problem.message, ExitCode.UNHEALTHY) from None
 
 
 def anchored(config: str | None) -> Marks:
@@ -103,8 +101,8 @@ def stored_rows(config: str | None, after: int = 0) -> Iterator[Row]:
 
     path = store_path(loaded_or_exit(config))
     if not path.exists():
-        printing.note(f"No database at {path}. Start a gateway with this configuration first: taskgate serve")
-        raise Exit(ExitCode.NOT_FOUND)
+        text = f"No database at {path}. Start a gateway with this configuration first: taskgate serve"
+        raise Failed(text, ExitCode.NOT_FOUND)
     try:
         with closing(connect_reader(path)) as connection:
             reader = Reader(statements_of(connection), TransactionSettings(), Sealing(()))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from taskgate.cli import printing
 from taskgate.cli.audit_rows import Chains, anchored, exported_rows, several_chains, stored_rows
-from taskgate.cli.command_line import BadParameter, Exit, Option
+from taskgate.cli.command_line import BadParameter, Exit, Failed, Option
 from taskgate.cli.configuration import ConfigOption
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.target import Json
@@ -46,8 +46,7 @@ def verify(config: ConfigOption = None, file: ExportFile = None, head: Head = No
             watched.expect(marks)
             found = walk(watched.each(stored_rows(config, watched.cut)), after=watched.before())
     except ValueError as error:
-        printing.note(f"The log cannot be read: {error}")
-        raise Exit(ExitCode.UNHEALTHY) from None
+        raise Failed(f"The log cannot be read: {error}", ExitCode.UNHEALTHY) from None
     problem = watched.problem()
     if isinstance(found, ChainIntact) and problem is None:
         if as_json:
@@ -72,8 +71,7 @@ def _verify_chains(several: Chains, head: str | None, as_json: bool) -> None:
     try:
         whole, broken = _walked(several)
     except ValueError as error:
-        printing.note(f"The log cannot be read: {error}")
-        raise Exit(ExitCode.UNHEALTHY) from None
+        raise Failed(f"The log cannot be read: {error}", ExitCode.UNHEALTHY) from None
     if as_json:
         print(json.dumps({"whole": not broken, "chains": whole, "problems": broken}))
     else:

@@ -91,17 +91,17 @@ def call(
     raise Exit(asyncio.run(call_tool(target, options, display, beside, settings)))
 
 
-def read_arguments(given: str | None) -> dict[str, Any]:
-    """Read the tool's arguments from the command line, a file or stdin. Raises BadParameter."""
+def read_arguments(given: str | None, what: str = "the arguments", example: str = '{"text": "hi"}') -> dict[str, Any]:
+    """Read an object from the command line, a file or stdin. Raises BadParameter."""
     if given is None:
         return {}
     try:
         text = sys.stdin.read() if given == "-" else Path(given[1:]).read_text() if given.startswith("@") else given
         value = json.loads(text)
     except (OSError, ValueError) as error:
-        raise BadParameter(f"the arguments are not valid JSON: {error}") from None
+        raise BadParameter(f"{what} must be valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise BadParameter('the arguments must be a JSON object, for example {"text": "hi"}')
+        raise BadParameter(f"{what} must be a JSON object, for example {example}")
     return value
 
 
@@ -109,7 +109,7 @@ def elicitation(answer: str | None, display: Display, *, as_json: bool) -> Answe
     """Return the callback for questions: the given answer, a prompt at the terminal, or None."""
     if answer is None:
         return answerer(display) if sys.stdin.isatty() and not as_json else None
-    content = read_arguments(answer)
+    content = read_arguments(answer, "--answer", '{"answer": "yes"}')
 
     async def given(question: Question) -> dict[str, Any]:
         return {"action": "decline"} if question.is_url else {"action": "accept", "content": content}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from taskgate.cli.announcement import NO_SERVERS
 from taskgate.cli.command_line import Commands, Exit, echo
 from taskgate.cli.configuration import ConfigOption, skip_reason
 from taskgate.cli.exit_codes import ExitCode
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from taskgate.config.load import LoadedConfig
 
 
-NO_SERVERS = "No server is configured. Add one under `servers`, or run: taskgate import"
 ALL_SKIPPED = "All configured servers are skipped. Correct what is named above, for example by setting the variables."
 
 

@@ -10,6 +10,7 @@ most commands run for less time than a library that converts values takes to imp
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -24,8 +25,29 @@ from click import echo as echo
 from click import prompt as prompt
 from click.exceptions import Exit as Exit
 
+from taskgate.cli.exit_codes import ExitCode
+
 CommandFunction = Callable[..., None]
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+def without_secrets(text: str) -> str:
+    """Redact the secrets of the configuration."""
+    from taskgate.telemetry.logs import log
+
+    return log.without_secrets(text)
+
+
+class Failed(click.ClickException):
+    """A command cannot do what it was called for. Its message goes to stderr; with `--json`, an object goes to stdout."""
+
+    def __init__(self, message: str, code: ExitCode, **facts: object) -> None:
+        super().__init__(message)
+        self.exit_code = int(code)  # type: ignore[misc]  # click reads it from the instance
+        self.facts = facts
+
+    def show(self, file: Any = None) -> None:
+        echo(without_secrets(self.message), file=file, err=True)
 
 
 class Option:
@@ -154,7 +176,15 @@ def _command(
     text = inspect.cleandoc(function.__doc__ or "")
 
     def run(**given: Any) -> None:
-        function(**given, **dict.fromkeys(contexts, click.get_current_context()))
+        try:
+            function(**given, **dict.fromkeys(contexts, click.get_current_context()))
+        except click.ClickException as problem:
+            if not given.get("as_json"):
+                raise
+            facts = problem.facts if isinstance(problem, Failed) else {}
+            text = without_secrets(problem.format_message())
+            echo(json.dumps({"error": text, "exit_code": problem.exit_code, **facts}, ensure_ascii=False))
+            raise Exit(problem.exit_code) from None
 
     return kind(
         name,

@@ -85,6 +85,8 @@ def _examine(config: str | None, connect: bool) -> Iterator[Finding]:
 
 def _examine_loaded(loaded: LoadedConfig, connect: bool) -> Iterator[Finding]:
     from taskgate.cli.local_gateways import running_gateways
+    from taskgate.cli.start_conditions import state_folder_errors
+    from taskgate.core.errors import TaskgateError
 
     yield from _warnings(loaded)
     if not any(server.enabled for server in loaded.root.servers.values()):
@@ -96,7 +98,12 @@ def _examine_loaded(loaded: LoadedConfig, connect: bool) -> Iterator[Finding]:
     yield from _gateways(running)
     yield _port(loaded, {record["url"] for record in running})
     if connect:
-        yield from asyncio.run(server_findings(loaded))
+        try:
+            with state_folder_errors(loaded):
+                findings = asyncio.run(server_findings(loaded))
+        except TaskgateError as problem:
+            findings = [Finding("bad", "servers", f"not examined: {problem.message}")]
+        yield from findings
 
 
 def _versions() -> Iterator[Finding]:

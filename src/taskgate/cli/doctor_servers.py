@@ -135,6 +135,7 @@ def _refuses_without_login(problem: BaseException | None) -> bool:
 
 async def _reach(server: Server) -> Finding:
     from taskgate.core.errors import TaskgateError
+    from taskgate.ports.call_failure import for_operators
 
     about = f"server {server.id}"
     try:
@@ -149,8 +150,8 @@ async def _reach(server: Server) -> Finding:
         )
     except TaskgateError as problem:
         if _refuses_without_login(problem):
-            return Finding("bad", about, problem.message, await _how_to_log_in(server.spec.url))
-        return _not_started(server, problem.message)
+            return Finding("bad", about, for_operators(problem), await _how_to_log_in(server.spec.url))
+        return _not_started(server, for_operators(problem))
     if (printed := server.status().printed) != "":
         detail = f"connected over {server.transport}, but it prints to stdout: {printed!r}"
         return Finding("note", about, detail, PRINTS)
@@ -162,7 +163,7 @@ def _not_started(server: Server, message: str) -> Finding:
     status = server.status()
     words = status.stderr[-STDERR_LINES:]
     detail = f"{message} stderr: {' | '.join(words)}" if words else message
-    fix = "Run its command in a shell to see its output, or check its address."
+    fix = "Check its address." if server.spec.url else "Run its command in a shell to see its output."
     if (missing := _missing_variable(server, status.stderr)) is not None:
         fix = _how_to_set(missing, server.id)
     elif status.printed:

@@ -38,12 +38,19 @@ class Reply:
 
 
 _EXITS = {
+    400: ExitCode.USAGE,
     401: ExitCode.REFUSED,
     403: ExitCode.REFUSED,
     404: ExitCode.NOT_FOUND,
     409: ExitCode.REFUSED,
     410: ExitCode.REFUSED,
 }
+
+
+_BAD_TOKEN = "The gateway does not accept this token."
+_NO_TOKEN = (
+    "Authentication required: use --token or $TASKGATE_TOKEN, or run this command as the user who runs the gateway."
+)
 
 
 class GatewayApi:
@@ -59,7 +66,9 @@ class GatewayApi:
             )
         self._https = parts.scheme == "https"
         self._host, self._port = parts.hostname, parts.port
-        self._token = token or os.environ.get("TASKGATE_TOKEN") or operator_token(self._host)
+        own = token or os.environ.get("TASKGATE_TOKEN")
+        self._has_own_token = bool(own)
+        self._token = own or operator_token(self._host)
 
     def get(self, path: str) -> Reply:
         return self._ask("GET", path, None)
@@ -96,10 +105,7 @@ class GatewayApi:
             body = value if isinstance(value, dict) else {}
             text = body.get("message") or body.get("error") or f"The gateway returned HTTP {status}."
             if status == 401:
-                text = (
-                    "Authentication required: use --token or $TASKGATE_TOKEN, "
-                    "or run this command as the user who runs the gateway."
-                )
+                text = _BAD_TOKEN if self._has_own_token else _NO_TOKEN
             raise ApiProblem(_EXITS.get(status, ExitCode.FAILED), printing.clean(text))
         return Reply(status, value, after)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from taskgate import clock
 from taskgate.cli import printing
-from taskgate.cli.command_line import Commands, Exit, Option
+from taskgate.cli.command_line import Commands, Failed, Option
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import GatewayApi, run_with_gateway
 from taskgate.cli.local_gateways import running_gateways
@@ -40,8 +40,10 @@ def stop() -> None:
         os.kill(record["pid"], signal.SIGTERM)
         print(f"Stopping {record['url']} (process {record['pid']}).")
     if not found:
-        printing.note("No gateway started by a client is running. Stop `taskgate serve` with Ctrl-C or SIGTERM.")
-        raise Exit(ExitCode.NOT_FOUND)
+        raise Failed(
+            "No gateway started by a client is running. Stop `taskgate serve` with Ctrl-C or SIGTERM.",
+            ExitCode.NOT_FOUND,
+        )
 
 
 def reload(

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from taskgate.cli.command_line import Argument, Commands, Exit, Option, echo
+from taskgate.cli.command_line import Argument, Commands, Failed, Option, echo
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.target import Json
 
@@ -84,10 +84,9 @@ def write_config(target: Path, plan: ImportPlan) -> Path | None:
     return backup
 
 
-def stop(message: str, code: ExitCode = ExitCode.USAGE) -> Exit:
-    """Print an error to stderr, and return the exception for the caller to raise."""
-    echo(message, err=True)
-    return Exit(code)
+def stop(message: str, code: ExitCode = ExitCode.USAGE) -> Failed:
+    """Return the exception that ends a command with this message."""
+    return Failed(message, code)
 
 
 def _answer(plan: ImportPlan, gathered: Gathered, target: Path, *, changed: bool) -> dict[str, object]:

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 from taskgate.cli import printing
-from taskgate.cli.command_line import Argument, BadParameter, Commands, Exit, Option
+from taskgate.cli.command_line import Argument, BadParameter, Commands, Exit, Failed, Option
 from taskgate.cli.configuration import ConfigOption
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import GatewayApi
@@ -190,5 +190,4 @@ def _built(loaded: LoadedConfig) -> Plan:
     try:
         return build_plan(loaded)
     except ConfigError as error:
-        printing.note(str(error))
-        raise Exit(ExitCode.USAGE) from None
+        raise Failed(str(error), ExitCode.USAGE) from None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 from taskgate.cli import printing
-from taskgate.cli.command_line import Argument, Commands, Exit, Option
+from taskgate.cli.command_line import Argument, Commands, Failed, Option
 from taskgate.cli.configuration import ConfigOption
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, print_rows, run_with_gateway
@@ -81,11 +81,9 @@ def explain(
         request = SessionRequest.parse(servers, tools)
         found = asyncio.run(explain_scope(loaded, name, request, connect=connect))
     except TaskgateError as problem:
-        if as_json:
-            printing.event("error", error_type=problem.error_type, message=problem.message, **problem.data)
-        printing.note(problem.message)
         codes = {"scope_refused": ExitCode.NOT_FOUND, "not_allowed": ExitCode.REFUSED}
-        raise Exit(codes.get(problem.error_type, ExitCode.USAGE)) from None
+        code = codes.get(problem.error_type, ExitCode.USAGE)
+        raise Failed(problem.message, code, error_type=problem.error_type, **problem.data) from None
     _print(found, connect=connect, as_json=as_json)
 
 

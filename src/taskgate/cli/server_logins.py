@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from taskgate.cli import printing
 from taskgate.cli.browser_login import show_in_browser
-from taskgate.cli.command_line import Argument, Exit, Option
+from taskgate.cli.command_line import Argument, Failed, Option
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.target import Json
 
@@ -39,15 +39,16 @@ def login(
     loaded, server = _configured(name, config)
     assert server.auth is not None
     if principal and not server.auth.per_user:
-        printing.note(f"All callers of {name} share one login (no `per_user: true` in its auth). Remove --principal.")
-        raise Exit(ExitCode.USAGE)
+        raise Failed(
+            f"All callers of {name} share one login (no `per_user: true` in its auth). Remove --principal.",
+            ExitCode.USAGE,
+        )
     from taskgate.client.errors import ClientError
 
     try:
         made = asyncio.run(_log_in(str(server.url), server, scope or server.auth.scope))
     except (ClientError, OSError) as problem:
-        printing.note(f"Login to {name} failed: {problem}.")
-        raise Exit(ExitCode.CANNOT_CONNECT) from None
+        raise Failed(f"Login to {name} failed: {problem}.", ExitCode.CANNOT_CONNECT) from None
     _logins(loaded).keep(name, made, principal)
     if as_json:
         account = {"principal": principal} if principal else {}
@@ -115,8 +116,7 @@ def _configured(name: str, config: str | None) -> tuple[LoadedConfig, Server]:
     if server is None or server.auth is None or server.auth.type != "authorization_code":
         known = [each for each, found in loaded.root.servers.items() if found.auth is not None]
         hint = f"Servers with auth: {', '.join(known)}." if known else "No server of this configuration has `auth`."
-        printing.note(f"{name} is not a server with `auth: {{type: authorization_code}}`. {hint}")
-        raise Exit(ExitCode.USAGE)
+        raise Failed(f"{name} is not a server with `auth: {{type: authorization_code}}`. {hint}", ExitCode.USAGE)
     return loaded, server
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from taskgate.cli import printing
-from taskgate.cli.command_line import Argument, Commands, Exit, Option
+from taskgate.cli.command_line import Argument, Commands, Exit, Failed, Option
 from taskgate.cli.configuration import ConfigOption
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.loading import loaded_or_exit
@@ -88,10 +88,10 @@ def copy(
     from taskgate.core.errors import TaskgateError
 
     if source.startswith(SCHEMES) == target.startswith(SCHEMES):
-        printing.note(
-            "One of FROM and TO must be a PostgreSQL URL (postgresql://user@host/database), the other a file."
+        raise Failed(
+            "One of FROM and TO must be a PostgreSQL URL (postgresql://user@host/database), the other a file.",
+            ExitCode.USAGE,
         )
-        raise Exit(ExitCode.USAGE)
     try:
         if target.startswith(SCHEMES):
             copy_to_shared(_file(source), target, lambda table, rows: print(f"{table}: {rows}"))

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from taskgate.cli import printing
-from taskgate.cli.command_line import Argument, Commands, Exit, Option
+from taskgate.cli.command_line import Argument, Commands, Exit, Failed, Option
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.operator_tasks import (
     cancel_one,
@@ -75,8 +75,9 @@ def list_(
         list_all(target, as_json=as_json, state=state or ("all" if everything else "open"), filters=given)
         return
     if given or state is not None:
-        printing.note("Filters need a gateway and a token: use --token or $TASKGATE_TOKEN, or remove the filters.")
-        raise Exit(ExitCode.USAGE)
+        raise Failed(
+            "Filters need a gateway and a token: use --token or $TASKGATE_TOKEN, or remove the filters.", ExitCode.USAGE
+        )
 
     async def work(session: Session) -> ExitCode:
         _print_list(await session.list_tasks(), as_json=as_json)

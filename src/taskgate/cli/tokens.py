@@ -12,7 +12,7 @@ import secrets
 from typing import Annotated, Any
 
 from taskgate.cli import printing
-from taskgate.cli.command_line import Argument, Commands, Exit, Option
+from taskgate.cli.command_line import Argument, Commands, Failed, Option
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import GatewayApi, print_rows, run_with_gateway
 from taskgate.cli.target import Gateway, Json, Token
@@ -79,10 +79,10 @@ def new(
 ) -> None:
     """Create a token. It is printed once; the configuration holds only its digest."""
     if not _NAME.fullmatch(name) or name in _RESERVED:
-        printing.note(
-            f"{name!r} is not a valid token name: use letters, digits and _.@-, but not {' or '.join(_RESERVED)}."
+        raise Failed(
+            f"{name!r} is not a valid token name: use letters, digits and _.@-, but not {' or '.join(_RESERVED)}.",
+            ExitCode.USAGE,
         )
-        raise Exit(ExitCode.USAGE)
     roles = role or []
     token = f"tg_{secrets.token_urlsafe(32)}"
     digest = hashlib.sha256(token.encode()).hexdigest()

@@ -24,9 +24,9 @@ _LABEL: Final = 48
 _MIN_WIDTH: Final = 0.2
 """Percent of the axis that a bar has at least, so that a short call is visible."""
 _TONES: Final = {"running": "t-off", "ok": "t-ok", "error": "t-bad", "cancelled": "t-wait", "promoted": "t-run"}
-"""The class that the style sheet gives a colour to."""
-_WORDS: Final = {"running": "running ", "error": "failed ", "cancelled": "cancelled ", "promoted": "became a task "}
-"""States that are named beside the duration, for those who do not see the colours."""
+"""The class that the style sheet gives a colour to. All other states are types of errors."""
+_WORDS: Final = {"running": "running ", "ok": "", "cancelled": "cancelled ", "promoted": "became a task "}
+"""What is written beside the duration, for those who do not see the colours."""
 
 
 class Span(msgspec.Struct, gc=False):
@@ -169,7 +169,7 @@ def _row(span: Span, depth: int, shown: Window, now: float) -> str:
     begin = min(begin, 100 - _MIN_WIDTH)
     tip = html_escaped(visible(f"{span.kind} {span.method} {span.name} {span.server} ({span.state})"))
     bar = (
-        f'<rect class="{_TONES.get(span.state, "t-off")}" x="{begin:.2f}%" width="{max(_MIN_WIDTH, end - begin):.2f}%">'
+        f'<rect class="{_TONES.get(span.state, _TONES["error"])}" x="{begin:.2f}%" width="{max(_MIN_WIDTH, end - begin):.2f}%">'
         f"<title>{tip}</title></rect>"
     )
     name = html_escaped(visible(_what(span)[:_LABEL]))
@@ -182,7 +182,7 @@ def _row(span: Span, depth: int, shown: Window, now: float) -> str:
         name = f'<span class="what">{name}</span>'
     else:
         name = f'<a class="what" href="/waterfall?trace={span.number}">{name}</a>'
-    took = f'<span class="n">{_WORDS.get(span.state, "")}{_time((span.end or now) - span.start)}</span>'
+    took = f'<span class="n">{_WORDS.get(span.state, "failed ")}{_time((span.end or now) - span.start)}</span>'
     kind = ' class="child"' if depth else ""
     return f'<li{kind}>{name}<svg aria-hidden="true">{bar}</svg>{took}</li>'
 

@@ -64,9 +64,14 @@ MAX_DETAIL: Final = 300
 
 
 def for_operators(problem: TaskgateError) -> str:
-    """Return the message with the details that callers do not get."""
+    """Return what is wrong with a server, with the details that callers do not get."""
     detail = problem.detail if isinstance(problem, CallFailed) else ""
-    return f"{problem.message} ({visible(detail[:MAX_DETAIL])})" if detail else problem.message
+    return f"{about_server(problem)} ({visible(detail[:MAX_DETAIL])})" if detail else about_server(problem)
+
+
+def about_server(problem: TaskgateError) -> str:
+    """Return what is wrong with a server, and nothing about a call: there may have been several, or none."""
+    return f"The server {problem.server} {problem.why}." if isinstance(problem, CallFailed) else problem.message
 
 
 def never_sent(server: str, problem: UpstreamError) -> CallFailed:
@@ -78,3 +83,17 @@ def never_sent(server: str, problem: UpstreamError) -> CallFailed:
         why, detail = problem.why, problem.detail
     message = problem.message if problem.executed is Executed.NO else ""
     return CallFailed("upstream_unreachable", server, why, Evidence(Moment.NOT_SENT), message=message, detail=detail)
+
+
+class NotListed(UpstreamError):
+    """A call of a tool whose server has not been listed yet. `reason`: why not, if it is known."""
+
+    def __init__(self, server: str, tool: str, reason: TaskgateError | None) -> None:
+        error_type, text = "upstream_unreachable", f"The server {server} was not listed yet. {_ADVICE[Executed.NO]}"
+        if reason is not None and reason.executed is Executed.NO:
+            error_type, text = reason.error_type, reason.message
+        retry_after_s = reason.retry_after_s if reason is not None else None
+        super().__init__(error_type, text, executed=Executed.NO, retry_after_s=retry_after_s)
+        self.server = server
+        self.tool = tool
+        """Its name at the server; empty if only the arguments of the request name it."""

@@ -50,7 +50,12 @@ def test_percentiles_are_accurate_to_a_fifth() -> None:
     assert percentile(steps, 0.99) == pytest.approx(990, rel=0.2)
     assert percentile({}, 0.5) is None
     assert percentile({0: 1}, 0.5) == pytest.approx(0.5)
-    assert percentile({4: 1}, 1.5) == upper_bound_ms(4)
+
+
+@pytest.mark.parametrize("ms", [2.0, 3_700.0, 267_600.0, 300_000.0])
+def test_percentiles_of_one_call_are_equal_and_accurate_to_a_fifth(ms: float) -> None:
+    steps = {step_of(ms): 1}
+    assert percentile(steps, 0.5) == percentile(steps, 0.99) == pytest.approx(ms, rel=0.2)
 
 
 def test_calls_that_were_not_sent_have_no_latency() -> None:

@@ -49,6 +49,8 @@ REFUSED = [
     ("x = files__read_file(path='a')", 1, "await files.read_file(...)"),
     ("x = 1\nawait call('files__read_file')", 2, "call_tool(...)"),
     ("zip_everything_up()", 1, "describe_tools"),
+    ("await files.read_fil(path='a')", 1, "await files.read_file(...)"),
+    ("x = 1\ny = await files.zip_everything_up()", 2, "describe_tools"),
     ("x = 1\ndef f(:", 2, ""),
     ("x = '\0'", 1, ""),
     ("'\ud800'", 1, ""),
@@ -75,6 +77,8 @@ ACCEPTED = [
     + "".join(f"    'k{number}': {number} + 1,\n" for number in range(500))
     + "}",
     "x.y.z()[0](1)",
+    "files = []\nfiles.append(1)",
+    "for files in ['a']:\n    files.upper()",
     "from json import *\ndumps(1)",
     "import os.path as p\nfrom re import sub\np(sub('', '', ''))",
     "def f(g, *h, **i):\n    return g(h(i))\ntry:\n    j = (k := f)\nexcept Exception:\n    j()\nk(1)",

@@ -38,7 +38,10 @@ def plan_takeover(client: Client, host: Host, gateway: Gateway, reach: Reach = R
         text = known.after if known else before
         servers = _servers(text, place)
         if any(is_gateway(name, client.read(entry)) for name, entry in servers.items()):
-            raise AlreadyInFront(f"{client.title} already has the gateway's entry in {place.path}")
+            raise AlreadyInFront(
+                f"{client.title} already has the gateway's entry in {place.path}. "
+                "If `taskgate wrap` is running in another terminal, end it first."
+            )
         kept = {name: entry for name, entry in servers.items() if why_client_only(entry) is not None}
         if place.main or (place.shared and reach is Reach.SHARED):
             text = with_servers(text, place, {GATEWAY_NAME: client.write(gateway), **kept})

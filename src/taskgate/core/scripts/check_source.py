@@ -82,10 +82,13 @@ def check_source(code: str, tools: Iterable[PythonName] = ()) -> tuple[SourceFau
     if isinstance(tree, SourceFault):
         return (tree,)
     named = tuple(tools)
-    namespaces = frozenset(tool.namespace for tool in named)
     nodes = list(ast.walk(tree))
+    defined = frozenset(_defined_names(nodes))
+    namespaces = frozenset(tool.namespace for tool in named) - defined
     found = [fault for node in nodes for fault in _faults(node, namespaces)]
-    found += _undefined_calls(nodes, namespaces, {tool.tool: f"{tool.namespace}.{tool.function}" for tool in named})
+    if "*" not in defined:  # `from json import *` defines names that are not in the source
+        found += _undefined_calls(nodes, namespaces | defined, named)
+        found += _unknown_tools(nodes, namespaces, named)
     return tuple(sorted(found, key=lambda fault: fault.line)[:_MAX_FOUND])
 
 
@@ -188,12 +191,11 @@ def _faults(node: ast.AST, namespaces: frozenset[str]) -> Iterator[SourceFault]:
 
 
 def _undefined_calls(
-    nodes: Sequence[ast.AST], namespaces: frozenset[str], listed: Mapping[str, str]
+    nodes: Sequence[ast.AST], names: frozenset[str], tools: Iterable[PythonName]
 ) -> Iterator[SourceFault]:
     """Calls of functions that exist nowhere. Models guess such names, most often the tool's name in `tools/list`."""
-    known = {*_BUILT_IN, *FUNCTIONS, *namespaces, *_defined_names(nodes)}
-    if "*" in known:  # `from json import *` defines names that are not in the source
-        return
+    known = {*_BUILT_IN, *FUNCTIONS, *names}
+    listed = {tool.tool: f"{tool.namespace}.{tool.function}" for tool in tools}
     for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in known:
             name = node.func.id
@@ -202,6 +204,20 @@ def _undefined_calls(
                 f"await {tool}(...)" if tool else f"{close[0]}(...)" if close else "a tool that describe_tools lists"
             )
             yield SourceFault(node.lineno, f"there is no function {name}", instead)
+
+
+def _unknown_tools(
+    nodes: Sequence[ast.AST], namespaces: frozenset[str], tools: Sequence[PythonName]
+) -> Iterator[SourceFault]:
+    """Calls of tools that a server does not have, as `files.nothing()`."""
+    for node in nodes:
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=server), attr=name)) if server in namespaces:
+                functions = [tool.function for tool in tools if tool.namespace == server]
+                if name not in functions:
+                    close = similar_names(name, functions, cutoff=0.5)
+                    instead = f"await {server}.{close[0]}(...)" if close else "a tool that describe_tools lists"
+                    yield SourceFault(node.lineno, f"{server} has no tool {name}", instead)
 
 
 def _defined_names(nodes: Iterable[ast.AST]) -> Iterator[str]:

@@ -6,13 +6,15 @@ refused, the servers it may belong to are listed again.
 
 from __future__ import annotations
 
-from taskgate.core.errors import CallerError, Executed, UpstreamError
+from taskgate.core.catalog.names import SEPARATOR
+from taskgate.core.errors import CallerError
 from taskgate.core.text.similar_names import similar_names
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import ToolRef, View, Views
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.lazy_dataclass import dataclass
+from taskgate.ports.call_failure import NotListed
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Lookup:
             if found is not None and found.entry is not None:
                 break
         if found is None and server is not None and self.catalogs.offer(server) is None:
-            raise self.catalogs.failure(server) or _not_listed(server)
+            raise NotListed(server, name.partition(SEPARATOR)[2], self.catalogs.failure(server))
         return found
 
     async def find_name(self, request: Request, view: View, name: str) -> View | None:
@@ -86,17 +88,9 @@ class Lookup:
             await self.catalogs.ready([server])
             problem = self.catalogs.failure(server)
             if self.catalogs.offer(server) is None and problem is not None:
-                raise problem
+                raise NotListed(server, "", problem)
             view = await self.view(request)
         return view
-
-
-def _not_listed(server: str) -> UpstreamError:
-    return UpstreamError(
-        "upstream_unreachable",
-        f"The server {server} was not listed yet. The call was not executed; try again later.",
-        executed=Executed.NO,
-    )
 
 
 def unknown_tool(name: str, candidates: tuple[str, ...] = ()) -> CallerError:

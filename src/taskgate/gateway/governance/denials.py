@@ -21,6 +21,7 @@ from taskgate.gateway.governance.history_recorder import HistoryRecorder
 from taskgate.gateway.governance.usage_counter import UsageCounter
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.audit_log import AuditLog
+from taskgate.ports.call_failure import NotListed
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
@@ -54,13 +55,38 @@ class Denials:
         """Failed authentications by address and reason."""
 
     def request_refused(self, request: Request, problem: TaskgateError) -> None:
-        """Record a request for a name that its caller cannot see. Other refusals are ignored here."""
+        """Record a request for a name that its caller cannot see, or for a server that is not listed yet. Other refusals are
+        ignored here."""
+        if isinstance(problem, NotListed):
+            self._not_listed(request, problem)
+            return
         kind = _KINDS.get(problem.error_type)
         if kind is None or problem.gate is not None or isinstance(problem, RecordedRefusal):
             return
         server, shown = _subject(request, problem, kind)
         found = self._unseen.explain(request.caller, request.narrowing, kind, shown, server=server)
         self._note(request.caller, problem.error_type, kind.value, found, request)
+
+    def _not_listed(self, request: Request, problem: NotListed) -> None:
+        arguments = request.params.get("arguments")
+        tool = problem.tool or (arguments.get("tool") if type(arguments) is dict else None)
+        if type(tool) is not str or not tool:
+            return  # no call
+        caller = request.caller
+        entry = AuditEntry(
+            0,
+            "call",
+            caller.principal,
+            caller.scope,
+            problem.server[:200],
+            tool[:200],
+            decision=problem.error_type,
+            reason=problem.message[:500],
+            outcome="error",
+            executed=str(problem.executed),
+        )
+        self._history.not_sent(entry, request)
+        self._audit_row(entry)
 
     def session_refused(self, caller: Caller, problem: NotAllowed) -> None:
         """Record a session that requested servers outside its scope."""
@@ -118,6 +144,9 @@ class Denials:
         # The gate knows server and tool; in other refusals they may be invented.
         known = entry.event == "call_denied"
         self._usage.denied(entry.principal, entry.server if known else "", entry.name if known else "")
+        self._audit_row(entry)
+
+    def _audit_row(self, entry: AuditEntry) -> None:
         if entry.principal != ANONYMOUS:
             self._audit.record(entry)
         elif self._rows < ROWS_PER_ROUND:

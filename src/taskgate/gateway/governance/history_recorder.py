@@ -110,12 +110,19 @@ class HistoryRecorder:
 
     def denied(self, entry: AuditEntry, request: Request | None) -> None:
         """Keep the row of a refused request; equal ones are summed. `request` is None if the refusal came before one was read."""
+        self._refused(entry, request, RowKind.DENIAL, CallOutcome.DENIED)
+
+    def not_sent(self, entry: AuditEntry, request: Request) -> None:
+        """Keep the row of a call of a server that cannot be reached; equal ones are summed."""
+        self._refused(entry, request, RowKind.CALL, CallOutcome.FAILED)
+
+    def _refused(self, entry: AuditEntry, request: Request | None, kind: RowKind, outcome: CallOutcome) -> None:
         if self._plan.value.history.keep_ms <= 0:
             return
         now = self._store.now_ms()
         row = HistoryRow(
-            kind=RowKind.DENIAL,
-            outcome=CallOutcome.DENIED,
+            kind=kind,
+            outcome=outcome,
             caller=as_key(entry.principal),
             scope=as_key(entry.scope),
             server=cleaned(entry.server),

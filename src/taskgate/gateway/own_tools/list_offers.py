@@ -18,6 +18,7 @@ from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, text_reply
 from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.request import Request
 from taskgate.lazy_dataclass import dataclass
+from taskgate.ports.call_failure import about_server
 from taskgate.ports.upstream import ServerState, Upstream
 
 _HEALTH: Final = {
@@ -113,7 +114,7 @@ def _listed(
         rows += [{"server": SERVER, **entry} for entry in ours if names.matches(entry["name"])]
     reply: dict[str, Any] = {key: rows}
     problems = {server: catalogs.failure(server) for server in view.subset.servers if servers.matches(server)}
-    errors = [{"server": server, "error": problem.message} for server, problem in problems.items() if problem]
+    errors = [{"server": server, "error": about_server(problem)} for server, problem in problems.items() if problem]
     if errors:
         reply["errors"] = errors
     return text_reply(reply)
