@@ -136,17 +136,17 @@ async def test_doctor_creates_nothing(tmp_path: Path) -> None:
         (["servers", "login", "unknown"], 2),
         (["scopes", "explain", "unknown"], 8),
         (["init"], 2),
+        (["audit", "verify", "unexpected"], 2),
     ],
 )
 async def test_failed_commands_print_one_object_with_json(tmp_path: Path, words: list[str], exit_code: int) -> None:
     config = configuration(tmp_path)
-    place = [config] if words == ["init"] else ["-c", config]
     env = {"TASKGATE_STATE_DIR": str(tmp_path / "state")}
-    code, out, err = await command(*words, *place, "--json", env=env)
+    code, out, err = await command(*words, "-c", config, "--json", env=env)
     found = json.loads(out)
     assert (code, found["exit_code"]) == (exit_code, exit_code), err
     assert found["error"]
-    code, out, err = await command(*words, *place, env=env)
+    code, out, err = await command(*words, "-c", config, env=env)
     assert (code, out, found["error"] in err) == (exit_code, "", True)
 
 

@@ -96,7 +96,8 @@ async def test_plan_lists_tools_and_their_decisions_without_a_call() -> None:
             ("buy", [2], "approval"),
         ]
         assert [tool["tool"] for tool in plan["unknown_tools"]] == ["shop.nope"]
-        assert (plan["computed_names_on_lines"], plan["questions_on_lines"], plan["faults"]) == ([3], [5], [])
+        assert (plan["computed_names_on_lines"], plan["questions_on_lines"]) == ([3], [5])
+        assert [(fault["line"], fault["problem"]) for fault in plan["faults"]] == [(4, "shop has no tool nope")]
         assert store.count("read") == store.count("buy") == 0
 
 

@@ -147,8 +147,25 @@ class Group(SuggestingGroup):
         return self._registered.create(cmd_name)
 
 
+def _printed_as_json(problem: click.ClickException) -> Exit:
+    """Print a failure for a script. Return the exception that ends the command."""
+    facts = problem.facts if isinstance(problem, Failed) else {}
+    text = without_secrets(problem.format_message())
+    echo(json.dumps({"error": text, "exit_code": problem.exit_code, **facts}, ensure_ascii=False))
+    return Exit(problem.exit_code)
+
+
 class SimpleCommand(click.Command):
     """A command whose help describes its arguments, which click omits."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        as_json = "--json" in args and any(param.name == "as_json" for param in self.params)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as problem:
+            if not as_json:
+                raise
+            raise _printed_as_json(problem) from None
 
     def format_options(self, ctx: Context, formatter: click.HelpFormatter) -> None:
         rows = [
@@ -181,10 +198,7 @@ def _command(
         except click.ClickException as problem:
             if not given.get("as_json"):
                 raise
-            facts = problem.facts if isinstance(problem, Failed) else {}
-            text = without_secrets(problem.format_message())
-            echo(json.dumps({"error": text, "exit_code": problem.exit_code, **facts}, ensure_ascii=False))
-            raise Exit(problem.exit_code) from None
+            raise _printed_as_json(problem) from None
 
     return kind(
         name,
