@@ -30,8 +30,9 @@ def _upstream() -> Upstream:
 
 async def _verified(gate: Gateway) -> tuple[int, dict[str, Any], str]:
     env = {"TASKGATE_STATE_DIR": str(gate.state)}
-    code, out, err = await command("audit", "verify", "-c", str(gate.config_file), "--json", env=env)
-    return code, json.loads(out) if out.strip() else {}, err
+    code, out, _ = await command("audit", "verify", "-c", str(gate.config_file), "--json", env=env)
+    found: dict[str, Any] = json.loads(out)
+    return code, found, found.get("error") or found.get("problem") or ""
 
 
 async def _some_rows(gate: Gateway, calls: int = 5) -> None:

@@ -88,9 +88,10 @@ def test_narrowing_can_be_tried_and_invalid_narrowing_is_refused(tmp_path: Path)
     code, out, _ = taskgate(tmp_path, *explain, "--servers", "mail")
     assert code == 0
     assert facts(out)["files", None]["reason"] == "not_requested"
-    code, out, err = taskgate(tmp_path, *explain, "--servers", "gone")
-    assert (code, json.loads(out)["error_type"]) == (4, "not_allowed")
-    assert "does not allow" in err
+    code, out, _ = taskgate(tmp_path, *explain, "--servers", "gone")
+    refused = json.loads(out)
+    assert (code, refused["exit_code"], refused["error_type"]) == (4, 4, "not_allowed")
+    assert "does not allow" in refused["error"]
     assert taskgate(tmp_path, *explain, "--tools", "[x")[0] == 2
     code, _, err = taskgate(tmp_path, "scopes", "explain", "revew")
     assert code == 8
