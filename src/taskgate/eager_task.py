@@ -167,7 +167,7 @@ class _Rest(Coroutine[Any, Any, None]):
             if future.cancel(*exception[0].args):
                 return future
             if not future.cancelled():
-                # Its exception gives way to the cancellation. asyncio would log one that nobody has read.
+                # The cancellation replaces its exception. asyncio logs an exception that was never retrieved.
                 future.exception()
         return self._steps.throw(*exception)
 
