@@ -119,12 +119,59 @@ async def test_many_valid_tokens_at_once_from_one_address_are_all_accepted() -> 
             assert set(await asyncio.gather(*(try_at(gate, "/mcp", each) for each in tokens))) == {200}
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (400, b'{"error":"invalid_request"}'),
+        (400, b"malformed token"),
+        (401, b'{"error":"invalid_client"}'),
+        (404, b""),
+        (500, b""),
+        (200, b"<html>"),
+    ],
+    ids=["400 with an error", "400", "401", "404", "500", "200 without JSON"],
+)
 @virtual_time
-async def test_an_unavailable_issuer_does_not_count_as_a_failed_attempt() -> None:
+async def test_tokens_that_their_issuer_answers_with_an_error_count_as_failed_attempts(
+    answer: tuple[int, bytes],
+) -> None:
     async with an_issuer() as issuer, Gateway(introspecting(issuer), {"s": Upstream("2025")}) as gate:
-        issuer.pages["/introspect"] = lambda _: (500, b"")
+        issuer.pages["/introspect"] = lambda _: answer
+        found = await asyncio.gather(*(try_at(gate, "/api/v1/tasks", f"t-{number}") for number in range(GUESSES)))
+        assert (found.count(503), found.count(429)) == (MAX_FAILURES, GUESSES - MAX_FAILURES)
+        assert issuer.count("/introspect") == MAX_FAILURES
+        assert await try_at(gate, "/api/v1/tasks", "agent-token") == 200, "a known token is not held up"
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@virtual_time
+async def test_an_unavailable_issuer_does_not_count_as_a_failed_attempt(status: int) -> None:
+    async with an_issuer() as issuer, Gateway(introspecting(issuer), {"s": Upstream("2025")}) as gate:
+        issuer.pages["/introspect"] = lambda _: (status, b"")
         for number in range(MAX_FAILURES + 5):
             assert await try_at(gate, "/api/v1/tasks", f"t-{number}") == 503
+
+
+@virtual_time
+async def test_wrong_tokens_of_one_address_do_not_delay_the_first_token_of_another() -> None:
+    async with an_issuer() as issuer:
+        config = introspecting(issuer)
+        config["listen"] = {"trusted_proxies": ["127.0.0.1"]}
+        async with Gateway(config, {"s": Upstream("2025")}) as gate:
+            issuer.slow_s = 4.0
+
+            async def ask(peer: str, token: str) -> tuple[int, float]:
+                began = clock.monotonic()
+                headers = {"authorization": f"Bearer {token}", "x-forwarded-for": peer}
+                reply = await gate.http("GET", "/api/v1/tasks", headers=headers).done()
+                return reply.status, clock.monotonic() - began
+
+            wrong = [asyncio.create_task(ask("192.0.2.1", f"guess-{number}")) for number in range(40)]
+            await asyncio.sleep(1)
+            status, took = await ask("192.0.2.2", "good")
+            assert status != 401
+            assert took == pytest.approx(3.0 + 4.0, abs=0.5), "the next free slot is its own"
+            assert {status for status, _ in await asyncio.gather(*wrong)} == {401}
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["in parallel", "one after the other"])

@@ -25,7 +25,7 @@ from taskgate.core.identity.identity import NO_REQUIREMENT, Identity
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.services.access import AccessServices
 from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.caller_credentials import Credential, IssuerUnavailable
+from taskgate.ports.caller_credentials import Credential, IssuerFailed, IssuerUnavailable
 from taskgate.telemetry.logs import log
 
 MAX_FAILURES: Final = 60
@@ -123,7 +123,8 @@ class Authorizer:
             return self.admit(proof, access, scope, anonymous=anonymous)
         except NotVerifiedYet as unverified:
             shown = unverified.credential
-            credential = await self._tried(lambda: self.credentials.verify(shown), proof)
+            peer = proof.address(self.arrivals)
+            credential = await self._tried(lambda: self.credentials.verify(shown, peer), proof)
         except NeedsLookup as needed:
             if needed.is_guess:
                 look_up = needed.look_up
@@ -160,7 +161,8 @@ class Authorizer:
         try:
             return self.again_now(authorized)
         except NotVerifiedYet as unverified:
-            found = self.credentials.verify(unverified.credential)
+            peer = authorized.proof.address(self.arrivals)
+            found = self.credentials.verify(unverified.credential, peer)
         except NeedsLookup as needed:
             found = needed.look_up(self.credentials)
         try:
@@ -198,6 +200,9 @@ class Authorizer:
         with begun as attempt:
             try:
                 found = await find()
+            except IssuerFailed as fault:
+                # It counts: otherwise a token that makes its issuer fail could be sent without a limit.
+                raise _unverifiable(fault) from None
             except IssuerUnavailable as fault:
                 attempt.not_examined()
                 raise _unverifiable(fault) from None

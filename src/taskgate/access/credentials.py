@@ -170,12 +170,12 @@ class Credentials:
         digest = self._digests.get(principal)
         return None if digest is None else self._checked(self._known[digest])
 
-    async def verify(self, credential: bytes) -> Credential:
-        """Verify a new credential with its issuer. Raises CredentialRefused and IssuerUnavailable."""
+    async def verify(self, credential: bytes, peer: str) -> Credential:
+        """Verify a new credential of this address with its issuer. Raises CredentialRefused and IssuerUnavailable."""
         if self._verifier is None:
             raise CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, "it is unknown")
         try:
-            verified = await self._verifier.verify(credential)
+            verified = await self._verifier.verify(credential, peer)
         except TokenExpired as expired:
             raise CredentialRefused(AccessRefusal.EXPIRED, str(expired)) from None
         except TokenRefused as refused:

@@ -23,7 +23,7 @@ from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.failures import HttpFailure
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.target import Target
-from taskgate.ports.caller_credentials import IssuerUnavailable
+from taskgate.ports.caller_credentials import IssuerFailed, IssuerUnavailable
 
 if TYPE_CHECKING:
     import httpx2
@@ -35,9 +35,11 @@ READ_AT_ONCE: Final = 16 * 1024
 WITHIN_S: Final = 5.0
 _JSON: Final = "application/json"
 _FORM: Final = "application/x-www-form-urlencoded"
+_AWAY: Final = frozenset({429, 502, 503, 504})
+"""Statuses that say nothing about the request: the issuer, or a proxy before it, serves none at present."""
 
 
-class IssuerRefused(IssuerUnavailable):
+class IssuerRefused(IssuerFailed):
     """The issuer refused the request. `error` is its OAuth error code."""
 
     def __init__(self, text: str, error: str) -> None:
@@ -143,7 +145,7 @@ async def _read(reply: httpx2.Response, url: str) -> bytes:
     async for chunk in reply.aiter_bytes():
         body += chunk
         if len(body) > MAX_BYTES:
-            raise IssuerUnavailable(f"{url[:200]} sent more than {MAX_BYTES} bytes")
+            raise IssuerFailed(f"{url[:200]} sent more than {MAX_BYTES} bytes")
     return bytes(body)
 
 
@@ -152,7 +154,7 @@ def _object_in(status: int, body: bytes, url: str) -> dict[str, Any]:
         value = strict_object(body)
     except NotStrict as fault:
         if status in (200, 201):
-            raise IssuerUnavailable(f"{url[:200]} returned no valid JSON object: {fault}") from None
+            raise IssuerFailed(f"{url[:200]} returned no valid JSON object: {fault}") from None
         value = {}
     if status in (200, 201):
         return value
@@ -160,7 +162,7 @@ def _object_in(status: int, body: bytes, url: str) -> dict[str, Any]:
     error = value.get("error")
     if status in (400, 401, 403) and isinstance(error, str) and error.isidentifier():
         raise IssuerRefused(f"{text}: {error[:60]}", error)
-    raise IssuerUnavailable(text)
+    raise IssuerUnavailable(text) if status in _AWAY else IssuerFailed(text)
 
 
 def _basic(name: str, secret: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Final
 from taskgate import clock
 from taskgate.core.identity.claims import TokenExpired, TokenProblem, TokenRefused, identity_in
 from taskgate.identity.documents import Documents
+from taskgate.identity.fair_slots import FairSlots
 from taskgate.identity.introspection import Introspection, introspect
 from taskgate.identity.signed_tokens import Issuer, check_signature, looks_signed, parse_token
 from taskgate.ports.caller_credentials import Credential
@@ -27,7 +28,7 @@ class Verifier:
         self._remembered: OrderedDict[bytes, Credential] = OrderedDict()
         self._expired: OrderedDict[bytes, None] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Task[Credential]] = {}
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = FairSlots(AT_ONCE)
 
     @property
     def issuers(self) -> tuple[str, ...]:
@@ -56,14 +57,14 @@ class Verifier:
         if len(self._expired) > MAX_REMEMBERED:
             self._expired.popitem(last=False)
 
-    async def verify(self, credential: bytes) -> Credential:
-        """Raises TokenRefused, and IssuerUnavailable where it cannot be verified now."""
+    async def verify(self, credential: bytes, peer: str = "") -> Credential:
+        """`peer` sent the credential. Raises TokenRefused, and IssuerUnavailable where it cannot be verified now."""
         digest = hashlib.sha256(credential).digest()
         if digest in self._expired:
             raise TokenExpired(TokenProblem.EXPIRED)
         work = self._under_way.get(digest)
         if work is None:
-            work = self._under_way[digest] = asyncio.create_task(self._verify(credential, digest))
+            work = self._under_way[digest] = asyncio.create_task(self._verify(credential, digest, peer))
             work.add_done_callback(lambda done: self._ended(digest, done))
         return await asyncio.shield(work)
 
@@ -79,8 +80,8 @@ class Verifier:
         if not work.cancelled():
             work.exception()
 
-    async def _verify(self, credential: bytes, digest: bytes) -> Credential:
-        async with self._slots:
+    async def _verify(self, credential: bytes, digest: bytes, peer: str) -> Credential:
+        async with self._slots.of(peer):
             verified = await self._verified(credential)
         self._remembered[digest] = verified
         if len(self._remembered) > MAX_REMEMBERED:

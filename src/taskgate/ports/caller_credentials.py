@@ -17,6 +17,10 @@ class IssuerUnavailable(Exception):
     """A credential cannot be verified now. The message is for the operator's log."""
 
 
+class IssuerFailed(IssuerUnavailable):
+    """The issuer answered the request with an error, which what the caller sent may have caused."""
+
+
 class LoginRefused(Exception):
     """A login with an identity provider failed. The message may be shown."""
 
@@ -78,7 +82,7 @@ class CredentialVerifier(Protocol):
     def remembered(self, credential: bytes) -> Credential | None:
         """Return a credential that was verified before, while that verification is valid."""
 
-    async def verify(self, credential: bytes) -> Credential:
-        """Verify a credential. Raises TokenRefused and IssuerUnavailable."""
+    async def verify(self, credential: bytes, peer: str) -> Credential:
+        """Verify a credential that came from this address. Raises TokenRefused and IssuerUnavailable."""
 
     async def close(self) -> None: ...
