@@ -31,7 +31,7 @@ async def test_history_is_searched_printed_and_exported(gateway: Gateway) -> Non
     (row, *_) = map(json.loads, (await until(gateway, "history", "--json")).splitlines())
     assert (row["tool"], row["outcome"]) == ("read_file", "tool_error")
     found = await until(gateway, "history", "--csv", "--outcome", "bad", "--text", "read")
-    assert found.startswith("id,kind,outcome,")
+    assert found.startswith('"id","kind","outcome",')
     code, out, err = await run(gateway, "history", "--tool", "nothing")
     assert (code, out, bool(err)) == (0, "", True)
     code, _, err = await run(gateway, "history", "--outcome", "purple")

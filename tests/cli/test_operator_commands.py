@@ -63,7 +63,7 @@ async def test_usage_is_printed_as_a_table_as_lines_and_as_csv(gateway: Gateway)
     assert "read_file" in await until(gateway, "usage")
     (row, *_) = map(json.loads, (await until(gateway, "usage", "--by", "server", "--json")).splitlines())
     assert (row["server"], row["calls"] >= 1) == ("demo", True)
-    assert (await until(gateway, "usage", "--csv")).startswith("day,principal,tenant,server,tool,calls")
+    assert (await until(gateway, "usage", "--csv")).startswith('"day","principal","tenant","server","tool","calls"')
     code, _, err = await run(gateway, "usage", "--by", "colour")
     assert (code, "principal" in err) == (2, True)
 

@@ -182,8 +182,9 @@ async def test_usage_as_csv_and_invalid_parameters() -> None:
         table = await gate.operator("GET", "/api/v1/usage?by=tool&format=csv")
         assert table.headers["content-type"].startswith("text/csv")
         lines = table.body.decode().splitlines()
-        assert lines[0] == "day,principal,tenant,server,tool,calls,errors,seconds,bytes_in,bytes_out,cost"
-        assert lines[1].startswith(",,,,read,2,0,")
+        head = "day,principal,tenant,server,tool,calls,errors,seconds,bytes_in,bytes_out,cost"
+        assert lines[0] == '"' + head.replace(",", '","') + '"'
+        assert lines[1].startswith('"","","","","read","2","0",')
         metrics = await gate.operator("GET", "/api/v1/usage?format=prometheus")
         assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
         mine = (await gate.http("GET", "/api/v1/usage?format=prometheus", headers=bearer("other")).done()).body

@@ -150,7 +150,7 @@ async def test_a_scope_is_tried_as_a_caller_and_usage_is_shown_by_tenant_and_as_
     await browser.click("a[href*='by=tenant']")
     assert "by tenant" in await browser.text("main > p.dim")
     csv = "return fetch(document.querySelector('a[href*=csv]').href).then(r => r.text())"
-    assert str(await browser.run(csv)).startswith("day,principal,tenant,server,tool,calls")
+    assert str(await browser.run(csv)).startswith('"day","principal","tenant","server","tool","calls"')
 
 
 async def test_tasks_are_found_and_a_part_of_the_waterfall_is_chosen_by_dragging(console: Console) -> None:

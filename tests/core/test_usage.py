@@ -40,10 +40,23 @@ def test_unknown_dimensions_are_refused(by: tuple[str, ...]) -> None:
         summed([ANN], by)
 
 
+@pytest.mark.parametrize("begins", ["=", "  +", "\u00a0-", "\u200b\ufeff@", "\t=", "\t", "\r", "\n", "＝", "－"])
+def test_csv_cell_is_no_formula_whatever_precedes_it(begins: str) -> None:
+    """A spreadsheet ignores spaces and invisible characters before a formula, and drops a tab or carriage return."""
+    (_, row) = csv.reader(io.StringIO(as_csv([UsageRow("2026-01-01", f"{begins}1+1", "files", "read")]), newline=""))
+    assert row[1] == f"'{begins}1+1"
+
+
+def test_csv_cell_without_a_formula_is_unchanged() -> None:
+    (_, row) = csv.reader(io.StringIO(as_csv([UsageRow("2026-01-01", "a=b", " files", "x;=1+1;y")]), newline=""))
+    assert [row[1], row[3], row[4]] == ["a=b", " files", "x;=1+1;y"]
+
+
 def test_csv_cells_of_usage_are_no_formulas() -> None:
     hostile = UsageRow("2026-01-01", '=cmd|"x"', "-files", 'a,"b"\r\n', 1, 0, 0.1)
     rows = list(csv.reader(io.StringIO(as_csv([hostile, ANN]), newline="")))
     assert rows[0][:3] == ["day", "principal", "tenant"]
     assert rows[1][:5] == ["2026-01-01", '\'=cmd|"x"', "", "'-files", 'a,"b"\r\n']
     assert rows[1][5:] == ["1", "0", "0.1", "0", "0", "0"]
+    assert all(line[:1] == line[-1:] == '"' for line in as_csv([ANN, BOB]).splitlines())
     assert rows[2][5:] == ["3", "1", "0.5", "10", "20", "0"]

@@ -6,6 +6,7 @@ Rows are counted in memory and added up in the store. This module defines a row,
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
@@ -19,6 +20,8 @@ OTHERS: Final = "(others)"
 GROUPS: Final = ("day", "principal", "tenant", "server", "tool")
 AMOUNTS: Final = ("calls", "errors", "seconds", "bytes_in", "bytes_out", "cost")
 _DAY_MS: Final = 86_400_000
+_READ_AS_FORMULA: Final = re.compile(r"[\s\x00-\x1f\xad\u200b-\u200f\u2060\ufeff]*[=+\-@＝＋－＠]|[\t\r\n]")
+"""Spreadsheets ignore spaces and invisible characters before a formula, and some read full-width signs as plain ones."""
 
 
 class UsageRow(msgspec.Struct, frozen=True):
@@ -79,7 +82,8 @@ def as_csv(rows: Iterable[UsageRow]) -> str:
     import csv
 
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
+    # In quotes, a cell is not divided by programs that expect other separators, such as semicolons.
+    writer = csv.writer(out, lineterminator="\r\n", quoting=csv.QUOTE_ALL)
     writer.writerow((*GROUPS, *AMOUNTS))
     for row in rows:
         groups = (csv_safe(getattr(row, name)) for name in GROUPS)
@@ -89,7 +93,7 @@ def as_csv(rows: Iterable[UsageRow]) -> str:
 
 def csv_safe(text: str) -> str:
     """Return a cell of CSV that no spreadsheet reads as a formula."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+    return f"'{text}" if _READ_AS_FORMULA.match(text) else text
 
 
 def _number(value: float) -> str:

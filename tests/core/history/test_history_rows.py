@@ -259,8 +259,18 @@ def test_json_row_has_every_column() -> None:
     assert (shown["sent_at"], shown["ended_at"]) == (None, "1970-01-01T00:00:03.000Z")
 
 
-@pytest.mark.parametrize("begins", ["=", "+", "-", "@"])
+@pytest.mark.parametrize("begins", ["=", "+", "-", "@", "  =", "＝"])
 def test_csv_cells_are_no_formulas(begins: str) -> None:
     row = row_of_task(a_task(tool=f"{begins}cmd('x')"), 0, with_reason=True)
-    assert f"'{begins}cmd('x')" in csv_lines([row])
+    assert f"\"'{begins}cmd('x')\"" in csv_lines([row])
     assert csv_lines([row]).count(",") == csv_header().count(",")
+
+
+@pytest.mark.parametrize("name", ["x;=1+1;y", 'x";=1+1;"y', "a b", "x=1"])
+def test_csv_cells_are_in_quotes_for_every_separator(name: str) -> None:
+    """Programs that expect semicolons would otherwise divide a cell, and read its second part as a formula."""
+    line = csv_lines([row_of_task(a_task(tool=name), 0, with_reason=True)])
+    assert '"' + name.replace('"', '""') + '"' in line
+    assert line.startswith('"')
+    assert line.endswith('"\r\n')
+    assert line.count('","') == csv_header().count('","') == len(COLUMNS) - 1

@@ -76,6 +76,7 @@ def _cell(value: Any) -> str:
 
 
 def _line(cells: Iterable[str]) -> str:
+    # In quotes, a cell is not divided by programs that expect other separators, such as semicolons.
     out = io.StringIO()
-    csv.writer(out, lineterminator="\r\n").writerow(cells)
+    csv.writer(out, lineterminator="\r\n", quoting=csv.QUOTE_ALL).writerow(cells)
     return out.getvalue()
