@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from taskgate.core.identity.caller import CredentialFacts
-from taskgate.core.identity.claims import ClaimRules, TokenProblem, TokenRefused, identity_in, strings_in
+from taskgate.core.identity.claims import (
+    ClaimRules,
+    TokenProblem,
+    TokenRefused,
+    bound_certificate,
+    identity_in,
+    strings_in,
+)
 from taskgate.core.identity.identity import Identity, Requirement, claim_at, principal_name, tenant_of
 
 NOW = 1_800_000_000.0
@@ -129,6 +136,57 @@ def test_requirements_are_met_or_report_what_is_missing(requirement: Requirement
     assert not requirement.missing_oauth_scopes(person)
     assert Requirement(oauth_scopes=frozenset({"read", "write"})).missing_oauth_scopes(person)
     assert claim_at(claims, "dotted.name") == "v"
+
+
+@pytest.mark.parametrize("realm", [{"roles": ["dev"]}, {}, "text", None])
+def test_a_claim_named_like_a_path_does_not_replace_the_value_of_the_path(realm: Any) -> None:
+    rules = ClaimRules("https://i.example", groups="realm.roles", roles=(("admin", frozenset({"root"})),))
+    claims = {**GOOD, "realm": realm, "realm.roles": ["root"]}
+    found = identity_in(claims, rules, NOW)[0]
+    assert found.roles == frozenset(realm.get("roles", ()) if isinstance(realm, dict) else ())
+    assert Requirement(claims=(("realm.roles", frozenset({"root"})),)).missing_claim(found)
+    assert claim_at({"https://i.example/groups": ["dev"]}, "https://i.example/groups") == ["dev"]
+
+
+@pytest.mark.parametrize("name", ["typ", "token_type", "token_use", "token_usage"])
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        ("Bearer", None),
+        ("access_token", None),
+        (7, None),
+        ("Refresh", TokenProblem.NOT_ACCESS_TOKEN),
+        ("urn:ietf:params:oauth:token-type:refresh_token", TokenProblem.NOT_ACCESS_TOKEN),
+        ("ID", TokenProblem.NOT_ACCESS_TOKEN),
+        ("Logout", TokenProblem.NOT_ACCESS_TOKEN),
+        ("DPoP", TokenProblem.PROOF),
+    ],
+)
+def test_other_kinds_of_token_are_refused(name: str, kind: Any, problem: TokenProblem | None) -> None:
+    claims = {**GOOD, name: kind}
+    if problem is None:
+        assert bound_certificate(claims) == ""
+    else:
+        with pytest.raises(TokenRefused) as caught:
+            bound_certificate(claims)
+        assert caught.value.problem is problem
+
+
+@pytest.mark.parametrize(
+    "confirmation",
+    [None, {}, [], "k", {"jkt": "x"}, {"jwk": {}}, {"x5t#S256": 7}, {"x5t#S256": ""}, {"x5t#S256": "x", "jkt": "x"}],
+)
+def test_tokens_bound_to_a_key_need_a_proof_that_the_gateway_can_check(confirmation: Any) -> None:
+    with pytest.raises(TokenRefused) as caught:
+        bound_certificate({**GOOD, "cnf": confirmation})
+    assert caught.value.problem is TokenProblem.PROOF
+    assert bound_certificate({**GOOD, "cnf": {"x5t#S256": "x"}, "token_type": "DPoP"}) == "x"
+
+
+def test_logout_tokens_are_refused() -> None:
+    with pytest.raises(TokenRefused) as caught:
+        bound_certificate({**GOOD, "events": {"http://schemas.openid.net/event/backchannel-logout": {}}})
+    assert caught.value.problem is TokenProblem.NOT_ACCESS_TOKEN
 
 
 @pytest.mark.parametrize("tenant", ["", "acme"])

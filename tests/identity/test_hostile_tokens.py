@@ -20,6 +20,7 @@ from taskgate.identity.signing_keys import SigningKeys
 from taskgate.identity.verifier import Verifier
 
 Forge = Callable[[Issuer], str | bytes]
+LOGOUT = "http://schemas.openid.net/event/backchannel-logout"
 PUBLIC_PEM = RSA.as_pem(private=False)
 
 
@@ -71,6 +72,8 @@ TABLE: dict[str, tuple[Forge, TokenProblem]] = {
     "no algorithm, oddly spelt": (lambda i: unsigned(i, "nOnE", b"eA"), ALGORITHM),
     "empty algorithm": (lambda i: unsigned(i, ""), ALGORITHM),
     "public key as a shared secret": (by_public_key, ALGORITHM),
+    "algorithms as a list": (lambda i: own_header(i, {"alg": ["RS256"]}), ALGORITHM),
+    "an algorithm that is a map": (lambda i: own_header(i, {"alg": {"RS256": 1}}), ALGORITHM),
     "an algorithm that is not on the list": (lambda i: i.token({"alg": "RS512"}), ALGORITHM),
     "another kind of key than the id's": (lambda i: i.token({"alg": "ES256"}, EC), SIGNATURE),
     "signed with another key": (lambda i: i.token(key=OTHER_RSA), SIGNATURE),
@@ -118,6 +121,11 @@ TABLE: dict[str, tuple[Forge, TokenProblem]] = {
     "a token inside a token": (lambda i: own_header(i, {"cty": "JWT"}), TokenProblem.NESTED),
     "compressed": (lambda i: own_header(i, {"zip": "DEF"}), TokenProblem.NESTED),
     "an identity token's cousin": (lambda i: i.token({"typ": "logout+jwt"}), TokenProblem.NOT_ACCESS_TOKEN),
+    "a logout token": (lambda i: i.token(events={LOGOUT: {}}), TokenProblem.NOT_ACCESS_TOKEN),
+    "a refresh token": (lambda i: i.token(typ="Refresh"), TokenProblem.NOT_ACCESS_TOKEN),
+    "bound to a key of the sender (DPoP)": (lambda i: i.token(cnf={"jkt": "x" * 43}), TokenProblem.PROOF),
+    "bound to a key and to a certificate": (lambda i: i.token(cnf={"jkt": "x", "x5t#S256": "x"}), TokenProblem.PROOF),
+    "a signature that is no text": (lambda i: i.token().encode()[:-2] + b"\xff\xfe", TokenProblem.NOT_SIGNED),
     "too long": (lambda i: i.token(note="x" * 20_000), TokenProblem.TOO_LONG),
     "encrypted": (lambda _: "eyJ.a.b.c.d", TokenProblem.UNKNOWN),
     "four parts": (lambda i: i.token() + ".x", TokenProblem.UNKNOWN),

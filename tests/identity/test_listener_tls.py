@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.harness.programs import free_port
 from tests.harness.raised import raises_problem
+from tests.identity.issuer import an_issuer
 
 from taskgate.access.client_certificates import names_in_certificate, names_in_header
 from taskgate.assembly.open_app import open_app
@@ -160,6 +163,33 @@ async def test_a_trusted_proxy_names_its_clients_certificate(tmp_path: Path) -> 
         assert (await gate.ask(trusting(ca_file), x_dn="CN=bot,O=Example"))[0] == 200
         for other in ("CN=stranger", "CN=bot,CN=admin", "O=bot", ""):
             assert (await gate.ask(trusting(ca_file), x_dn=other))[0] == 401
+
+
+@pytest.mark.parametrize("opaque", [True, False])
+async def test_a_token_bound_to_a_certificate_is_accepted_on_its_connections_only(tmp_path: Path, opaque: bool) -> None:
+    ca, local = certificate("Test CA"), x509.DNSName("localhost")
+    ca_file, _ = write(tmp_path, "ca", ca)
+    cert, key = write(tmp_path, "gate", certificate("gate", ca, local))
+    own = certificate("own", ca)
+    owner, thief = write(tmp_path, "own", own), write(tmp_path, "thief", certificate("thief", ca))
+    digest = own[0].fingerprint(hashes.SHA256())
+    confirmation = {"x5t#S256": base64.urlsafe_b64encode(digest).rstrip(b"=").decode()}
+    listen = {"tls": {"cert": cert, "key": key, "client_ca": ca_file}}
+    async with an_issuer(free_port()) as issuer:
+        claims = json.dumps({**issuer.claims(cnf=confirmation), "active": True}).encode()
+        issuer.pages["/introspect"] = lambda _: (200, claims)
+        trusted = {"issuer": issuer.url, "audiences": ["gate"]}
+        asked = {**trusted, "url": f"{issuer.url}/introspect", "client_id": "gate", "client_secret": "s" * 32}
+        auth: dict[str, Any] = {"introspection": asked} if opaque else {"jwt": [trusted]}
+        bearer = f"Bearer {'opaque' if opaque else issuer.token(cnf=confirmation)}"
+        async with Served(tmp_path, listen, auth) as gate:
+            for _ in range(2):  # A new token, and one that was verified before.
+                for shown in (None, thief):
+                    assert (await gate.ask(trusting(ca_file, shown), authorization=bearer))[0] == 401
+                assert (await gate.ask(trusting(ca_file, owner), authorization=bearer))[0] == 200
+        behind_proxy = {**listen, "trusted_proxies": ["127.0.0.1"]}
+        async with Served(tmp_path, behind_proxy, auth) as gate:
+            assert (await gate.ask(trusting(ca_file, owner), authorization=bearer))[0] == 401, "it is the proxy's"
 
 
 async def test_files_that_are_no_certificate_stop_the_start(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from taskgate import clock
-from taskgate.access.client_certificates import expiry_of, names_in_certificate, names_in_header
+from taskgate.access.client_certificates import expiry_of, names_in_certificate, names_in_header, thumbprint_of
 from taskgate.lazy_dataclass import dataclass
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -34,6 +34,8 @@ class Arrival:
     """The names in the client's certificate, which the TLS library has verified."""
     certificate_expiry: clock.Expiry | None = None
     """When the certificate expires. TLS checks that once, but a connection may stay open longer."""
+    thumbprint: str = ""
+    """The SHA-256 of the certificate, to which tokens may be bound."""
 
 
 class Arrivals:
@@ -51,7 +53,9 @@ class Arrivals:
             return Arrival(LOCAL, near, False)
         certificate = transport.get_extra_info("peercert")
         names = names_in_certificate(certificate)
-        return Arrival(address_key(address), near, self._trusts(address), names, expiry_of(certificate))
+        thumbprint = thumbprint_of(transport.get_extra_info("ssl_object")) if certificate else ""
+        by_proxy = self._trusts(address)
+        return Arrival(address_key(address), near, by_proxy, names, expiry_of(certificate), thumbprint)
 
     def certificate_names(self, arrival: Arrival, headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, ...]:
         """Return the names of the certificate shown to the gateway or to a trusted proxy. Other peers' headers are ignored."""
@@ -63,6 +67,10 @@ class Arrivals:
     def certificate_expiry(self, arrival: Arrival) -> clock.Expiry | None:
         """Return when the certificate of `certificate_names` expires; None if a proxy verified it, which sends no expiry."""
         return None if arrival.by_proxy and self._certificate_header is not None else arrival.certificate_expiry
+
+    def certificate_thumbprint(self, arrival: Arrival) -> str:
+        """Return the thumbprint of the caller's certificate; empty if the gateway has not seen it, as behind a proxy."""
+        return "" if arrival.by_proxy else arrival.thumbprint
 
     def caller_address(self, arrival: Arrival, headers: Iterable[tuple[bytes, bytes]]) -> str:
         """Return the address under which an anonymous caller is counted."""

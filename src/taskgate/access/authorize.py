@@ -122,8 +122,7 @@ class Authorizer:
         try:
             return self.admit(proof, access, scope, anonymous=anonymous)
         except NotVerifiedYet as unverified:
-            shown = unverified.credential
-            peer = proof.address(self.arrivals)
+            shown, peer = unverified, proof.address(self.arrivals)
             credential = await self._tried(lambda: self.credentials.verify(shown, peer), proof)
         except NeedsLookup as needed:
             if needed.is_guess:
@@ -162,7 +161,7 @@ class Authorizer:
             return self.again_now(authorized)
         except NotVerifiedYet as unverified:
             peer = authorized.proof.address(self.arrivals)
-            found = self.credentials.verify(unverified.credential, peer)
+            found = self.credentials.verify(unverified, peer)
         except NeedsLookup as needed:
             found = needed.look_up(self.credentials)
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import ssl
 from collections.abc import Mapping
 from typing import Any, Final
@@ -25,6 +27,14 @@ def names_in_certificate(certificate: Mapping[str, Any] | None) -> tuple[str, ..
 def expiry_of(certificate: Mapping[str, Any] | None) -> clock.Expiry | None:
     ends = certificate.get("notAfter") if certificate else None
     return None if ends is None else clock.Expiry(ssl.cert_time_to_seconds(ends))
+
+
+def thumbprint_of(tls: Any) -> str:
+    """Return the SHA-256 of the peer's certificate as tokens name it (RFC 8705); empty if it has none."""
+    certificate = tls.getpeercert(binary_form=True) if tls is not None else None
+    if not certificate:
+        return ""
+    return base64.urlsafe_b64encode(hashlib.sha256(certificate).digest()).rstrip(b"=").decode("ascii")
 
 
 def names_in_header(value: bytes) -> tuple[str, ...]:

@@ -59,9 +59,11 @@ class CredentialRefused(Exception):
 class NotVerifiedYet(Exception):
     """The credential may be from an issuer and must be verified by `Credentials.verify`."""
 
-    def __init__(self, credential: bytes) -> None:
+    def __init__(self, credential: bytes, certificate: str) -> None:
         super().__init__()
         self.credential = credential
+        self.certificate = certificate
+        """The thumbprint of the certificate that was shown with it."""
 
 
 def token_digest(token: str | bytes) -> str:
@@ -124,8 +126,11 @@ class Credentials:
     def requirement(self, scope: str) -> Requirement:
         return self._requirements.get(scope, NO_REQUIREMENT)
 
-    def in_header(self, authorization: bytes) -> Credential:
-        """Return the credential in an `Authorization` header. Raises CredentialRefused and NotVerifiedYet."""
+    def in_header(self, authorization: bytes, certificate: str = "") -> Credential:
+        """Return the credential in an `Authorization` header. `certificate`: the thumbprint of the one shown with it.
+
+        Raises CredentialRefused and NotVerifiedYet.
+        """
         scheme, _, credential = authorization.partition(b" ")
         if scheme.lower() == b"bearer":
             credential = credential.strip()
@@ -136,7 +141,7 @@ class Credentials:
             if known is not None:
                 return self._checked(known)
             if self._verifier is not None:
-                return self._issued(self._verifier, credential)
+                return self._issued(self._verifier, credential, certificate)
         if self.requires_identity:
             raise CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, "it is unknown")
         return self.none_shown()
@@ -170,16 +175,17 @@ class Credentials:
         digest = self._digests.get(principal)
         return None if digest is None else self._checked(self._known[digest])
 
-    async def verify(self, credential: bytes, peer: str) -> Credential:
+    async def verify(self, unverified: NotVerifiedYet, peer: str) -> Credential:
         """Verify a new credential of this address with its issuer. Raises CredentialRefused and IssuerUnavailable."""
         if self._verifier is None:
             raise CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, "it is unknown")
         try:
-            verified = await self._verifier.verify(credential, peer)
+            verified = await self._verifier.verify(unverified.credential, peer)
         except TokenExpired as expired:
             raise CredentialRefused(AccessRefusal.EXPIRED, str(expired)) from None
         except TokenRefused as refused:
             raise CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, str(refused)) from None
+        _refuse_without_certificate(verified, unverified.certificate)
         self.refuse_recalled(verified.identity)
         self._records.note(verified.identity)
         return verified
@@ -201,10 +207,11 @@ class Credentials:
             raise CredentialRefused(AccessRefusal.EXPIRED, "it has expired")
         return known
 
-    def _issued(self, verifier: CredentialVerifier, credential: bytes) -> Credential:
+    def _issued(self, verifier: CredentialVerifier, credential: bytes, certificate: str) -> Credential:
         verified = verifier.remembered(credential)
         if verified is None:
-            raise NotVerifiedYet(credential)
+            raise NotVerifiedYet(credential, certificate)
+        _refuse_without_certificate(verified, certificate)
         self.refuse_recalled(verified.identity)
         return verified
 
@@ -221,3 +228,9 @@ class Credentials:
                 self._temporary.clear()
             known = self._temporary[digest] = Credential(Identity(scope, scope=scope))
         return known
+
+
+def _refuse_without_certificate(verified: Credential, certificate: str) -> None:
+    """Raise CredentialRefused if the token is bound to another certificate than the one that was shown, if any."""
+    if verified.certificate and verified.certificate != certificate:
+        raise CredentialRefused(AccessRefusal.UNKNOWN_CREDENTIAL, "it is bound to a certificate that was not shown")

@@ -60,7 +60,7 @@ class HttpProof:
 
     def resolve(self, credentials: Credentials, arrivals: Arrivals) -> Credential:
         if self.authorization is not None:
-            return credentials.in_header(self.authorization)
+            return credentials.in_header(self.authorization, arrivals.certificate_thumbprint(self.arrival))
         names = arrivals.certificate_names(self.arrival, self.every_header)
         expiry = arrivals.certificate_expiry(self.arrival)
         return (credentials.in_certificate(names, expiry) if names else None) or credentials.none_shown()

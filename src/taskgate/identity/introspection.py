@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import Final
 
 from taskgate import clock
-from taskgate.core.identity.claims import ClaimRules, TokenProblem, TokenRefused, identity_in
+from taskgate.core.identity.claims import ClaimRules, TokenProblem, TokenRefused, bound_certificate, identity_in
 from taskgate.identity.documents import Documents
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.caller_credentials import Credential
@@ -35,8 +35,9 @@ async def introspect(credential: bytes, settings: Introspection, documents: Docu
     )
     if reply.get("active") is not True:
         raise TokenRefused(TokenProblem.INACTIVE)
+    bound = bound_certificate(reply)
     now = clock.wall()
     # A response may omit issuer and expiry; the claims that it has are checked like those of a signed token.
     claims = {"iss": settings.rules.issuer, "exp": int(now) + 3600, **reply}
     identity, expires = identity_in(claims, settings.rules, now)
-    return Credential(identity, clock.Expiry(expires), clock.Expiry(now + settings.remember_s))
+    return Credential(identity, clock.Expiry(expires), clock.Expiry(now + settings.remember_s), certificate=bound)

@@ -53,7 +53,7 @@ def parse_token(credential: bytes) -> Unverified:
     if len(credential) > MAX_SIGNED_BYTES:
         raise TokenRefused(TokenProblem.TOO_LONG)
     parts = credential.split(b".")
-    if len(parts) != 3 or not all(parts[:2]):
+    if len(parts) != 3 or not all(parts[:2]) or not credential.isascii():
         raise TokenRefused(TokenProblem.NOT_SIGNED)
     header, claims = _object(parts[0]), _object(parts[1])
     if "crit" in header or "b64" in header:
@@ -69,7 +69,7 @@ def parse_token(credential: bytes) -> Unverified:
 async def check_signature(token: Unverified, issuer: Issuer) -> None:
     """Raises TokenRefused, and IssuerUnavailable if the issuer's keys cannot be fetched."""
     algorithm, key_id = token.header.get("alg"), token.header.get("kid")
-    if algorithm not in issuer.algorithms or not isinstance(algorithm, str):
+    if not isinstance(algorithm, str) or algorithm not in issuer.algorithms:
         raise TokenRefused(TokenProblem.ALGORITHM)
     if key_id is not None and (not isinstance(key_id, str) or len(key_id) > 256):
         raise TokenRefused(TokenProblem.KEY_ID)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from taskgate import clock
-from taskgate.core.identity.claims import TokenExpired, TokenProblem, TokenRefused, identity_in
+from taskgate.core.identity.claims import TokenExpired, TokenProblem, TokenRefused, bound_certificate, identity_in
 from taskgate.identity.documents import Documents
 from taskgate.identity.fair_slots import FairSlots
 from taskgate.identity.introspection import Introspection, introspect
@@ -94,10 +94,11 @@ class Verifier:
             issuer = self._issuers.get(token.issuer)
             if issuer is not None:
                 # Refuse invalid claims before fetching keys.
+                bound = bound_certificate(token.claims)
                 identity_in(token.claims, issuer.rules, clock.wall())
                 await check_signature(token, issuer)
                 identity, expires = identity_in(token.claims, issuer.rules, clock.wall())
-                return Credential(identity, clock.Expiry(expires))
+                return Credential(identity, clock.Expiry(expires), certificate=bound)
         if self._introspection is None:
             raise TokenRefused(TokenProblem.OTHER_ISSUER if looks_signed(credential) else TokenProblem.UNKNOWN)
         return await introspect(credential, self._introspection, self._documents)

@@ -72,6 +72,8 @@ class Credential:
     """The person of a console session, with the time of the login."""
     digest: str = ""
     """The digest of a configured token, by which it is revoked."""
+    certificate: str = ""
+    """The thumbprint of the client certificate without which the token is not accepted; empty if it is not bound to one."""
 
 
 class CredentialVerifier(Protocol):

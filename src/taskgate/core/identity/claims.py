@@ -18,6 +18,12 @@ from taskgate.lazy_dataclass import dataclass
 MAX_SUBJECT: Final = 255
 MAX_STRINGS: Final = 500
 FAR_FUTURE: Final = 2**53
+THUMBPRINT: Final = "x5t#S256"
+"""The member of the claim `cnf` with the SHA-256 of a certificate (RFC 8705)."""
+_KIND_CLAIMS: Final = ("typ", "token_type", "token_use", "token_usage")
+"""Claims, or members of an introspection response, in which issuers name the kind of a token."""
+_OTHER_KINDS: Final = frozenset({"id", "id_token", "refresh", "refresh_token", "offline", "logout", "logout_token"})
+_PROVED_KINDS: Final = frozenset({"dpop", "pop", "mac"})
 _TENANT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?\Z", re.ASCII)
 
 
@@ -41,6 +47,7 @@ class TokenProblem(StrEnum):
     EXTENSIONS = "it demands extensions that are not supported here"
     NESTED = "it is encrypted, compressed or holds another token"
     NOT_ACCESS_TOKEN = "it is not an access token"
+    PROOF = "it must be sent with a proof of a key that is not supported here"
     ALGORITHM = "it is signed with an algorithm that is not accepted"
     KEY_ID = "its key id is invalid"
     SIGNATURE = "its signature is invalid"
@@ -108,6 +115,30 @@ def identity_in(claims: Mapping[str, Any], rules: ClaimRules, now: float) -> tup
         ),
         expires,
     )
+
+
+def bound_certificate(claims: Mapping[str, Any]) -> str:
+    """Return the thumbprint of the certificate to which an access token is bound; empty if its bearer may use it.
+
+    Raises TokenRefused for other kinds of token, and for tokens bound to a key of which the gateway verifies no proof.
+    """
+    # An access token has no events: they make it a logout token or another notification of the issuer (RFC 8417).
+    if "events" in claims or any(_kind(claims.get(name)) in _OTHER_KINDS for name in _KIND_CLAIMS):
+        raise TokenRefused(TokenProblem.NOT_ACCESS_TOKEN)
+    if "cnf" not in claims:
+        if any(_kind(claims.get(name)) in _PROVED_KINDS for name in _KIND_CLAIMS):
+            raise TokenRefused(TokenProblem.PROOF)
+        return ""
+    confirmation = claims["cnf"]
+    thumbprint = confirmation.get(THUMBPRINT) if isinstance(confirmation, Mapping) else None
+    if not isinstance(thumbprint, str) or not thumbprint or len(confirmation) != 1:
+        raise TokenRefused(TokenProblem.PROOF)
+    return thumbprint
+
+
+def _kind(value: Any) -> str:
+    """Return the kind in one spelling: `Refresh`, and `refresh_token` at the end of a URN."""
+    return value.rpartition(":")[2].strip().lower() if isinstance(value, str) else ""
 
 
 def _roles(groups: tuple[str, ...], given: tuple[tuple[str, frozenset[str]], ...]) -> frozenset[str]:

@@ -95,9 +95,13 @@ NO_REQUIREMENT: Final = Requirement()
 
 
 def claim_at(claims: Mapping[str, Any], path: str) -> Any:
-    """Return the value of a claim by its name or, if there is none, by a path such as `realm_access.roles`."""
-    if path in claims:
-        return claims[path]
+    """Return the value of a claim by its name or by a path such as `realm_access.roles`.
+
+    A name with dots, such as `https://example.com/groups`, counts only without the claim in which the path begins: who can
+    add a claim must not replace the value of a path.
+    """
+    if path.partition(".")[0] not in claims:
+        return claims.get(path)
     value: Any = claims
     for part in path.split("."):
         if not isinstance(value, Mapping) or part not in value:
