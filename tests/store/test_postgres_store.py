@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -381,3 +382,124 @@ async def test_a_connection_that_breaks_right_after_the_commit_reverts_nothing(
     assert await store.get(answer.task.id) is not None
     assert isinstance(await store.accept(a_call()), Change)
     await store.close()
+
+
+async def test_a_connection_that_was_lost_while_idle_fails_no_write(store: PostgresStore, url: str) -> None:
+    """Nothing of the transaction has reached the server: it is repeated on a new connection."""
+    await store.accept(a_call())
+    for _ in range(3):
+        assert kill_backends(url, "taskgate writer") == 1
+        assert isinstance(await store.accept(a_call()), Change)
+
+
+async def test_a_write_is_refused_only_after_an_attempt_to_connect_that_began_after_it(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that arrives while an older attempt fails waits for the next one: the database may have returned since."""
+    from taskgate.store.postgres import committer as commits
+
+    await store.accept(a_call())
+    begun, fails, connects = threading.Event(), threading.Event(), commits.connect
+
+    def away(*_: Any) -> Any:
+        begun.set()
+        fails.wait(DEADLINE_S)
+        raise psycopg.OperationalError("away")
+
+    monkeypatch.setattr(commits, "connect", away)
+    fails.set()
+    kill_backends(url, "taskgate writer")
+    with raises_error("store_unavailable", "away"):
+        await store.accept(a_call())
+    begun.clear()
+    fails.clear()
+    store.record(AuditEntry(0, "begins an attempt"))
+    assert await asyncio.to_thread(begun.wait, DEADLINE_S)
+    monkeypatch.setattr(commits, "connect", connects)
+    waiting = asyncio.create_task(store.accept(a_call()))
+    await asyncio.sleep(0)
+    fails.set()
+    assert isinstance(await waiting, Change)
+
+
+async def test_a_failed_attempt_to_connect_is_not_repeated_for_the_same_write(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from taskgate.store.postgres import committer as commits
+
+    await store.accept(a_call())
+    attempts: list[None] = []
+
+    def away(*_: Any) -> Any:
+        attempts.append(None)
+        raise psycopg.OperationalError("away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(commits, "connect", away)
+        # The attempts of the writer itself, in between, are of no interest here.
+        broken.setattr(store.engine.writer, "_start_in", lambda _seconds: None)
+        kill_backends(url, "taskgate writer")
+        for expected in (1, 2):
+            with raises_error("store_unavailable", "away"):
+                await store.accept(a_call())
+            assert len(attempts) == expected
+    assert await accepted_in_the_end(store)
+
+
+async def test_a_write_waits_while_the_outcome_of_a_commit_is_looked_up(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from taskgate.store.postgres import committer as commits
+
+    await store.accept(a_call())
+    committer, looking, may_look = store.engine.committer, threading.Event(), threading.Event()
+    end, was_committed = committer._end, committer.was_committed
+
+    def cut(connection: Any, tx: Any) -> None:
+        committer._end = end
+        connection.pgconn.finish()
+        raise commits.CommitLost(committer._number, "cut by the test")
+
+    def looked_up(number: int) -> bool:
+        looking.set()
+        may_look.wait(DEADLINE_S)
+        return was_committed(number)
+
+    monkeypatch.setattr(committer, "was_committed", looked_up)
+    committer._end = cut
+    lost = asyncio.create_task(store.accept(a_call()))
+    assert await asyncio.to_thread(looking.wait, DEADLINE_S)
+    waiting = asyncio.create_task(store.accept(a_call()))
+    await asyncio.sleep(0)
+    may_look.set()
+    with raises_error("store_unavailable", "cut by the test"):
+        await lost
+    assert isinstance(await waiting, Change)
+
+
+async def test_a_write_does_not_wait_for_a_connection_beyond_its_deadline(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from taskgate.store.postgres import committer as commits
+    from taskgate.store.postgres import writer
+
+    committer, over = store.engine.committer, threading.Event()
+
+    def lost(_batch: Any) -> None:
+        raise commits.CommitLost(1, "cut by the test")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(writer, "RECONNECT_WITHIN_S", 0.05)
+        broken.setattr(committer, "commit", lost)
+        broken.setattr(committer, "was_committed", lambda _: over.wait(DEADLINE_S) and False)
+        first = asyncio.create_task(store.accept(a_call()))
+        async with asyncio.timeout(DEADLINE_S):
+            while store.engine.writer.problem is None:
+                await asyncio.sleep(0.01)
+        for _ in range(2):
+            with raises_error("store_unavailable", "cut by the test"):
+                await store.accept(a_call())
+        over.set()
+        with raises_error("store_unavailable", "cut by the test"):
+            await first
+    assert await accepted_in_the_end(store)

@@ -145,17 +145,22 @@ class BatchWriter(ABC):
         waiting = QueuedOperation(operation, loop.create_future(), revert, locks)
         self._waiting.append(waiting)
         self._start_batch()
-        timer = loop.call_later(self.timeout_s, waiting.time_out)
+        timer = loop.call_later(self._patience_s, waiting.time_out)
         try:
             value: T = await waiting.future
             return value
         except (TimeoutError, asyncio.CancelledError) as reason:
             self._abandon(waiting)
             if isinstance(reason, TimeoutError):
-                raise unavailable(f"{self.medium} did not answer in time") from None
+                raise unavailable(self._problem or f"{self.medium} did not answer in time") from None
             raise
         finally:
             timer.cancel()
+
+    @property
+    def _patience_s(self) -> float:
+        """How long a write waits."""
+        return self.timeout_s
 
     def _check_capacity(self) -> None:
         """Raises GatewayFault if another write cannot be accepted."""

@@ -106,6 +106,7 @@ class Committer:
 
     def commit(self, batch: Batch) -> None:
         """Raises CommitLost and `psycopg.Error`; the failure of a single operation is stored with it."""
+        may_be_outdated = self._connection is not None
         for _ in range(MAX_REPEATS):
             try:
                 self._commit_pipelined(batch)
@@ -113,14 +114,23 @@ class Committer:
             except (CommitLost, *_UNUSABLE):
                 raise
             except psycopg.OperationalError as error:
-                if not isinstance(error, _CLASHES):
+                if isinstance(error, _CLASHES):
+                    self._roll_back()
+                elif may_be_outdated and self._is_lost:
+                    # It was lost since it was last used, or before the COMMIT: nothing has taken effect.
+                    may_be_outdated = False
+                    self.disconnect()
+                else:
                     raise
-                self._roll_back()
             except Exception:  # one operation failed, and the whole transaction with it: find out which
                 self._roll_back()
                 self._commit_singly(batch)
                 return
         raise psycopg.OperationalError("repeated conflicts with other gateways")
+
+    @property
+    def _is_lost(self) -> bool:
+        return self._connection is None or self._connection.closed
 
     def _roll_back(self) -> None:
         connection = self._connected()

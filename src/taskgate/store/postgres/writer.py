@@ -4,6 +4,9 @@ As in the SQLite store, callers are answered after the COMMIT and never before, 
 with each in its own savepoint. The differences: operations run in the writer thread, because their statements are sent to a
 server; other gateways write to the same database, so everything that a batch touches is locked first, in one order; and if the
 connection is lost during a COMMIT, nothing continues until a query has shown whether it took effect.
+
+While the database is unavailable, an operation is refused after an attempt to connect that began after it was queued, or after
+`RECONNECT_WITHIN_S`. An older attempt that fails refuses only its own batch: the database may have returned since it began.
 """
 
 from __future__ import annotations
@@ -16,12 +19,13 @@ from typing import Final
 import psycopg
 
 from taskgate.core.errors import GatewayFault
-from taskgate.store.batch_writer import RETRY_S, Batch, BatchWriter, unavailable
+from taskgate.store.batch_writer import RETRY_S, Batch, BatchWriter
 from taskgate.store.postgres.committer import CommitLost, Committer
 from taskgate.store.postgres.connection import reason
 
 MAX_BATCH: Final = 128
 STOP_WITHIN_S: Final = 10.0
+RECONNECT_WITHIN_S: Final = 5.0
 
 
 class Writer(BatchWriter):
@@ -47,10 +51,9 @@ class Writer(BatchWriter):
         self._batches.put(None)
         await asyncio.to_thread(self._thread.join, STOP_WITHIN_S)
 
-    def _check_capacity(self) -> None:
-        super()._check_capacity()
-        if self._problem is not None and self._is_busy:
-            raise unavailable(self._problem)
+    @property
+    def _patience_s(self) -> float:
+        return self.timeout_s if self._problem is None else RECONNECT_WITHIN_S
 
     def _run_batch(self) -> None:
         deferred = [self._deferred.popleft() for _ in range(min(len(self._deferred), MAX_BATCH * 4))]
@@ -82,7 +85,7 @@ class Writer(BatchWriter):
 
         Callers get a timeout meanwhile. If it was committed, the operations whose callers stopped waiting are reverted.
         """
-        self._call_on_loop(self._fail_waiting, lost.why)
+        self._call_on_loop(self._shorten_waits, lost.why)
         while not self._pause.is_set():
             try:
                 if self._committer.was_committed(lost.number):
@@ -93,15 +96,8 @@ class Writer(BatchWriter):
                 self._pause.wait(RETRY_S)
         return lost.why
 
-    def _fail_waiting(self, why: str) -> None:
-        """Fail the queued operations at once; the database may be unavailable for long."""
+    def _shorten_waits(self, why: str) -> None:
+        """The database may be unavailable for long: what is queued does not wait as long as for a slow one."""
         self._problem = why
         for waiting in self._waiting:
-            waiting.finish(unavailable(why))
-            waiting.settle()
-        self._waiting.clear()
-
-    def _finish_batch(self, batch: Batch, problem: str | None) -> None:
-        if problem is not None:
-            self._fail_waiting(problem)
-        super()._finish_batch(batch, problem)
+            self._bind().call_later(RECONNECT_WITHIN_S, waiting.time_out)
