@@ -123,3 +123,15 @@ async def test_calls_of_a_script_end_with_how_to_see_more() -> None:
     assert "waiting until" in line
     assert "tg_1 --calls-after 7" in more
     assert len(call_lines({"calls": [], "next": None}, "tg_1")) == 1
+
+
+async def test_calls_of_earlier_scripts_name_their_script() -> None:
+    row = {"line": 3, "tool": "t", "state": "completed", "task_id": "tg_3", "waits_until": None}
+    own, earlier = call_lines({"calls": [{**row, "script": "tg_1"}, {**row, "script": "tg_0"}], "next": None}, "tg_1")
+    assert "tg_0" not in own
+    assert earlier.endswith("called by tg_0")
+    report = {
+        "error": {"error_type": "x"},
+        "calls": {"executed": [{**row, "script": "tg_0"}], "not_executed": [], "unknown": []},
+    }
+    assert report_lines(report)[1].endswith("called by tg_0")

@@ -79,7 +79,7 @@ async def test_corrected_script_receives_earlier_results_each_once() -> None:
         content = structured(await ended(caller, task))
         assert content["result"] == ["read 9", "bought 1", "bought 1", "bought 1", "read 2"]
         assert (store.count("buy"), store.count("read")) == (3, 2)
-        assert content["calls"]["executed"] == 2
+        assert content["calls"] == {"executed": 5, "not_executed": 0, "unknown": 0, "reused": 3}
 
 
 @virtual_time
@@ -106,7 +106,8 @@ async def test_rules_are_checked_again_for_a_resumed_script() -> None:
         await gate.reload({**ON, "governance": {"rules": [{"match": "buy", "action": "deny"}]}})
         task = await started(gate, caller, "await shop.buy(n=1)", resume_of=failed)
         content = structured(await ended(caller, task))
-        assert content["error"]["executed"] == "no"
+        assert [call["line"] for call in content["calls"]["not_executed"]] == [1]
+        assert {(call["script"], call["reused"]) for call in content["calls"]["executed"]} == {(failed, False)}
         assert store.count("buy") == 2
 
 
@@ -144,3 +145,79 @@ async def test_call_whose_result_has_expired_fails_and_is_not_sent_again() -> No
         content = structured(await ended(caller, await started(gate, caller, code, resume_of=failed)))
         assert content["result"] == ["result_expired", "yes"]
         assert store.count("buy") == 2
+
+
+CHAIN_FIRST = "await shop.buy(n=1)\nraise ValueError('typo')"
+CHAIN_SECOND = "await shop.buy(n=1)\nawait shop.buy(n=2)\nraise ValueError('another typo')"
+CHAIN_THIRD = "await shop.buy(n=1)\nawait shop.buy(n=2)\nawait shop.read(n=3)\nraise ValueError('a third typo')"
+CHAIN_LAST = "[await shop.buy(n=1), await shop.buy(n=2), await shop.read(n=3), await shop.buy(n=4)]"
+
+
+def executed_of(content: dict[str, Any]) -> list[tuple[str, str | None]]:
+    """The executed calls of a report: the tool, and the earlier script that made the call."""
+    return [(call["tool"], call.get("script")) for call in content["calls"]["executed"]]
+
+
+@virtual_time
+async def test_corrections_of_a_corrected_script_repeat_no_call_of_the_chain() -> None:
+    store = shop()
+    async with Gateway({**ON}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        first = await started(gate, caller, CHAIN_FIRST)
+        await ended(caller, first)
+        second = await started(gate, caller, CHAIN_SECOND, resume_of=first)
+        assert executed_of(structured(await ended(caller, second))) == [("shop__buy", first), ("shop__buy", None)]
+        third = await started(gate, caller, CHAIN_THIRD, resume_of=second)
+        content = structured(await ended(caller, third))
+        assert executed_of(content) == [("shop__buy", first), ("shop__buy", second), ("shop__read", None)]
+        assert [call.get("reused") for call in content["calls"]["executed"]] == [True, True, None]
+        assert content["error"]["executed"] == "yes"
+        last = structured(await ended(caller, await started(gate, caller, CHAIN_LAST, resume_of=third)))
+        assert last["result"] == ["bought 1", "bought 2", "read 3", "bought 4"]
+        assert last["calls"] == {"executed": 4, "not_executed": 0, "unknown": 0, "reused": 3}
+        assert (store.count("buy"), store.count("read")) == (3, 1)
+
+
+@virtual_time
+async def test_failed_correction_that_made_no_call_itself_reports_the_reused_ones() -> None:
+    async with Gateway({**ON}, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        first = await started(gate, caller, CHAIN_FIRST)
+        await ended(caller, first)
+        again = await started(gate, caller, CHAIN_FIRST, resume_of=first)
+        content = structured(await ended(caller, again))
+        assert content["error"]["executed"] == "yes"
+        assert executed_of(content) == [("shop__buy", first)]
+
+
+@virtual_time
+async def test_chain_whose_beginning_is_no_longer_kept_is_not_resumed() -> None:
+    store = shop()
+    async with Gateway({**ON}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        reply = await caller.request(
+            "tools/call", {"name": "run_script", "arguments": {"code": CHAIN_FIRST}, "task": {"ttl": 60_000}}
+        )
+        first = reply.result["task"]["taskId"]
+        await ended(caller, first)
+        second = await started(gate, caller, CHAIN_SECOND, resume_of=first)
+        await ended(caller, second)
+        await gate.advance(600)
+        third = await started(gate, caller, CHAIN_THIRD, resume_of=second)
+        reply = await caller.request("tasks/result", {"taskId": third})
+        assert (reply.error["data"]["error_type"], reply.error["data"]["executed"]) == ("unknown_task", "no")
+        assert store.count("buy") == 2
+
+
+@virtual_time
+async def test_call_in_flight_of_a_cancelled_script_is_not_sent_again() -> None:
+    store = shop(slow_s=30)
+    async with Gateway({**ON}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        first = await started(gate, caller, "await shop.buy(n=1)")
+        await gate.advance(5)
+        await caller.request("tasks/cancel", {"taskId": first})
+        code = "try:\n    await shop.buy(n=1)\nexcept Exception as e:\n    told = tool_error(e)\n[told.type, told.executed]"
+        second = await started(gate, caller, code, resume_of=first)
+        assert structured(await ended(caller, second))["result"] == ["cancelled", "unknown"]
+        assert store.count("buy") == 1

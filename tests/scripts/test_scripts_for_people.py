@@ -171,6 +171,30 @@ async def test_calls_of_a_large_script_are_listed_in_pages() -> None:
 
 
 @virtual_time
+async def test_calls_of_a_chain_of_scripts_are_one_history_in_pages() -> None:
+    async with Gateway(rules(), {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        chain: list[str] = []
+        for first, last in ((0, 60), (60, 100), (100, 130)):
+            calls = "await asyncio.gather(*[shop.read(n=n + m) for m in range(10)])"
+            code = f"for n in range({first}, {last}, 10):\n    {calls}\n1 / 0"
+            chain.append(await started(gate, caller, code, **({"resume_of": chain[-1]} if chain else {})))
+            await ended(caller, chain[-1])
+        tree = (await task_of(gate, chain[-1]))["script_calls"]
+        makers = [call["script"] for call in tree["calls"]]
+        assert makers == [chain[0]] * 60 + [chain[1]] * 40
+        assert tree["next"] == f"{chain[1]}:{tree['calls'][-1]['number']}"
+        following = (await task_of(gate, chain[-1], f"?calls_after={tree['next']}"))["script_calls"]
+        assert [call["script"] for call in following["calls"]] == [chain[2]] * 30
+        assert following["next"] is None
+        page = await (await operator(gate)).text(f"/tasks/{chain[-1]}")
+        assert f'href="/tasks/{chain[0]}">by an earlier script' in page
+        first_of_own = following["calls"][0]["number"]
+        own = (await task_of(gate, chain[-1], f"?calls_after={first_of_own}"))["script_calls"]
+        assert len(own["calls"]) == 29
+
+
+@virtual_time
 async def test_refused_calls_are_on_the_page_of_their_number_only() -> None:
     config = rules({"match": "buy", "action": "deny"})
     async with Gateway(config, {"shop": shop()}) as gate:

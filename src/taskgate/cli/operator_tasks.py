@@ -53,12 +53,12 @@ def questions_api(target: Target) -> GatewayApi | None:
     return GatewayApi(_base_url(target), target.token) if known else None
 
 
-def script_calls_of(target: Target, task_id: str, calls_after: int | None) -> dict[str, Any] | None:
+def script_calls_of(target: Target, task_id: str, calls_after: str | None) -> dict[str, Any] | None:
     """The calls of a script of the caller itself; None for any other task, and where the caller has no token for the API."""
     api = questions_api(target)
     if api is None:
         return None
-    page = f"?calls_after={calls_after}" if calls_after is not None else ""
+    page = f"?calls_after={quote(calls_after)}" if calls_after is not None else ""
     try:
         found: dict[str, Any] | None = api.get(f"/api/v1/tasks/{quote(task_id)}{page}").value.get("script_calls")
     except ApiProblem:
@@ -84,9 +84,9 @@ def list_all(target: Target, *, as_json: bool, state: str, filters: Mapping[str,
     run_with_gateway(work, _base_url(target), target.token, as_json)
 
 
-def show_one(target: Target, task_id: str, *, as_json: bool, calls_after: int | None = None) -> None:
+def show_one(target: Target, task_id: str, *, as_json: bool, calls_after: str | None = None) -> None:
     def work(api: GatewayApi) -> None:
-        page = f"?calls_after={calls_after}" if calls_after is not None else ""
+        page = f"?calls_after={quote(calls_after)}" if calls_after is not None else ""
         try:
             _print_row(api.get(f"/api/v1/tasks/{quote(_full_id(api, task_id))}{page}").value, as_json)
         except ApiProblem as problem:

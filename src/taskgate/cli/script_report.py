@@ -32,4 +32,5 @@ def report_lines(structured: Any) -> list[str]:
 def _line(call: dict[str, Any]) -> str:
     """A refused call has the type of its error instead of a task."""
     why = call.get("task_id") or call.get("error_type") or ""
-    return f"  line {call.get('line')}  {call.get('tool')}  {call.get('state', '')}  {why}".rstrip()
+    earlier = f"called by {call['script']}" if call.get("script") else ""
+    return f"  line {call.get('line')}  {call.get('tool')}  {call.get('state', '')}  {why}  {earlier}".rstrip()

@@ -91,7 +91,7 @@ def show(
     as_json: bool,
     task_id: TaskId,
     calls_after: Annotated[
-        int | None, Option("--calls-after", metavar="NUMBER", help="Of a script: list the calls after this one.")
+        str | None, Option("--calls-after", metavar="CALL", help="Of a script: list the calls after this one.")
     ] = None,
 ) -> None:
     """Show one task; of a script, with the calls that it made."""

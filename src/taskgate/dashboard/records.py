@@ -60,11 +60,14 @@ class Records:
         visible = TaskFilter(principal=only, tenant=user.tenant_of_search(only))
         return await self.store.ended_badly(visible, since_ms, limit)
 
-    async def script_calls(self, script: Task, after: int, limit: int) -> tuple[ScriptRecord, tuple[ScriptCall, ...]]:
-        """The record of a script that this person may see, and its calls after the one with this number."""
+    async def script_record(self, script: Task) -> ScriptRecord:
+        """The record of a script that this person may see."""
         stored = await self.store.script(script.id)
-        calls = await self.store.script_calls(script.id, after, limit)
-        return stored.record if stored is not None else ScriptRecord(), calls
+        return stored.record if stored is not None else ScriptRecord()
+
+    async def script_calls(self, script: Task, after: int, limit: int) -> tuple[ScriptCall, ...]:
+        """The calls of a script that this person may see, after the one with this number."""
+        return await self.store.script_calls(script.id, after, limit)
 
     async def held(self, user: Approver, approval_id: str) -> HeldCall | None:
         held = await self.store.held(approval_id)

@@ -180,6 +180,7 @@ SCRIPT_CALLS: Final = record(
     calls=rows(
         record(
             number=integer("number of the call in its script"),
+            script=text("task of the script that made the call: this one, or an earlier one that it resumes"),
             line=integer("line of the call in the source"),
             tool=text("name that callers see; of a function of the gateway `sleep` or `ask`"),
             task_id=nullable(text("task of the call; null of a function of the gateway and of a refused call")),
@@ -191,9 +192,11 @@ SCRIPT_CALLS: Final = record(
             finished_at=nullable(time("end of the call")),
             waits_until=nullable(time("end of a `sleep`")),
         ),
-        "up to 100 calls, in the order in which the script made them",
+        "up to 100 calls, in the order in which they were made: those of the scripts that it resumes come first",
     ),
-    next=nullable(integer("value of `calls_after` for the next page; null at the end")),
+    next=anything(
+        "value of `calls_after` for the next page: a number, or a text in an earlier script; null at the end"
+    ),
 )
 
 APPROVAL: Final = record(

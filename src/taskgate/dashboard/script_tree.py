@@ -1,19 +1,22 @@
-"""The calls of a script as rows: each with its tool, line, state and task, in the order in which the script made them.
+"""The calls of a script as rows: each with its tool, line, state and task, in the order in which they were made.
 
-One page of calls is read by the primary key of their table. Calls of the gateway's own functions (`sleep`, `ask`) are listed while
-the script waits for them; they are no tasks. Nor are calls that were refused, of which the first are kept in the script's record.
+A script that resumes others (`resume_of`) is shown after them, as one history: each row names the script that made the call. One
+page of calls is read by the primary key of their table. Calls of the gateway's own functions (`sleep`, `ask`) are listed while the
+script waits for them; they are no tasks. Nor are calls that were refused, of which the first are kept in the script's record.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from taskgate.core.history.classify import outcome_of_task
-from taskgate.core.scripts.record import OpenCall, RefusedCall
+from taskgate.core.scripts.record import OpenCall, RefusedCall, ScriptRecord
 from taskgate.core.tasks.task import Task
 from taskgate.core.timestamps import iso
 from taskgate.dashboard.records import Records
 from taskgate.gateway.scripts.call_outcomes import executed_value
+from taskgate.gateway.scripts.script_chain import kept_scripts
 from taskgate.gateway.scripts.script_result import REFUSED
 from taskgate.ports.script_store import ScriptCall
 
@@ -22,13 +25,60 @@ SHOWN: Final = 100
 MAX_DIGITS: Final = 9
 
 
-async def script_tree(records: Records, script: Task | None, after: int = -1) -> dict[str, Any] | None:
-    """A page of the calls of a script, or None if the task is no script."""
+class Position(NamedTuple):
+    """A call of a chain of scripts: a page begins after it. Without a script: of the script that is shown."""
+
+    script: str
+    number: int
+
+
+async def script_tree(records: Records, script: Task | None, after: Position | None = None) -> dict[str, Any] | None:
+    """A page of the calls of a script and of those that it resumes, or None if the task is no script."""
     if script is None or not script.script:
         return None
-    record, found = await records.script_calls(script, after, SHOWN + 1)
-    page = found[:SHOWN]
-    following = page[-1].number if len(found) > SHOWN else None
+    record, rows, following = await records.script_record(script), list[dict[str, Any]](), None
+    parts, number = await _parts_from(records, script, after)
+    left = SHOWN
+    for part in parts:
+        found = await records.script_calls(part, number, left + 1)
+        page, left = found[:left], left - len(found)
+        if left < 0 or (left == 0 and part is not script):
+            following = page[-1].number
+        its_record = record if part is script else await records.script_record(part)
+        rows += _rows(part, its_record, page, number, following)
+        if following is not None:
+            break
+        number = -1
+    return {
+        "steps": record.step,
+        "calls_made": record.calls,
+        "calls": rows,
+        "next": following if following is None or part is script else f"{part.id}:{following}",
+    }
+
+
+async def _parts_from(records: Records, script: Task, after: Position | None) -> tuple[Sequence[Task], int]:
+    """The scripts of a page, the first one first, and the number of the call in it after which the page begins."""
+    if after is None:
+        return await _chain(records, script), -1
+    if after.script in ("", script.id):
+        return (script,), after.number
+    chain = await _chain(records, script)
+    for place, part in enumerate(chain):
+        if part.id == after.script:
+            return chain[place:], after.number
+    return (script,), -1
+
+
+async def _chain(records: Records, script: Task) -> tuple[Task, ...]:
+    """A script that the person may see, after those that it resumes: they belong to the same caller."""
+    return *await kept_scripts(records.store, script), script
+
+
+def _rows(
+    script: Task, record: ScriptRecord, page: Sequence[ScriptCall], after: int, following: int | None
+) -> list[dict[str, Any]]:
+    """The rows of one script on one page, in the order of their numbers."""
     waiting = [
         call for call in record.pending if not call.child and call.settled is None and not script.state.is_terminal
     ]
@@ -37,21 +87,17 @@ async def script_tree(records: Records, script: Task | None, after: int = -1) ->
         for row in (*map(_refused_row, record.refused), *map(_waiting_row, waiting))
         if row["number"] > after and (following is None or row["number"] <= following)
     ]
-    return {
-        "steps": record.step,
-        "calls_made": record.calls,
-        "calls": sorted(rows, key=lambda row: row["number"]),
-        "next": following,
-    }
+    return [{**row, "script": script.id} for row in sorted(rows, key=lambda row: row["number"])]
 
 
-def calls_after(given: str | None) -> int:
-    """The number of the call after which a page begins. Raises ValueError."""
+def calls_after(given: str | None) -> Position | None:
+    """The call after which a page begins: `NUMBER`, or `TASK:NUMBER` for one of an earlier script. Raises ValueError."""
     if given is None:
-        return -1
-    if not (given.isascii() and given.isdigit()) or len(given) > MAX_DIGITS:
-        raise ValueError("calls_after must be the number of a call")
-    return int(given)
+        return None
+    script, _, number = given.rpartition(":")
+    if not (number.isascii() and number.isdigit()) or len(number) > MAX_DIGITS:
+        raise ValueError("calls_after must be the number of a call, or TASK:NUMBER of one of an earlier script")
+    return Position(script, int(number))
 
 
 def _call_row(call: ScriptCall) -> dict[str, Any]:

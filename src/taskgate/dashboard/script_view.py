@@ -111,7 +111,12 @@ def shown_report(result: bytes | None) -> dict[str, Any] | None:
 def _group(name: str, label: str, calls: Any) -> dict[str, Any]:
     listed = [call for call in calls if type(call) is dict] if type(calls) is list else []
     rows = [
-        {"tool": clear(str(call.get("tool", ""))), "line": call.get("line"), "task_id": call.get("task_id")}
+        {
+            "tool": clear(str(call.get("tool", ""))),
+            "line": call.get("line"),
+            "task_id": call.get("task_id"),
+            "script": call.get("script"),
+        }
         for call in listed[:LISTED]
     ]
     return {"name": name, "label": label, "count": len(listed), "calls": rows, "more": max(0, len(listed) - LISTED)}

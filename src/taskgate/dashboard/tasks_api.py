@@ -88,7 +88,7 @@ class TasksApi:
                 self._show,
                 "One task with its arguments (redacted fields are marked), timeline and questions.",
                 command="taskgate tasks show {id}",
-                query={"calls_after": "of a script: number of the call after which the page of calls begins"},
+                query={"calls_after": "of a script: the call after which the page of calls begins, as in `next`"},
                 answer=reply_schemas.TASK_DETAIL,
             ),
             get(

@@ -1,6 +1,7 @@
-"""The calls of an earlier script, whose results a corrected script receives instead of repeating them (`resume_of`).
+"""The calls of earlier scripts, whose results a corrected script receives instead of repeating them (`resume_of`).
 
-A call matches if tool and arguments are equal. Each is used once, the oldest first, also after calls that differ. Neither a call
+They are those of the resumed script and of all that it has resumed itself (`script_chain.py`). A call matches if tool and
+arguments are equal. Each is used once, the oldest first, also after calls that differ. Neither a call
 whose outcome is unknown nor one whose result has expired is sent again: the first raises in the script if it may run only once.
 """
 
@@ -9,9 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 
-from taskgate.core.errors import CallerError, Executed
+from taskgate.core.errors import Executed
 from taskgate.core.tasks.task import OutcomeKind, Task
 from taskgate.gateway.scripts.call_outcomes import outcome_of
+from taskgate.gateway.scripts.cancel_call import cancel_call
+from taskgate.gateway.scripts.script_chain import ChainPart, calls_of, earlier_scripts
+from taskgate.gateway.scripts.script_parts import ScriptParts
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.script_interpreter import CallOutcome, Raised
 
@@ -19,13 +23,16 @@ _Key = tuple[str, str, str]
 
 
 class EarlierCalls:
-    def __init__(self, records: TaskRecords, calls: Collection[Task], used: Collection[str]) -> None:
-        """`calls`: in the order in which the earlier script made them. `used`: those whose results were handed over before."""
+    def __init__(self, records: TaskRecords, chain: Collection[ChainPart], used: Collection[str]) -> None:
+        """`chain`: the earlier scripts, the first one first. `used`: the calls whose results were handed over before."""
+        self.chain = tuple(chain)
         self._records = records
         self._left: dict[_Key, deque[Task]] = {}
-        for task in calls:
-            if task.id not in used and task.state.is_terminal and _counts(task):
-                self._left.setdefault(_key(task), deque()).append(task)
+        for part in self.chain:
+            for call in part.calls:
+                task = call.task
+                if task.id not in used and task.state.is_terminal and _counts(task):
+                    self._left.setdefault(_key(task), deque()).append(task)
 
     async def outcome(self, draft: Task) -> tuple[Task, CallOutcome] | None:
         """The task and outcome of the oldest equal call that was not used yet; None if the call must be made."""
@@ -35,7 +42,7 @@ class EarlierCalls:
         task = waiting.popleft()
         body = await self._records.result_bytes(task)
         if task.outcome is not None and body is None:
-            text = f"{task.wire_name} was executed by the earlier script, but its result is no longer kept. It was not sent again."
+            text = f"{task.wire_name} was executed by an earlier script, but its result is no longer kept. It was not sent again."
             return task, Raised("result_expired", text, "yes")
         return task, outcome_of(task, body)
 
@@ -53,21 +60,17 @@ def _key(task: Task) -> _Key:
     return task.server, task.tool, task.digest
 
 
-async def earlier_calls(
-    records: TaskRecords, script: Task, resume_of: str | None, used: Collection[str]
-) -> EarlierCalls:
-    """The calls of the script that `resume_of` names. Raises CallerError unless it belongs to the same caller and scope."""
-    if resume_of is None:
-        return EarlierCalls(records, (), ())
-    before = await records.store.get(resume_of)
-    same = before is not None and before.script and (before.principal, before.scope) == (script.principal, script.scope)
-    if before is None or not same:
-        raise CallerError("unknown_task", "There is no such script to resume, or it is no longer kept.")
-    if not before.state.is_terminal:
-        raise CallerError("script_open", "The script to resume has not ended. Wait for it, or cancel it.")
-    calls: list[Task] = []
-    after = -1
-    while found := await records.store.script_calls(resume_of, after):
-        calls += [call.task for call in found]
-        after = found[-1].number
-    return EarlierCalls(records, calls, used)
+async def earlier_calls(parts: ScriptParts, script: Task, used: Collection[str]) -> EarlierCalls:
+    """The calls of the scripts that this one resumes. Raises CallerError if one of these is not known, or has not ended."""
+    records = parts.tasks.records
+    chain = []
+    for earlier in await earlier_scripts(records.store, script):
+        calls = await calls_of(records.store, earlier.id)
+        left_open = [call.task.id for call in calls if not call.task.state.is_terminal]
+        if left_open:
+            # Their script was cancelled a moment ago, or a crash came before they were. Nobody waits for them.
+            for task_id in left_open:
+                await cancel_call(parts, task_id, "its script has ended")
+            calls = await calls_of(records.store, earlier.id)
+        chain.append(ChainPart(earlier.id, calls))
+    return EarlierCalls(records, chain, used)

@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.errors import Executed
-from taskgate.core.scripts.record import RefusedCall, ScriptRecord
+from taskgate.core.scripts.record import ScriptRecord
 from taskgate.core.tasks.transition import ResultReceived
 from taskgate.core.wire import Raw
 from taskgate.gateway.scripts.call_outcomes import executed_value
+from taskgate.gateway.scripts.script_chain import ChainPart
 from taskgate.ports.script_interpreter import Failed, FailureReason
 from taskgate.ports.script_store import ScriptCall
 
@@ -26,35 +27,55 @@ _ERROR_TYPES: Final = {
 
 
 def calls_by_execution(
-    calls: Sequence[ScriptCall], refused: Sequence[RefusedCall] = (), received: Collection[int] = ()
+    chain: Sequence[ChainPart], record: ScriptRecord, received: Collection[int] = ()
 ) -> dict[str, list[dict[str, Any]]]:
-    """Every tool call of a script, by whether it was executed. Refused calls have no task.
+    """Every tool call of a script, by whether it was executed, and what earlier scripts of its chain have executed.
 
-    `received` are calls whose outcomes the script has received, and that are not yet marked in the store.
+    The last part of the chain is the script itself. Refused calls have no task. `received` are calls whose outcomes the script has
+    received, and that are not yet marked in the store.
     """
     groups: dict[str, list[dict[str, Any]]] = {name: [] for name in _GROUPS.values()}
-    for call in calls:
-        shown: dict[str, Any] = {"tool": call.task.wire_name, "line": call.line, "task_id": call.task.id}
+    *earlier, own = chain
+    for part in earlier:
+        for call in part.calls:
+            executed = executed_value(call.task)
+            # What an earlier script did not execute was made again, or is no longer part of the corrected one.
+            if executed != "no":
+                origin = {"script": part.script, "reused": call.task.id in record.reused}
+                groups[_GROUPS[executed]].append({**_shown(call, delivered=call.delivered_step is not None), **origin})
+    for call in own.calls:
         # Whether the script received the outcome before it ended.
         delivered = call.delivered_step is not None or call.number in received
-        shown |= {"state": call.task.state.value, "delivered": delivered}
-        groups[_GROUPS[executed_value(call.task)]].append(shown)
-    for call_refused in refused:
-        shown = {"tool": call_refused.tool, "line": call_refused.line, "task_id": None, "state": REFUSED}
-        groups["not_executed"].append({**shown, "delivered": True, "error_type": call_refused.error_type})
+        groups[_GROUPS[executed_value(call.task)]].append(_shown(call, delivered=delivered))
+    for refused in record.refused:
+        shown = {"tool": refused.tool, "line": refused.line, "task_id": None, "state": REFUSED}
+        groups["not_executed"].append({**shown, "delivered": True, "error_type": refused.error_type})
     return groups
 
 
-def executed_by(calls: Sequence[ScriptCall]) -> Executed:
-    """Whether a script had effects, from the records of its calls."""
-    words = {executed_value(call.task) for call in calls}
+def _shown(call: ScriptCall, *, delivered: bool) -> dict[str, Any]:
+    task = call.task
+    return {
+        "tool": task.wire_name,
+        "line": call.line,
+        "task_id": task.id,
+        "state": task.state.value,
+        "delivered": delivered,
+    }
+
+
+def executed_by(chain: Sequence[ChainPart]) -> Executed:
+    """Whether a script had effects, from the records of its calls and of those of the scripts that it resumes."""
+    words = {executed_value(call.task) for part in chain for call in part.calls}
     return Executed.MAYBE if "unknown" in words else Executed.YES if "yes" in words else Executed.NO
 
 
-def finished(value: bytes, record: ScriptRecord, calls: Sequence[ScriptCall]) -> ResultReceived:
+def finished(value: bytes, record: ScriptRecord, chain: Sequence[ChainPart]) -> ResultReceived:
     """The end of a script that returned a value."""
-    counts = {name: len(found) for name, found in calls_by_execution(calls, record.refused).items()}
+    counts = {name: len(found) for name, found in calls_by_execution(chain, record).items()}
     counts["not_executed"] += record.more_refused
+    if len(chain) > 1:
+        counts["reused"] = len(record.reused)
     structured: dict[str, Any] = {"result": Raw(value), "calls": counts}
     decoded = wire.parse_strictly(value)
     text = decoded if type(decoded) is str else value.decode("utf-8")
@@ -62,12 +83,12 @@ def finished(value: bytes, record: ScriptRecord, calls: Sequence[ScriptCall]) ->
 
 
 def failed(
-    problem: Failed, record: ScriptRecord, calls: Sequence[ScriptCall], received: Collection[int] = ()
+    problem: Failed, record: ScriptRecord, chain: Sequence[ChainPart], received: Collection[int] = ()
 ) -> ResultReceived:
-    """The end of a script that raised or exceeded a limit, with every call that it made."""
+    """The end of a script that raised or exceeded a limit, with every call of its chain."""
     where = f" (line {problem.line})" if problem.line else ""
     error_type = _ERROR_TYPES[problem.reason]
-    groups, executed = calls_by_execution(calls, record.refused, received), executed_by(calls)
+    groups, executed = calls_by_execution(chain, record, received), executed_by(chain)
     text = f"The script failed{where}: {problem.error_type}: {problem.message}\n{_summary(groups)}"
     error = {
         "error_type": error_type,
@@ -86,10 +107,16 @@ def failed(
 def _summary(groups: dict[str, list[dict[str, Any]]]) -> str:
     lines = []
     for name, found in groups.items():
-        named = ", ".join(f"{call['tool']} (line {call['line']})" for call in found[:20])
+        named = ", ".join(map(_named, found[:20]))
         more = f" and {len(found) - 20} more" if len(found) > 20 else ""
         lines.append(f"{name.replace('_', ' ')}: {named + more if found else 'none'}")
     return "Calls " + "; ".join(lines) + "."
+
+
+def _named(call: dict[str, Any]) -> str:
+    """A line number counts in the source of the script that made the call."""
+    source = f" of {call['script']}" if "script" in call else ""
+    return f"{call['tool']} (line {call['line']}{source})"
 
 
 def _result(

@@ -31,10 +31,12 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted, TransitionEvent
 from taskgate.gateway.scripts.call_outcomes import decode_outcome, outcome_of
+from taskgate.gateway.scripts.cancel_call import cancel_call
 from taskgate.gateway.scripts.earlier_calls import EarlierCalls, earlier_calls
 from taskgate.gateway.scripts.other_interpreters import ScriptOver, leave_to_another
 from taskgate.gateway.scripts.passed_results import PassedResults
 from taskgate.gateway.scripts.script_calls import PreparedStepCall, ScriptCalls
+from taskgate.gateway.scripts.script_chain import ChainPart, calls_of
 from taskgate.gateway.scripts.script_parts import ScriptParts
 from taskgate.gateway.scripts.script_questions import ScriptQuestions
 from taskgate.gateway.scripts.script_result import calls_by_execution, executed_by, failed, finished
@@ -54,7 +56,7 @@ from taskgate.ports.script_interpreter import (
     StepOutput,
     Suspended,
 )
-from taskgate.ports.script_store import ScriptCall, ScriptStep, Stepped, StoredScript
+from taskgate.ports.script_store import ScriptStep, Stepped, StoredScript
 from taskgate.ports.store_answers import Change, IdTaken
 from taskgate.telemetry.logs import log
 
@@ -133,10 +135,10 @@ class ScriptRun:
         self._digest = code_digest(given["code"])
         self._passed = PassedResults(self._records, self._parts.key, self._task.id, given["code"])
         try:
-            self._earlier = await self._read(
-                lambda: earlier_calls(self._records, self._task, given.get("resume_of"), self._record.reused)
-            )
+            self._earlier = await self._read(lambda: earlier_calls(self._parts, self._task, self._record.reused))
         except CallerError as problem:
+            if stored is not None:
+                await self._end_unresumable(f"A script that it resumes cannot be read: {problem.message}")
             await self._end(endings.by_error(self._task, problem))
         if stored is None:
             program = await script_program(self._parts.lookup, self._task, given)
@@ -189,7 +191,7 @@ class ScriptRun:
         await self._cancel_pending("the script cannot be continued")
         calls = await self._calls()
         text = f"The script cannot be continued. {why} Its calls are listed in the data of this error."
-        data = {"task_id": self._task.id, "calls": calls_by_execution(calls, self._record.refused)}
+        data = {"task_id": self._task.id, "calls": calls_by_execution(calls, self._record)}
         fault = GatewayFault("script_not_resumable", text, executed=executed_by(calls), data=data)
         await self._end(endings.by_error(self._task, fault))
 
@@ -403,22 +405,13 @@ class ScriptRun:
         for child in self._record.pending_children:
             await cancel_call(self._parts, child, why)
 
-    async def _calls(self) -> tuple[ScriptCall, ...]:
-        return await self._read(lambda: self._records.store.script_calls(self._task.id))
+    async def _calls(self) -> tuple[ChainPart, ...]:
+        """The calls of the scripts that this one resumes, and its own at the end."""
+        own = await self._read(partial(calls_of, self._records.store, self._task.id))
+        return *self._earlier.chain, ChainPart(self._task.id, own)
 
     async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
         return await self._records.retry_while_unavailable(read)
-
-
-async def cancel_call(parts: ScriptParts, task_id: str, why: str) -> None:
-    """Cancel a call of a script, unless it has ended."""
-    task = await parts.tasks.records.current(task_id)
-    if task is None or task.state.is_terminal:
-        return
-    try:
-        await parts.tasks.methods.cancel_task(task, why)
-    except CallerError as problem:
-        log.info("a call of a script had ended before it was cancelled", task=task_id, why=problem.message)
 
 
 def _matters(state: TaskState) -> tuple[bool, bool, bool]:

@@ -10,9 +10,11 @@ from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.events import EventHub, ScriptCancelled, ScriptDue, TaskChanged
+from taskgate.gateway.scripts.cancel_call import cancel_call
+from taskgate.gateway.scripts.script_chain import ChainPart, calls_of
 from taskgate.gateway.scripts.script_parts import ScriptParts
 from taskgate.gateway.scripts.script_result import executed_by
-from taskgate.gateway.scripts.script_run import ScriptRun, cancel_call
+from taskgate.gateway.scripts.script_run import ScriptRun
 from taskgate.telemetry.logs import log
 
 
@@ -58,8 +60,8 @@ class ScriptRuns:
         records = self._parts.tasks.records
         text = "Internal error of the gateway while running this script. Its log has the details."
         try:
-            calls = await records.store.script_calls(task.id)
-            fault = GatewayFault("internal", text, executed=executed_by(calls))
+            calls = ChainPart(task.id, await calls_of(records.store, task.id))
+            fault = GatewayFault("internal", text, executed=executed_by([calls]))
             ended = await records.conclude(task.id, endings.by_error(task, fault))
             await self._cancel_calls(ended or task)
         except Exception as problem:  # one run of a script: its failure may also prevent storing its end
@@ -82,7 +84,7 @@ class ScriptRuns:
             await self._parts.tasks.store.cancel_delivered(task.id)
 
     async def _cancel_calls(self, task: Task) -> None:
-        for call in await self._parts.tasks.store.script_calls(task.id):
+        for call in await calls_of(self._parts.tasks.store, task.id):
             await cancel_call(self._parts, call.task.id, "its script was cancelled")
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
