@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.scripts.driving import FACTS, LIMITS, interpreter
 
-from taskgate.core.scripts.check_source import check_source
+from taskgate.core.scripts.check_source import check_source, parse
 from taskgate.core.scripts.names import PythonName
 from taskgate.ports.script_interpreter import (
     CallOutcome,
@@ -75,7 +75,7 @@ def test_page_has_examples() -> None:
 
 @pytest.mark.parametrize(("code", "expected"), EXAMPLES)
 async def test_example_has_the_printed_result(code: str, expected: str) -> None:
-    assert check_source(code, NAMES) == ()
+    assert check_source(parse(code), NAMES) == ()
     step = await outcome(code)
     assert isinstance(step, Finished), step
     assert json.loads(step.value) == json.loads(expected)
@@ -89,8 +89,8 @@ async def test_way_to_call_a_tool_works(code: str) -> None:
 
 @pytest.mark.parametrize(("missing", "instead"), MISSING)
 async def test_missing_feature_is_refused_and_its_replacement_accepted(missing: str, instead: str) -> None:
-    assert check_source(missing, NAMES)
-    assert check_source(instead, NAMES) == ()
+    assert check_source(parse(missing), NAMES)
+    assert check_source(parse(instead), NAMES) == ()
     assert isinstance(await outcome(missing), Failed)
     step = await outcome(instead)
     assert isinstance(step, Finished) or step.error_type == "ValueError"

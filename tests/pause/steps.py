@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from tests.harness.cpu_time import PAUSE_S
+
 from taskgate.channels import slack_blocks
 from taskgate.channels.card_json import card_json
 from taskgate.core import wire
@@ -37,6 +39,7 @@ from taskgate.core.redaction.difference import difference
 from taskgate.core.redaction.fields import compile_redaction
 from taskgate.core.redaction.looks_secret import looks_secret
 from taskgate.core.resource_uri import is_ambiguous, normal_form
+from taskgate.core.scripts.check_source import parse
 from taskgate.core.strict_json import AmbiguousJson
 from taskgate.core.text.confusables import first_confusable, fold, lookalike_member, lookalike_property
 from taskgate.core.text.lookalikes import skeleton
@@ -59,6 +62,7 @@ class Case:
     name: str
     sizes: tuple[int, ...]
     make: Callable[[int], Step]
+    pause_s: float = PAUSE_S
 
     def steps(self) -> Iterator[tuple[int, Step]]:
         for size in self.sizes:
@@ -78,6 +82,9 @@ def refusing(step: Step) -> Step:
 SMALL = (100, 1_000, 10_000)
 TEXT = (KIB, 32 * KIB, 256 * KIB, MIB)
 MARKS = "\u0301\u0327"
+PARSED_S = 0.15
+"""A script is parsed in a thread, but Python's parser lets no other thread run meanwhile."""
+SOURCES = (KIB, 4_000, 32 * KIB, 198_000)
 
 
 def a_schema_value(kind: str) -> Callable[[int], Step]:
@@ -324,6 +331,9 @@ CASES = (
     Case("lines of a child", (KIB, 32 * KIB, 64 * KIB), lines),
     Case("waterfall", SMALL, a_waterfall),
     Case("definition compared with its pin", (KIB, 32 * KIB, 256 * KIB), a_definition),
+    Case("script: fields of f-strings", SOURCES, lambda n: lambda: parse('f"' + "{a}" * (n // 3) + '"'), PARSED_S),
+    Case("script: statements", SOURCES, lambda n: lambda: parse("a;" * (n // 2)), PARSED_S),
+    Case("script: texts without an end", SOURCES, lambda n: lambda: parse("\\'''\n" * (n // 5)), PARSED_S),
     Case("page and cursor", SMALL, a_page),
     Case("address of a peer", TEXT, lambda n: lambda: check_peer_url("https://" + "xn--" * (n // 4) + ".example/")),
     Case("JSON shown to people", TEXT[:3], lambda n: lambda: show_json({"a": "\u202e\U000e0041x" * (n // 8)})),

@@ -10,15 +10,17 @@ from tests.pause.steps import CASES
 
 def main() -> int:
     print(f"{'fed by a peer':<40} {'ms of processor time, by size of input'}")
-    longest = 0.0
+    is_short = True
     for case in CASES:
         took = [(size, least_cpu(step)) for size, step in case.steps()]
-        longest = max(longest, *(seconds for _, seconds in took))
         shown = "  ".join(f"{size:>9,}: {seconds * 1000:6.1f}" for size, seconds in took)
-        mark = "" if all(seconds < PAUSE_S for _, seconds in took) else "   TOO LONG"
+        fits = all(seconds < case.pause_s for _, seconds in took)
+        is_short = is_short and fits
+        allowed = "" if case.pause_s == PAUSE_S else f"   (allowed: {case.pause_s * 1000:.0f} ms)"
+        mark = allowed if fits else "   TOO LONG"
         print(f"{case.name:<40} {shown}{mark}")
-    print(f"the longest pause: {longest * 1000:.1f} ms; allowed: {PAUSE_S * 1000:.0f} ms")
-    return 0 if longest < PAUSE_S else 1
+    print(f"allowed: {PAUSE_S * 1000:.0f} ms, unless stated")
+    return 0 if is_short else 1
 
 
 if __name__ == "__main__":

@@ -87,6 +87,8 @@ TABLE = (
     Hostile("time.sleep", "import time\ntime.sleep(1000)", (_SCRIPT, "RuntimeError")),
     Hostile("much entropy", "import os\nos.urandom(10 ** 9)", (_LIMIT, "memory_bytes")),
     Hostile("100,000 parentheses", "(" * 100000 + ")" * 100000, (_SCRIPT, "SyntaxError")),
+    Hostile("66,000 fields of an f-string", 'f"' + "{a}" * 66000 + '"', (_SCRIPT, "SyntaxError")),
+    Hostile("texts without an end", "\\'''\n" * 39000, (_SCRIPT, "SyntaxError")),
     Hostile("null bytes", "x = '\0'\n1", None),
     Hostile("1 MB of one line", "x = " + " + ".join(["1"] * 250000), (FailureReason.WORKER, "interpreter_ended")),
 )

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
+import threading
 from typing import Any
 
+import pytest
 from tests.virtual_time import Call, Gateway, Upstream, virtual_time
+
+from taskgate.gateway.scripts.script_sources import ScriptSources
 
 ON = {"scopes": {"default": {"default_servers": ["*"], "scripts": "on"}}}
 GOVERNED = {**ON, "governance": {"rules": [{"match": "buy", "action": "approve"}]}}
@@ -163,3 +168,47 @@ async def test_tools_are_described_that_scripts_may_call() -> None:
 async def test_scope_without_scripts_has_no_size_of_stubs() -> None:
     async with Gateway({}, {"shop": shop()}) as gate:
         assert (await gate.operator("GET", "/api/v1/scopes/default/tools")).json()["script_stubs"] is None
+
+
+@virtual_time
+@pytest.mark.parametrize("more", [{}, {"dry_run": True}])
+async def test_source_is_parsed_once_and_never_beside_another(
+    monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    """Also if it is held for approval and passes on large results, which depends on the source as well."""
+    parsed: list[str] = []
+    really = ast.parse
+
+    def parse(code: str) -> ast.Module:
+        parsed.append(code)
+        return really(code)
+
+    monkeypatch.setattr(ast, "parse", parse)
+    held = {**ON, "governance": {"rules": [{"match": "taskgate__run_script", "action": "approve"}]}}
+    async with Gateway(held, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        code = "x = await shop.echo(text='a' * 5000)\nx"
+        params = {"name": "run_script", "arguments": {"code": code, **more}, "task": {"ttl": 3_600_000}}
+        await caller.request("tools/call", params)
+        for one in (await gate.operator("GET", "/api/approvals")).json():
+            await gate.operator("POST", f"/api/approvals/{one['id']}/approve", {})
+        await gate.advance(10)
+        assert parsed == [code]
+
+
+async def test_sources_are_read_one_after_the_other_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that read sources at the same time would each delay the event loop."""
+    threads: set[str] = set()
+    really = ast.parse
+
+    def parse(code: str) -> ast.Module:
+        threads.add(threading.current_thread().name)
+        return really(code)
+
+    monkeypatch.setattr(ast, "parse", parse)
+    sources = ScriptSources()
+    found = await asyncio.gather(*(sources.read(f"x = {n}\nx", ()) for n in range(50)))
+    sources.close()
+    assert all(read.faults == () for read in found)
+    assert len(threads) == 1
+    assert threading.current_thread().name not in threads

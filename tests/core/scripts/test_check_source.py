@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
-from taskgate.core.scripts.check_source import MAX_BYTES, check_source
+from taskgate.core.scripts.check_source import MAX_BYTES, SourceFault, parse
+from taskgate.core.scripts.check_source import check_source as check_tree
 from taskgate.core.scripts.names import PythonName
 
 TOOLS = (PythonName("files", "read_file", "files__read_file"),)
+
+
+def check_source(code: str, tools: Iterable[PythonName] = ()) -> tuple[SourceFault, ...]:
+    return check_tree(parse(code), tools)
+
 
 REFUSED = [
     ("x = 1\nclass A(Exception):\n    pass", 2, "tool_error"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from taskgate.core.scripts.check_source import parse
 from taskgate.core.scripts.passed_on import passed_on
 from taskgate.core.scripts.result_reference import referenced_call, result_reference
 
@@ -13,7 +14,7 @@ KEY = b"k" * 32
 def calls(code: str) -> list[str]:
     """The calls whose results are only passed on, each as its source text up to the first parenthesis."""
     data = code.encode()
-    return [data[start:].split(b"(")[0].decode() for start in sorted(passed_on(code))]
+    return [data[start:].split(b"(")[0].decode() for start in sorted(passed_on(code, parse(code)))]
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from taskgate.core.scripts.check_source import parse
 from taskgate.core.scripts.names import PythonName
-from taskgate.core.scripts.plan import NamedCall, plan_of
+from taskgate.core.scripts.plan import NamedCall, ScriptPlan
+from taskgate.core.scripts.plan import plan_of as plan_of_tree
 
 NAMES = (PythonName("files", "read", "files__read"), PythonName("files", "write", "files__write"))
+
+
+def plan_of(code: str, names: tuple[PythonName, ...]) -> ScriptPlan:
+    return plan_of_tree(parse(code), names)
 
 
 def test_tools_by_namespace_and_by_name() -> None:

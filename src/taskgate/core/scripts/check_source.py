@@ -9,29 +9,23 @@ from __future__ import annotations
 
 import ast
 import builtins
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from taskgate.core.scripts.names import FUNCTIONS, MODULES, PythonName
+from taskgate.core.scripts.source_size import exceeding_line
 from taskgate.core.text.similar_names import similar_names
 from taskgate.lazy_dataclass import dataclass
 
 MAX_BYTES: Final = 200_000
-_MAX_PARTS: Final = 10_000
-"""Lines, texts, brackets, commas and operators. Parsing blocks the event loop, and this many take some tens of milliseconds."""
-_MAX_NESTED: Final = 60
-_MAX_OPERATORS: Final = 400
-"""Of one logical line: Python's own parser nests one level for each."""
-_MAX_INSIDE: Final = 8_000
-"""The same inside brackets, where one literal may have many lines."""
-_MAX_INDENT: Final = 240
 _MAX_DEPTH: Final = 400
 """Of the syntax tree. Every version of Python parses several times as much; at which depth one stops differs between them."""
-_SEPARATORS: Final = frozenset({"\n", "\\\n", ":", "=", ",", ";"})
 _MAX_FOUND: Final = 20
-_OPENING, _CLOSING = "([{", ")]}"
+_MAX_COMPARED: Final = 200
+_LONG_NAME: Final = 120
+"""Characters of a wrong name that are compared and reported."""
+_ANY_TOOL: Final = "a tool that describe_tools lists"
 _ASYNC: Final = frozenset({"call_tool", "map_tool", "ask", "sleep"})
 _SYNC: Final = frozenset({"progress", "now", "random", "tool_error", "print"})
 _BUILT_IN: Final = frozenset(dir(builtins))
@@ -76,9 +70,8 @@ class SourceFault:
         return f"line {self.line}: {self.problem}" + (f"; instead: {self.instead}" if self.instead else "")
 
 
-def check_source(code: str, tools: Iterable[PythonName] = ()) -> tuple[SourceFault, ...]:
-    """Return what is wrong with a script, in the order of its lines; empty if it may run."""
-    tree = parse(code)
+def check_source(tree: ast.Module | SourceFault, tools: Iterable[PythonName] = ()) -> tuple[SourceFault, ...]:
+    """Return what is wrong with a parsed script, in the order of its lines; empty if it may run."""
     if isinstance(tree, SourceFault):
         return (tree,)
     named = tuple(tools)
@@ -98,7 +91,7 @@ def parse(code: str) -> ast.Module | SourceFault:
         return SourceFault(
             1, f"the script has more than {MAX_BYTES:,} bytes", "a shorter script, and pass data as inputs"
         )
-    if line := _too_deep(code):
+    if line := exceeding_line(code):
         return _nested(line)
     try:
         with warnings.catch_warnings():
@@ -151,39 +144,6 @@ def _tree(code: str) -> ast.Module:
         return ast.parse(code)
 
 
-_TOKEN: Final = re.compile(
-    r"""[rbfuRBFU]{0,3}(?:\"\"\"(?:[^\\]|\\.)*?\"\"\"|'''(?:[^\\]|\\.)*?'''|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
-    r"""|\#[^\n]*|\n|[()\[\]{}]|\b(?:not|and|or|if|else|lambda|await|in|is)\b|[-+*/%@&|^~<>=!.:,;]|\\\n""",
-    re.DOTALL,
-)
-
-
-def _too_deep(code: str) -> int:
-    """The first line that nests too deeply or has too many parts, or 0. Only brackets, operators and indentation nest."""
-    depth = operators = 0
-    line = 1
-    for parts, match in enumerate(_TOKEN.finditer(code)):
-        token = match[0]
-        line += token.count("\n")
-        if token in _OPENING:
-            depth += 1
-        elif token in _CLOSING:
-            depth -= 1
-            operators = operators if depth > 0 else 0
-        elif token == "\n" and depth <= 0:
-            operators = 0
-        elif token not in _SEPARATORS and token[0] != "#" and token[-1] not in "'\"":
-            operators += 1
-        if parts > _MAX_PARTS or depth > _MAX_NESTED or operators > (_MAX_INSIDE if depth > 0 else _MAX_OPERATORS):
-            return line
-    rows = [
-        (len(row) - len(row.lstrip(" \t")), number)
-        for number, row in enumerate(code.split("\n"), start=1)
-        if row.strip()
-    ]
-    return next((number for indent, number in rows if indent > _MAX_INDENT), 0)
-
-
 def _faults(node: ast.AST, namespaces: frozenset[str]) -> Iterator[SourceFault]:
     rule = _RULES.get(type(node).__name__)
     if rule is not None:
@@ -196,28 +156,49 @@ def _undefined_calls(
     """Calls of functions that exist nowhere. Models guess such names, most often the tool's name in `tools/list`."""
     known = {*_BUILT_IN, *FUNCTIONS, *names}
     listed = {tool.tool: f"{tool.namespace}.{tool.function}" for tool in tools}
-    for node in nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in known:
-            name = node.func.id
-            tool, close = listed.get(name), similar_names(name, FUNCTIONS, cutoff=0.5)
-            instead = (
-                f"await {tool}(...)" if tool else f"{close[0]}(...)" if close else "a tool that describe_tools lists"
-            )
-            yield SourceFault(node.lineno, f"there is no function {name}", instead)
+    unknown = [
+        (node.lineno, node.func.id)
+        for node in nodes
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in known
+    ]
+    for line, name in _first(unknown):
+        tool, close = listed.get(name), _similar(name, FUNCTIONS)
+        instead = f"await {tool}(...)" if tool else f"{close}(...)" if close else _ANY_TOOL
+        yield SourceFault(line, f"there is no function {name[:_LONG_NAME]}", instead)
 
 
 def _unknown_tools(
     nodes: Sequence[ast.AST], namespaces: frozenset[str], tools: Sequence[PythonName]
 ) -> Iterator[SourceFault]:
     """Calls of tools that a server does not have, as `files.nothing()`."""
+    functions: dict[str, set[str]] = {}
+    for tool in tools:
+        functions.setdefault(tool.namespace, set()).add(tool.function)
+    unknown: list[tuple[int, str, str]] = []
     for node in nodes:
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=server), attr=name)) if server in namespaces:
-                functions = [tool.function for tool in tools if tool.namespace == server]
-                if name not in functions:
-                    close = similar_names(name, functions, cutoff=0.5)
-                    instead = f"await {server}.{close[0]}(...)" if close else "a tool that describe_tools lists"
-                    yield SourceFault(node.lineno, f"{server} has no tool {name}", instead)
+                if name not in functions[server]:
+                    unknown.append((node.lineno, server, name))
+    for line, server, name in _first(unknown):
+        close = _similar(name, sorted(functions[server]))
+        instead = f"await {server}.{close}(...)" if close else _ANY_TOOL
+        yield SourceFault(line, f"{server} has no tool {name[:_LONG_NAME]}", instead)
+
+
+_Place = TypeVar("_Place", bound=tuple[int, *tuple[str, ...]])
+
+
+def _first(found: list[_Place]) -> list[_Place]:
+    """Those that are reported, chosen before similar names are searched, because that takes long."""
+    return sorted(found)[:_MAX_FOUND]
+
+
+def _similar(name: str, known: Sequence[str]) -> str | None:
+    """A known name for a wrong one. Of many, only those that begin alike are compared."""
+    if len(known) > _MAX_COMPARED:
+        known = [each for each in known if each[:2] == name[:2]][:_MAX_COMPARED]
+    return next(iter(similar_names(name[:_LONG_NAME], known, cutoff=0.5)), None)
 
 
 def _defined_names(nodes: Iterable[ast.AST]) -> Iterator[str]:

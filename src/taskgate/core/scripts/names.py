@@ -68,9 +68,12 @@ def python_names(tools: Iterable[tuple[str, str, str]]) -> tuple[PythonName, ...
     """Name tools that are given as server, own name and listed name. The order of the tools does not matter."""
     ordered = sorted(set(tools))
     namespaces = _distinct({server for server, _, _ in ordered}, "server", _RESERVED)
+    of_servers: dict[str, dict[str, str]] = {}
+    for server, name, listed in ordered:
+        of_servers.setdefault(server, {})[listed] = name
     found: list[PythonName] = []
     for server, namespace in namespaces.items():
-        own = {listed: name for of, name, listed in ordered if of == server}
+        own = of_servers[server]
         functions = _distinct(own.values(), "tool", frozenset(keyword.kwlist))
         found += [PythonName(namespace, functions[own[listed]], listed) for listed in sorted(own)]
     return tuple(found)
@@ -80,12 +83,14 @@ def _distinct(names: Iterable[str], fallback: str, reserved: frozenset[str]) -> 
     """Return the identifier of each name. A valid identifier is kept; names that would get the same identifier get a number."""
     made: dict[str, str] = {}
     taken: set[str] = set()
+    numbers: dict[str, int] = {}
     for name in sorted(set(names), key=lambda name: (identifier(name) != name, name)):
         plain = identifier(name) or fallback
         plain = f"{plain}_" if plain in reserved else plain
-        unique, number = plain, 2
+        unique, number = plain, numbers.get(plain, 2)
         while unique in taken:
             unique, number = f"{plain}_{number}", number + 1
+        numbers[plain] = number
         taken.add(unique)
         made[name] = unique
     return made

@@ -11,7 +11,7 @@ import builtins
 from collections.abc import Iterator
 from typing import Final
 
-from taskgate.core.scripts.check_source import parse
+from taskgate.core.scripts.check_source import SourceFault
 from taskgate.core.scripts.names import FUNCTIONS, MODULES
 
 _CALL_TOOL: Final = "call_tool"
@@ -19,9 +19,8 @@ _NO_TOOLS: Final = frozenset({*dir(builtins), *FUNCTIONS, *MODULES, "inputs"}) -
 _LITERALS: Final = (ast.Dict, ast.List, ast.Tuple)
 
 
-def passed_on(code: str) -> frozenset[int]:
-    """Return where these calls begin, in bytes of UTF-8 from the start of the source."""
-    tree = parse(code)
+def passed_on(code: str, tree: ast.Module | SourceFault) -> frozenset[int]:
+    """Return where these calls begin, in bytes of UTF-8 from the start of the source. `tree` is the parsed code."""
     if not isinstance(tree, ast.Module):
         return frozenset()
     bound = frozenset(_bound(tree))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from taskgate.core.scripts.check_source import SourceFault, parse
+from taskgate.core.scripts.check_source import SourceFault
 from taskgate.core.scripts.names import PythonName
 from taskgate.lazy_dataclass import dataclass
 
@@ -38,9 +38,8 @@ class ScriptPlan:
     """Why there is no plan."""
 
 
-def plan_of(code: str, names: Iterable[PythonName]) -> ScriptPlan:
-    """Return what a script names."""
-    tree = parse(code)
+def plan_of(tree: ast.Module | SourceFault, names: Iterable[PythonName]) -> ScriptPlan:
+    """Return what a parsed script names."""
     if isinstance(tree, SourceFault):
         return ScriptPlan(fault=tree)
     return _Planning(names).of(tree)

@@ -46,12 +46,13 @@ async def run_script(parts: ScriptToolParts, request: Request, given: dict[str, 
     if resumed is not None:
         return await _held(parts.tasks.hold_reply(request, resumed, waiting_for_people=False, asking=parts.asking))
     names = names_of(await parts.lookup.view(request))
+    source = await parts.sources.read(given["code"], names)
     if given.get("dry_run"):
-        return text_reply(await planned(parts.lookup, request, given["code"], names))
-    await refuse_faults(given["code"], names)
+        return text_reply(await planned(parts.lookup, request, source))
+    refuse_faults(source.faults)
     approval = await _approval(parts, request)
     if approval is not None:
-        plan = await planned(parts.lookup, request, given["code"], names)
+        plan = await planned(parts.lookup, request, source)
         approval = msgspec.structs.replace(approval, plan=plan_for_approvers(plan))
     new, key = _new_call(parts, request, given), idempotency_key(request)
     if "task" in request.params or requests_handle(request):

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.decision import Decision, Denied, NeedsApproval, NeedsPolicy
 from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool, planned_script
-from taskgate.core.scripts.check_source import SourceFault, check_source
-from taskgate.core.scripts.names import PythonName
-from taskgate.core.scripts.plan import NamedCall, plan_of
+from taskgate.core.scripts.check_source import SourceFault
+from taskgate.core.scripts.plan import NamedCall
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.requests.request import Request
-
-_SHORT: Final = 4_000
-"""Characters that are checked without a thread."""
+from taskgate.gateway.scripts.script_sources import ReadSource
 
 
-async def refuse_faults(code: str, names: Sequence[PythonName]) -> None:
+def refuse_faults(faults: Sequence[SourceFault]) -> None:
     """Raise CallerError if the script uses names or syntax that are not available."""
-    faults = await _faults(code, names)
     if faults:
         listed = "\n".join(map(str, faults))
         raise CallerError(
@@ -29,10 +24,9 @@ async def refuse_faults(code: str, names: Sequence[PythonName]) -> None:
         )
 
 
-async def planned(lookup: Lookup, request: Request, code: str, names: Sequence[PythonName]) -> dict[str, Any]:
+async def planned(lookup: Lookup, request: Request, source: ReadSource) -> dict[str, Any]:
     """Return the plan as JSON."""
-    view = await lookup.view(request)
-    plan = await asyncio.to_thread(plan_of, code, names)
+    view, plan = await lookup.view(request), source.plan
     return {
         "tools": [
             {**_named(call), "meets": _meets(view.for_script(view.tools[call.tool]).decision).value}
@@ -41,7 +35,7 @@ async def planned(lookup: Lookup, request: Request, code: str, names: Sequence[P
         "unknown_tools": [_named(call) for call in plan.unknown],
         "computed_names_on_lines": list(plan.dynamic),
         "questions_on_lines": list(plan.question_lines),
-        "faults": [_fault(each) for each in await _faults(code, names)],
+        "faults": [_fault(each) for each in source.faults],
     }
 
 
@@ -50,12 +44,6 @@ def plan_for_approvers(plan: Mapping[str, Any]) -> PlannedScript:
     tools = [PlannedTool(tool["tool"], Meets(tool["meets"]), tuple(tool["lines"])) for tool in plan["tools"]]
     unknown = [line for tool in plan["unknown_tools"] for line in tool["lines"]]
     return planned_script(tools, unknown, plan["computed_names_on_lines"], plan["questions_on_lines"])
-
-
-async def _faults(code: str, names: Sequence[PythonName]) -> tuple[SourceFault, ...]:
-    if len(code) <= _SHORT:
-        return check_source(code, names)
-    return await asyncio.to_thread(check_source, code, names)
 
 
 def _named(call: NamedCall) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.governance.gate import CallGate
+from taskgate.gateway.scripts.script_sources import ScriptSources
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.questions_in_reply import QuestionsInReply
 from taskgate.lazy_dataclass import dataclass
@@ -15,3 +16,4 @@ class ScriptToolParts:
     gate: CallGate
     tasks: TaskEngine
     asking: QuestionsInReply
+    sources: ScriptSources

@@ -11,11 +11,10 @@ from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, Executed
-from taskgate.core.scripts.passed_on import passed_on
 from taskgate.core.scripts.result_reference import REFERENCE_BYTES, referenced_call, result_reference
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.scripts.call_outcomes import executed_value, outcome_of
-from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.gateway.scripts.script_parts import ScriptParts
 from taskgate.ports.script_interpreter import CallOutcome, PlacedReference, Raised, Referenced, Returned
 from taskgate.turns import LARGE_BYTES
 
@@ -23,16 +22,15 @@ MAX_LOADED: Final = 4 * 1024 * 1024
 """Maximum bytes of a result that the script itself reads."""
 MAX_PASSED: Final = 16 * 1024 * 1024
 """Maximum bytes of all results that one call passes on, or that the script returns."""
-_SHORT: Final = 5_000
-"""A source of up to this many characters is parsed on the event loop, a longer one in a thread."""
 
 
 class PassedResults:
     """The references of one script."""
 
-    def __init__(self, records: TaskRecords, key: bytes, script: str, code: str) -> None:
-        self._records = records
-        self._key = key
+    def __init__(self, parts: ScriptParts, script: str, code: str) -> None:
+        self._records = parts.tasks.records
+        self._sources = parts.sources
+        self._key = parts.key
         self._script = script
         self._code = code
         self._calls: frozenset[int] | None = None
@@ -53,8 +51,7 @@ class PassedResults:
 
     async def _is_passed_on(self, offset: int) -> bool:
         if self._calls is None:
-            short = len(self._code) <= _SHORT
-            self._calls = passed_on(self._code) if short else await asyncio.to_thread(passed_on, self._code)
+            self._calls = await self._sources.passed_on(self._code)
         return offset in self._calls
 
     async def resolved(self, value: Any, references: Sequence[PlacedReference]) -> Any:

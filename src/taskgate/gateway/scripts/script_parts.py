@@ -5,6 +5,7 @@ from __future__ import annotations
 from taskgate.gateway.calls.durable_calls import DurableCalls
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.governance.known_people import KnownPeople
+from taskgate.gateway.scripts.script_sources import ScriptSources
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.sends import Recheck
 from taskgate.lazy_dataclass import dataclass
@@ -19,5 +20,6 @@ class ScriptParts:
     interpreter: ScriptInterpreter
     recheck: Recheck
     people: KnownPeople
+    sources: ScriptSources
     key: bytes
     """Authenticates snapshots."""

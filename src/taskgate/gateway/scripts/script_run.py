@@ -103,7 +103,7 @@ class ScriptRun:
         self._earlier = EarlierCalls(self._records, (), ())
         self._digest = ""
         """Digest of the source."""
-        self._passed = PassedResults(self._records, parts.key, task.id, "")
+        self._passed = PassedResults(parts, task.id, "")
 
     def call_changed(self, task: Task) -> None:
         """Note that a call changed, and wake the script if the change matters to it."""
@@ -133,7 +133,7 @@ class ScriptRun:
         await self._check_interpreter(stored)
         given: dict[str, Any] = msgspec.json.decode(self._task.arguments)
         self._digest = code_digest(given["code"])
-        self._passed = PassedResults(self._records, self._parts.key, self._task.id, given["code"])
+        self._passed = PassedResults(self._parts, self._task.id, given["code"])
         try:
             self._earlier = await self._read(lambda: earlier_calls(self._parts, self._task, self._record.reused))
         except CallerError as problem:

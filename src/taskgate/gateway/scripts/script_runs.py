@@ -106,3 +106,4 @@ class ScriptRuns:
             run.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         await self._parts.interpreter.aclose()
+        self._parts.sources.close()

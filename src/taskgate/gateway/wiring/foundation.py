@@ -21,6 +21,7 @@ from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.session_table import SessionTable
+from taskgate.gateway.scripts.script_sources import ScriptSources
 from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.script_interpreter import ScriptInterpreter
@@ -60,6 +61,7 @@ class Foundation:
     """Rows that other gateways read; None if no other gateway can reach this one."""
     sessions_elsewhere: Live[frozenset[str]]
     interpreter: ScriptInterpreter
+    script_sources: ScriptSources
     script_key: bytes
     """Authenticates the snapshots of scripts."""
 
@@ -118,5 +120,6 @@ def foundation(
         session_rows=session_rows,
         sessions_elsewhere=elsewhere,
         interpreter=interpreter,
+        script_sources=ScriptSources(),
         script_key=seal_key,
     )

@@ -103,7 +103,11 @@ def use_cases(
             servers,
             skills,
             scripts=ScriptToolParts(
-                lookup, governed.gate, tasks, QuestionsInReply(tasks.records, tasks.questions, base.state_signer)
+                lookup,
+                governed.gate,
+                tasks,
+                QuestionsInReply(tasks.records, tasks.questions, base.state_signer),
+                base.script_sources,
             ),
             denials=governed.denials,
         ),
