@@ -458,3 +458,19 @@ async def test_caller_is_notified_of_its_script_and_not_of_each_call() -> None:
         await gate.advance(60)
         changes = [m["params"]["taskId"] for m in stream.reply.messages if m["method"] == "notifications/tasks/status"]
         assert set(changes) == {task}
+
+
+@virtual_time
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+async def test_failed_script_of_a_plain_call_names_its_task_and_the_call_that_continues_it(generation: str) -> None:
+    store = shop()
+    async with Gateway({**ON}, {"shop": store}) as gate:
+        caller = await gate.caller(generation)
+        reply = await caller.call("run_script", {"code": "await shop.buy(n=1)\nraise ValueError('typo')"})
+        assert reply.result["isError"] is True
+        error = structured(reply.result)["error"]
+        assert error["resume_with"] == {"tool": "run_script", "arguments": {"resume_of": error["task_id"]}}
+        assert f'resume_of="{error["task_id"]}"' in reply.text
+        again = {"code": "await shop.buy(n=1)", **error["resume_with"]["arguments"]}
+        assert structured((await caller.call("run_script", again)).result)["result"] == "bought 1"
+        assert store.count("buy") == 1

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from taskgate.core import wire
+from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.errors import Executed
 from taskgate.core.scripts.record import ScriptRecord
 from taskgate.core.tasks.transition import ResultReceived
@@ -89,19 +90,35 @@ def failed(
     where = f" (line {problem.line})" if problem.line else ""
     error_type = _ERROR_TYPES[problem.reason]
     groups, executed = calls_by_execution(chain, record, received), executed_by(chain)
-    text = f"The script failed{where}: {problem.error_type}: {problem.message}\n{_summary(groups)}"
+    script = chain[-1].script
+    text = f"The script failed{where}: {problem.error_type}: {problem.message}\n{_summary(groups)}\n{how_to_resume(script)}"
     error = {
         "error_type": error_type,
         "exception": problem.error_type,
         "message": problem.message,
         "line": problem.line,
         "executed": executed.value,
+        **resume_data(script),
     }
     structured: dict[str, Any] = {"error": error, "calls": groups}
     if record.more_refused:
         structured["refused_not_listed"] = record.more_refused
     body = _result(text, record, structured, is_error=True, error=error)
     return ResultReceived(body, is_error=True, message=text[:500])
+
+
+def how_to_resume(script: str) -> str:
+    """What to do about a script that failed, as text."""
+    return (
+        f'To continue, correct the script and call {OwnToolName.RUN_SCRIPT.value} with resume_of="{script}": calls that it made '
+        "with the same arguments are then not made again."
+    )
+
+
+def resume_data(script: str) -> dict[str, Any]:
+    """The task of a script that failed, and the call that resumes it, to which the corrected `code` is added."""
+    call = {"tool": OwnToolName.RUN_SCRIPT.value, "arguments": {"resume_of": script}}
+    return {"task_id": script, "resume_with": call}
 
 
 def _summary(groups: dict[str, list[dict[str, Any]]]) -> str:

@@ -39,7 +39,14 @@ from taskgate.gateway.scripts.script_calls import PreparedStepCall, ScriptCalls
 from taskgate.gateway.scripts.script_chain import ChainPart, calls_of
 from taskgate.gateway.scripts.script_parts import ScriptParts
 from taskgate.gateway.scripts.script_questions import ScriptQuestions
-from taskgate.gateway.scripts.script_result import calls_by_execution, executed_by, failed, finished
+from taskgate.gateway.scripts.script_result import (
+    calls_by_execution,
+    executed_by,
+    failed,
+    finished,
+    how_to_resume,
+    resume_data,
+)
 from taskgate.gateway.scripts.script_tools import script_program
 from taskgate.gateway.tasks.sends import NotSent, TaskSends
 from taskgate.ports.script_interpreter import (
@@ -190,8 +197,9 @@ class ScriptRun:
     async def _end_unresumable(self, why: str) -> None:
         await self._cancel_pending("the script cannot be continued")
         calls = await self._calls()
-        text = f"The script cannot be continued. {why} Its calls are listed in the data of this error."
-        data = {"task_id": self._task.id, "calls": calls_by_execution(calls, self._record)}
+        text = f"The script cannot be continued. {why} Its calls are listed in the data of this error. "
+        data = {**resume_data(self._task.id), "calls": calls_by_execution(calls, self._record)}
+        text += how_to_resume(self._task.id)
         fault = GatewayFault("script_not_resumable", text, executed=executed_by(calls), data=data)
         await self._end(endings.by_error(self._task, fault))
 

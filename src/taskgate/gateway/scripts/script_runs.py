@@ -13,7 +13,7 @@ from taskgate.gateway.events import EventHub, ScriptCancelled, ScriptDue, TaskCh
 from taskgate.gateway.scripts.cancel_call import cancel_call
 from taskgate.gateway.scripts.script_chain import ChainPart, calls_of
 from taskgate.gateway.scripts.script_parts import ScriptParts
-from taskgate.gateway.scripts.script_result import executed_by
+from taskgate.gateway.scripts.script_result import executed_by, how_to_resume, resume_data
 from taskgate.gateway.scripts.script_run import ScriptRun
 from taskgate.telemetry.logs import log
 
@@ -58,12 +58,13 @@ class ScriptRuns:
 
     async def _end_internal(self, task: Task) -> None:
         records = self._parts.tasks.records
-        text = "Internal error of the gateway while running this script. Its log has the details."
+        text = f"Internal error of the gateway while running this script. Its log has the details. {how_to_resume(task.id)}"
         try:
             calls = ChainPart(task.id, await calls_of(records.store, task.id))
-            fault = GatewayFault("internal", text, executed=executed_by([calls]))
-            ended = await records.conclude(task.id, endings.by_error(task, fault))
-            await self._cancel_calls(ended or task)
+            fault = GatewayFault("internal", text, executed=executed_by([calls]), data=resume_data(task.id))
+            # Before its end is stored: a crash in between would leave calls for which nobody waits.
+            await self._cancel_calls(task)
+            await records.conclude(task.id, endings.by_error(task, fault))
         except Exception as problem:  # one run of a script: its failure may also prevent storing its end
             log.error("a script could not be ended; this is retried", task=task.id, exc_info=problem)
             self._parts.tasks.runs.interrupted.add(task.id)
