@@ -13,6 +13,7 @@ from tests.governance.approval_setup import person, running_setup
 from tests.harness.commands import command
 from tests.harness.gateway import running_gateway
 from tests.harness.raised import raises_problem
+from tests.virtual_time import Gateway
 
 from taskgate.access.arrival import arrived_on_loopback
 from taskgate.access.credentials import CredentialRefused
@@ -154,6 +155,23 @@ def test_the_host_localhost_is_accepted_on_loopback_only(sockname: Any, near: bo
     assert guard.refuses(origin, arrived) == (None if believed else 403)
     for host in (b"evil.example", b"localhost.evil.example", b"localhost:\xb2", b""):
         assert guard.refuses({b"host": host}, arrived) == 421
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Forwarded", "Via"])
+@pytest.mark.parametrize(
+    ("config", "status"),
+    [({}, 421), ({"allowed_hosts": ["127.0.0.1"]}, 200), ({"tokens": [AGENT]}, 200)],
+    ids=["open", "host allowed", "with tokens"],
+)
+async def test_what_a_proxy_forwards_is_not_from_this_machine(header: str, config: dict[str, Any], status: int) -> None:
+    """For any proxy on this machine, and also after a request whose admission is remembered."""
+    sent = {"accept": "application/json, text/event-stream"}
+    if "tokens" in config:
+        sent["authorization"] = "Bearer agent-token"
+    async with Gateway(config, {}) as gate:
+        for method, path, body in (("POST", "/mcp", initialize()), ("GET", "/ready", None)):
+            assert (await gate.http(method, path, body, sent).done()).status == 200
+            assert (await gate.http(method, path, body, {**sent, header: "192.0.2.9"}).done()).status == status
 
 
 async def test_ready_and_metrics_check_the_host_and_health_does_not() -> None:

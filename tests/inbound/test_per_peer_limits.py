@@ -183,7 +183,9 @@ async def test_unused_sessions_are_evicted_and_used_ones_are_not() -> None:
 
 @virtual_time
 async def test_forwarded_headers_of_an_untrusted_peer_are_ignored() -> None:
-    async with Gateway({"limits": {"sessions_per_caller": 2}}, {"a": Upstream("2025")}) as gate:
+    async with Gateway(
+        {"limits": {"sessions_per_caller": 2}, "allowed_hosts": ["127.0.0.1"]}, {"a": Upstream("2025")}
+    ) as gate:
         text = [await _open(gate, x_forwarded_for=f"192.0.2.{number}") for number in range(4)]
         assert text[2:] == ["overloaded", "overloaded"]
 
@@ -200,6 +202,7 @@ async def test_open_approvals_are_counted_by_the_real_address(generation: str) -
 
     settings = {
         "listen": {"trusted_proxies": ["127.0.0.1"]},
+        "allowed_hosts": ["127.0.0.1"],
         "governance": {"rules": [{"match": "delete", "action": "approve"}]},
         "limits": {"pending_approvals_per_caller": 2, "anonymous_pending_approvals": 3},
     }

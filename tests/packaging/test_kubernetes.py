@@ -126,7 +126,8 @@ def environment(folder: Path) -> dict[str, str]:
     """The variables that the container gets from the pod and the secret."""
     secret = read("example/secret.example.yaml")["stringData"]
     fields = {entry["name"]: "10.1.2.3" for entry in container()["env"]}
-    return {**secret, "AGENT_TOKEN_SHA256": "ab" * 32, **fields, "HOME": str(folder), "TASKGATE_STATE_DIR": str(folder)}
+    digests = {name: "ab" * 31 + f"{number:02}" for number, name in enumerate(secret) if name.endswith("_SHA256")}
+    return {**secret, **digests, **fields, "HOME": str(folder), "TASKGATE_STATE_DIR": str(folder)}
 
 
 def configuration(folder: Path) -> GatewayFile:

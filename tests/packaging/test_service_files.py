@@ -58,10 +58,16 @@ def test_compose_with_metrics_uses_the_files_of_this_folder() -> None:
     assert scraped["static_configs"][0]["targets"] == [f"{name}:7467" for name in gateways]
     environment = {
         "STORE_URL": "postgresql://a@b/c",
+        "SCRAPE_TOKEN_SHA256": "ab" * 32,
         "HOSTNAME": gateways[0],
         "HOME": "/",
         "TASKGATE_STATE_DIR": "/state",
     }
     root = load(DEPLOY / "observability/taskgate.yaml", environment).root
     assert list(root.allowed_hosts) == gateways
+    (scrapes,) = root.tokens
+    assert (list(scrapes.roles), scrapes.may_call) == (["viewer"], False)
+    secret = scraped["authorization"]["credentials_file"].removeprefix("/run/secrets/")
+    assert secret in services["prometheus"]["secrets"]
+    assert composed["secrets"][secret] == {"environment": "SCRAPE_TOKEN"}
     assert root.listen.internal == f"{gateways[0]}:7468"

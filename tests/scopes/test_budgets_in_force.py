@@ -30,6 +30,7 @@ def config(budgets: dict[str, Any], limits: dict[str, Any] | None = None, **more
             for name, token in (("greedy", BUSY), ("polite", QUIET))
         ],
         "auth": {"anonymous": "default"},
+        "telemetry": {"names": "all"},
         "limits": limits or {},
         **more,
     }

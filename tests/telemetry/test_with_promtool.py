@@ -25,9 +25,11 @@ def promtool(*arguments: str | Path, stdin: bytes | None = None) -> subprocess.C
 
 
 def test_configuration_and_rules_are_valid() -> None:
-    done = promtool("check", "config", FOLDER / "prometheus.yaml")
+    # The file of the token exists in the container only, so files are not looked for.
+    done = promtool("check", "config", "--syntax-only", FOLDER / "prometheus.yaml")
     assert done.returncode == 0, done.stderr.decode()
-    assert b"1 rule files found" in done.stdout
+    done = promtool("check", "rules", FOLDER / "prometheus-alerts.yaml")
+    assert done.returncode == 0, done.stderr.decode()
 
 
 def test_each_alert_fires_when_it_should(tmp_path: Path) -> None:

@@ -142,6 +142,17 @@ class Authorizer:
             raise self._not_authenticated(refused, proof) from None
         return self._decided(credential, proof, access, scope, anonymous=anonymous)
 
+    async def permits(self, proof: Proof, access: Access) -> bool:
+        """Return whether the proof gives this access, for replies that contain more for those who have it.
+
+        A wrong credential counts as a failed attempt; a missing permission is not recorded, because nothing is denied.
+        """
+        try:
+            credential = (await self.authorize(proof, Access.LOGIN)).credential
+        except AccessRefused:
+            return False
+        return self._decide(credential, proof, access, "", False)[1] is None
+
     def again_now(self, authorized: Authorized) -> Authorized:
         """Authorize an earlier request again, for a response that stays open. Does not count as an attempt.
 

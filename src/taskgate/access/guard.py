@@ -7,24 +7,29 @@ from typing import Final
 from urllib.parse import urlsplit
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+_FORWARDING: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
+"""Headers that a reverse proxy adds: what it forwards may come from any machine, though its connection is local."""
 
 
 class Guard:
     """Allows loopback names and configured names, with a cache of accepted header values.
 
-    If no identity is required (`open_to_all`), loopback names are accepted on loopback connections only: elsewhere they come
-    from a proxy, a port mapping or an attacker.
+    If no identity is required (`open_to_all`), loopback names are accepted on loopback connections only, in requests that no
+    proxy has forwarded: elsewhere they come from a proxy, a port mapping or an attacker.
     """
 
-    def __init__(self, hosts: Iterable[str], origins: Iterable[str], open_to_all: bool) -> None:
+    def __init__(
+        self, hosts: Iterable[str], origins: Iterable[str], open_to_all: bool, near: Iterable[str] = ()
+    ) -> None:
+        """`near`: further names of this machine, which are treated like loopback names."""
         named = [host.lower() for host in hosts]
-        self._local = _Hosts((*LOOPBACK, *named))
+        self._local = _Hosts((*LOOPBACK, *near, *named))
         self._remote = _Hosts(named) if open_to_all else self._local
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
 
     def refuses(self, headers: dict[bytes, bytes], on_loopback: bool) -> int | None:
         """Return the HTTP status of the rejection, or None if the request is allowed."""
-        hosts = self._local if on_loopback else self._remote
+        hosts = self._local if is_near(headers, on_loopback) else self._remote
         host, origin = headers.get(b"host"), headers.get(b"origin")
         if host is None or not hosts.allow(host):
             return 421
@@ -39,6 +44,11 @@ class Guard:
         except ValueError:
             return False
         return parts.scheme in ("http", "https") and hosts.name(_host_alone(parts.netloc))
+
+
+def is_near(headers: dict[bytes, bytes], on_loopback: bool) -> bool:
+    """Return whether a request comes from this machine: its connection does, and no proxy forwarded it."""
+    return on_loopback and _FORWARDING.isdisjoint(headers)
 
 
 class _Hosts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from taskgate.access.arrival import Arrivals
+from taskgate.access.arrival import Arrivals, is_loopback
 from taskgate.access.guard import Guard
 from taskgate.config.model.gateway_file import GatewayFile
 from taskgate.config.problems import ConfigError, Problem
@@ -36,6 +36,8 @@ def guard(root: GatewayFile) -> Guard:
     if root.public_url is not None:
         origins.append(str(root.public_url))
         hosts.append(str(root.public_url).split("://", 1)[-1].split("/", 1)[0])
-    if root.listen.host not in ("0.0.0.0", "::"):
-        hosts.append(root.listen.host)
-    return Guard(hosts, origins, open_to_all=not root.requires_identity and root.auth.anonymous is None)
+    listens_at = root.listen.host
+    near = [listens_at] if is_loopback(listens_at) else []
+    if not near and listens_at not in ("0.0.0.0", "::"):
+        hosts.append(listens_at)
+    return Guard(hosts, origins, open_to_all=not root.requires_identity and root.auth.anonymous is None, near=near)

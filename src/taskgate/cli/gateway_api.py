@@ -116,8 +116,10 @@ def readiness(url: str) -> dict[str, Any]:
     if parts.scheme != "http" or parts.hostname is None:
         return {}
     connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=READINESS_WITHIN_S)
+    token = os.environ.get("TASKGATE_TOKEN") or operator_token(parts.hostname)
     try:
-        connection.request("GET", "/ready")
+        # Without a token the reply may omit why the store is unavailable.
+        connection.request("GET", "/ready", headers={"Authorization": f"Bearer {token}"} if token else {})
         value = json.loads(connection.getresponse().read())
     except (OSError, http.client.HTTPException, ValueError):
         return {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -103,7 +104,7 @@ class Lifecycle:
         listening = port if isinstance(port, socket.socket) else bind(host, port)
         address = local_url(host, listening.getsockname()[1], self._tls is not None)
         self.app.gateway.lifecycle.address.listening_at(address)
-        self.site = Site(self.endpoint, self._state, self.app.metrics.exposition, self._console)
+        self.site = Site(self.endpoint, self._state, self.app.metrics.exposition, self._hides_names, self._console)
         self._server = UvicornServer(
             server_settings(self.site, self._connection(), self._tls.context if self._tls else None)
         )
@@ -270,27 +271,34 @@ class Lifecycle:
         for sentence in limitations():
             log.warning("limited on this system", why=sentence)
 
-    def _state(self) -> dict[str, object]:
+    def _hides_names(self) -> bool:
+        names = self.app.loaded.root.telemetry.names
+        return names == "see" or (names is None and self.app.authorizer.credentials.requires_identity)
+
+    def _state(self, *, names: bool) -> dict[str, object]:
+        """Return the content of `/ready`. Without `names` nothing in it identifies a server, a gateway or the store."""
         servers = {name: server.status().state.value for name, server in self.app.servers.items()}
         lost = self._lost_files()
         problem = lost or self.app.store.problem
         sessions = len(self.app.gateway.lifecycle.sessions)
-        catalogs = {name: self.app.gateway.lifecycle.catalogs.report(name) for name in servers}
         readiness = readiness_of(
             serving=self.ready and lost is None,
             store_unavailable=problem is not None,
             shared=self.app.store.wakeups is not None,
             passthrough=self.app.plan.features.degraded_passthrough,
         )
-        return {
+        common = {
             "ready": readiness.ready,
             "degraded": readiness.degraded,
-            "store": problem,
-            "servers": servers,
-            "catalogs": catalogs,
             "sessions": sessions,
-            **self.app.replicas.report(),
+            "server_states": Counter(servers.values()),
         }
+        replicas = self.app.replicas.report()
+        if not names:
+            replicas.pop("replicas", None)
+            return {**common, "store": None if problem is None else "unavailable", **replicas}
+        catalogs = {name: self.app.gateway.lifecycle.catalogs.report(name) for name in servers}
+        return {**common, "store": problem, "servers": servers, "catalogs": catalogs, **replicas}
 
     async def _housekeeping(self) -> None:
         """Once a second: drop slow connections. Twice a minute: end idle sessions."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from taskgate import clock
 
@@ -17,6 +17,8 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 SESSION_BUCKETS = (1.0, 10.0, 30.0, 60.0, 300.0, 900.0, 1_800.0, 3_600.0, 14_400.0, 28_800.0, 86_400.0)
 
 Labels = tuple[str, ...]
+NAMING: Final = frozenset({"server", "server_id", "tool"})
+"""Labels that name what is behind the gateway."""
 
 
 class Counter:
@@ -140,8 +142,11 @@ class Metrics:
         """Add gauges, which are read when metrics are scraped."""
         self.gauges.extend(gauges)
 
-    def exposition(self, *, openmetrics: bool = False) -> bytes:
-        """Return the Prometheus text format, or OpenMetrics, which also has exemplars. The library is imported on first use."""
+    def exposition(self, *, openmetrics: bool = False, names: bool = True) -> bytes:
+        """Return the Prometheus text format, or OpenMetrics, which also has exemplars. The library is imported on first use.
+
+        Without `names`, values that differ only in the labels of `NAMING` are added up.
+        """
         from prometheus_client import generate_latest
         from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
         from prometheus_client.registry import CollectorRegistry
@@ -150,34 +155,58 @@ class Metrics:
 
         class Collector:
             def collect(self) -> Iterable[Any]:
-                yield from metrics._families(openmetrics)
+                yield from metrics._families(openmetrics, names)
 
         registry.register(Collector())
         render: Callable[[CollectorRegistry], bytes] = generate_openmetrics if openmetrics else generate_latest
         return render(registry)
 
-    def _families(self, openmetrics: bool) -> Iterable[Any]:
+    def _families(self, openmetrics: bool, names: bool) -> Iterable[Any]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         for item in vars(self).values():
             if isinstance(item, Counter):
-                family = CounterMetricFamily(item.name, item.text, labels=item.labels)
-                for labels, value in item.values.items():
-                    family.add_metric(labels, value)
+                labels, values = (
+                    (item.labels, item.values) if names else _without_names(item.labels, item.values.items())
+                )
+                family = CounterMetricFamily(item.name, item.text, labels=labels)
+                for of, value in values.items():
+                    family.add_metric(of, value)
                 yield family
             elif isinstance(item, Histogram):
-                histogram = HistogramMetricFamily(item.name, item.text, labels=item.labels)
-                for labels, row in item.values.items():
+                labels, rows = (item.labels, item.values) if names else _rows_without_names(item)
+                histogram = HistogramMetricFamily(item.name, item.text, labels=labels)
+                for of, row in rows.items():
                     shown = buckets(row, item.bounds)
                     if openmetrics:
-                        shown = with_exemplars(shown, item.traces, labels)
-                    histogram.add_metric(labels, shown, sum_value=row[-1])
+                        shown = with_exemplars(shown, item.traces, of)
+                    histogram.add_metric(of, shown, sum_value=row[-1])
                 yield histogram
         for gauge in self.gauges:
-            rows = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
-            for labels, value in gauge.read():
-                rows.add_metric(labels, value)
-            yield rows
+            labels, values = (gauge.labels, dict(gauge.read())) if names else _without_names(gauge.labels, gauge.read())
+            read = GaugeMetricFamily(gauge.name, gauge.text, labels=labels)
+            for of, value in values.items():
+                read.add_metric(of, value)
+            yield read
+
+
+def _without_names(labels: Labels, values: Iterable[tuple[Labels, float]]) -> tuple[Labels, dict[Labels, float]]:
+    """Return the labels that name nothing, and the sums of the values for each of their combinations."""
+    kept = [place for place, label in enumerate(labels) if label not in NAMING]
+    sums: dict[Labels, float] = defaultdict(float)
+    for of, value in values:
+        sums[tuple(of[place] for place in kept)] += value
+    return tuple(labels[place] for place in kept), sums
+
+
+def _rows_without_names(histogram: Histogram) -> tuple[Labels, dict[Labels, list[float]]]:
+    """As `_without_names`, for the rows of a histogram."""
+    kept = [place for place, label in enumerate(histogram.labels) if label not in NAMING]
+    sums: dict[Labels, list[float]] = {}
+    for of, row in histogram.values.items():
+        key = tuple(of[place] for place in kept)
+        sums[key] = [one + other for one, other in zip(sums.get(key, [0.0] * len(row)), row, strict=True)]
+    return tuple(histogram.labels[place] for place in kept), sums
 
 
 def with_exemplars(

@@ -35,6 +35,12 @@ class Telemetry(Section):
     """Logs, metrics and traces."""
 
     metrics: bool = Field(default=True, description="Serve Prometheus metrics at `/metrics`.")
+    names: Literal["all", "see"] | None = Field(
+        default=None,
+        description="Who sees the names of servers at `/metrics` and `/ready`: `all` callers, or holders of a credential with the "
+        "permission `see`; others get the same numbers without these labels. Default: `see` if callers need a credential, "
+        "otherwise `all`.",
+    )
     otel: Otel = Field(default_factory=Otel.model_construct, description="OpenTelemetry export.")
     trace_url: TraceUrl | None = Field(
         default=None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from taskgate import clock
 from taskgate.access.arrival import Arrival
 from taskgate.access.authorize import AccessRefused, Authorized, Authorizer
+from taskgate.access.guard import is_near
 from taskgate.access.proof import HttpProof
 from taskgate.access.resources import scope_in
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
@@ -55,7 +56,7 @@ class McpAccess:
             head.path,
             headers.get(b"host"),
             headers.get(b"origin"),
-            arrival.on_loopback,
+            is_near(headers, arrival.on_loopback),
             arrival.address,
             arrival.certificate,
         )

@@ -11,8 +11,10 @@ from taskgate.access.arrival import Arrival
 from taskgate.access.authorize import Authorized, Authorizer
 from taskgate.access.open_responses import OpenResponses
 from taskgate.access.open_stream import CONNECTION, OpenStream
+from taskgate.access.proof import HttpProof
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations.generation import STATELESS_REVISIONS
+from taskgate.core.identity.access import Access
 from taskgate.core.wire import MessageReader
 from taskgate.gateway.events import SessionEnded
 from taskgate.gateway.limits import Limits
@@ -68,6 +70,12 @@ class McpEndpoint:
     def refuses(self, scope: Scope) -> int | None:
         """Return the error status if the Host or Origin of a request is not allowed, else None."""
         return self.authorizer.guard.refuses(dict(scope["headers"]), scope[CONNECTION].arrival.on_loopback)
+
+    async def may_see(self, scope: Scope) -> bool:
+        """Return whether a request has a credential with the permission `see`."""
+        authorization = dict(scope["headers"]).get(b"authorization")
+        proof = HttpProof(scope[CONNECTION].arrival, authorization, scope["headers"])
+        return await self.authorizer.permits(proof, Access.SEE)
 
     def resource_metadata(self, path: str) -> bytes | None:
         """Return the OAuth protected resource metadata for a path, or None."""

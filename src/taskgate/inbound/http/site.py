@@ -31,10 +31,16 @@ _OPENMETRICS_TYPE: Final = b"application/openmetrics-text"
 _OPENMETRICS: Final = (b"content-type", _OPENMETRICS_TYPE + b"; version=1.0.0; charset=utf-8")
 
 
-class Exposition(Protocol):
-    """Renders all metrics."""
+class StateReport(Protocol):
+    """Returns the content of `/ready`, with or without the names of servers and gateways."""
 
-    def __call__(self, *, openmetrics: bool) -> bytes: ...
+    def __call__(self, *, names: bool) -> dict[str, object]: ...
+
+
+class Exposition(Protocol):
+    """Renders all metrics, with or without labels that name servers and tools."""
+
+    def __call__(self, *, openmetrics: bool, names: bool) -> bytes: ...
 
 
 def _public(path: str, kind: RouteKind, summary: str) -> DeclaredRoute:
@@ -68,8 +74,10 @@ class Site:
     """The ASGI application. It routes by path without a framework, because almost every request is `/mcp`."""
 
     mcp: McpEndpoint
-    _ready: Callable[[], dict[str, object]]
+    _ready: StateReport
     _metrics: Exposition | None
+    _hides_names: Callable[[], bool]
+    """Whether names are shown only to holders of a credential with the permission `see`."""
     _pages: Pages | None = None
 
     @property
@@ -89,15 +97,19 @@ class Site:
         elif (refused := self.mcp.refuses(scope)) is not None:
             await respond_json(send, refused, _REFUSED)
         elif path in ("/ready", "/readyz"):
-            state = self._ready()
+            state = self._ready(names=await self._shows_names(scope))
             await respond_json(send, 200 if state.get("ready") else 503, wire.encode(state))
         elif path.startswith(WELL_KNOWN) and (document := self.mcp.resource_metadata(path)) is not None:
             await respond_json(send, 200, document, [_ANY_ORIGIN])
         elif path == "/metrics" and self._metrics is not None:
             await load(*METRICS)
             openmetrics = _OPENMETRICS_TYPE in dict(scope["headers"]).get(b"accept", b"")
-            await respond(send, 200, self._metrics(openmetrics=openmetrics), [_OPENMETRICS if openmetrics else _TEXT])
+            text = self._metrics(openmetrics=openmetrics, names=await self._shows_names(scope))
+            await respond(send, 200, text, [_OPENMETRICS if openmetrics else _TEXT])
         elif self._pages is not None:
             await self._pages(scope, receive, send)
         else:
             await respond_json(send, 404, b'{"error":"There is nothing at this address."}')
+
+    async def _shows_names(self, scope: Scope) -> bool:
+        return not self._hides_names() or await self.mcp.may_see(scope)
