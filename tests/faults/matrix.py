@@ -17,6 +17,9 @@ from typing import Any
 from tests.virtual_time import Call, Gateway, Upstream
 from tests.virtual_time.upstream_call import AsksInput
 
+from taskgate import clock
+from taskgate.core.errors import GatewayFault
+from taskgate.core.tasks.task import Task
 from taskgate.mcp.failures import REFUSALS
 
 Wire = dict[str, Any]
@@ -29,7 +32,9 @@ BODIES = ("nothing", "text", "error without id", "error with another id", "error
 BREAKS = ("reset", "silence", "cut head", "cut json", "cut stream", "no answer on stream", "garbage", "other result")
 SHORT_STATUSES = (200, 202, 302, 400, 401, 403, 404, 405, 406, 408, 409, 413, 415, 421, 422, 429, 500, 502, 503, 504)
 ALL_STATUSES = (*(status for status in range(200, 600) if status not in (204, 205, 304)),)
-WAYS = ("plain", "task", "keyed", "promoted")
+WAYS = ("plain", "task", "keyed", "promoted", "unstored")
+"""`unstored`: the store takes the call as a task only after its caller got the reply without a task id."""
+UNSTORED_S = 10.0
 RESEND_ONCE = {404, 429}
 
 
@@ -175,7 +180,7 @@ class MatrixRun:
         self._stateless = generation == "2026"
         self.cases = cases
         self.books = Books()
-        self._server = server_for(generation, cases, self.books, 46 if way == "promoted" else 0)
+        self._server = server_for(generation, cases, self.books, 46 if way in ("promoted", "unstored") else 0)
 
     async def run(self) -> list[str]:
         """What was wrong, a line for each."""
@@ -190,6 +195,8 @@ class MatrixRun:
         }
         wrong: list[str] = []
         async with Gateway(config, {"far": self._server}) as gate:
+            if self.way == "unstored":
+                refuse_at_first(gate)
             for first in range(0, len(self.cases), self._at_once):
                 numbers = range(first, min(first + self._at_once, len(self.cases)))
                 for found in await asyncio.gather(*(self._one(gate, number) for number in numbers)):
@@ -213,9 +220,18 @@ class MatrixRun:
             more = {"_meta": {"taskgate/idempotencyKey": f"case-{number}"}}
         reply = await caller.begin_call(f"far__{case.tool}", {"case": number}, **more).done(900)
         task_id = self._task_in(reply.last)
+        if self.way == "unstored" and executed_in(reply.last) != "answer":
+            task_id = await self._stored_late(caller, reply.last)
         if task_id is not None:
             reply = await caller.begin("tasks/result", {"taskId": task_id}).done(900)
         found: Wire = reply.last
+        return found
+
+    async def _stored_late(self, caller: Any, told: Wire) -> str:
+        assert executed_in(told) == "maybe", told
+        while not (tasks := (await caller.request("tasks/list")).result["tasks"]):
+            await asyncio.sleep(1)
+        found: str = tasks[0]["taskId"]
         return found
 
     def _task_in(self, message: Wire) -> str | None:
@@ -258,6 +274,20 @@ class MatrixRun:
         # A stateful server may answer a 202 later, on another stream.
         waits = case.fault.how == "silence" or (case.fault.status == 202 and not self._stateless)
         return not waits
+
+
+def refuse_at_first(gate: Gateway) -> None:
+    """The store refuses the tasks of each caller for some seconds after the first."""
+    store, refused_since = gate.life.app.store, dict[str, float]()
+    accept = store.accept
+
+    async def accept_later(draft: Task, **more: Any) -> Any:
+        now = clock.monotonic()
+        if now < refused_since.setdefault(draft.caller, now) + UNSTORED_S:
+            raise GatewayFault("store_unavailable", "The store cannot accept more writes now.")
+        return await accept(draft, **more)
+
+    store.accept = accept_later  # type: ignore[method-assign]
 
 
 def executed_in(reported: Wire) -> str:

@@ -66,14 +66,12 @@ async def test_a_call_with_a_progress_token_gets_heartbeats() -> None:
 
 
 @virtual_time
-async def test_a_caller_at_its_limit_of_tasks_goes_on_waiting_instead() -> None:
-    """Promotion is no way round the limit; the call is not lost for it either."""
+async def test_sent_calls_are_promoted_in_time_above_the_limit_of_tasks() -> None:
     server = slow_server()
     async with Gateway({"limits": {"open_tasks_per_caller": 1}}, {"notes": server}) as gate:
         caller = await gate.caller("2025")
-        first, second = caller.begin_call("notes__slow", {"seconds": 90}), caller.begin_call("notes__slow")
-        await gate.advance(50)
-        assert (first.is_done, second.is_done) == (True, False)
-        assert len((await caller.call_json("list_tasks"))["tasks"]) == 1
-        await gate.advance(15)
-        assert second.reply.text == "slow is done"
+        calls = [caller.begin_call("notes__slow", {"seconds": 90}) for _ in range(3)]
+        await gate.advance(45.1)
+        assert all("continues as task tg_" in call.reply.text for call in calls)
+        assert len((await caller.call_json("list_tasks"))["tasks"]) == 3
+        assert server.count("slow") == 3

@@ -19,7 +19,8 @@ class Limits(Section):
     open_tasks_per_caller: Count = Field(
         default=DEFAULTS.open_tasks_per_caller,
         description="Unfinished tasks per caller, including calls that became tasks. For callers without a token: per session "
-        "or `taskgate/client` name, and ten times as many per address.",
+        "or `taskgate/client` name, and ten times as many per address. A call that was sent becomes a task also above the limit; "
+        "when calls that became tasks alone have reached it, further plain calls are refused.",
     )
     open_tasks_per_tenant: Count | None = Field(
         default=None, description="Unfinished tasks per tenant. Unset: no limit."

@@ -36,6 +36,7 @@ from taskgate.ports.upstream import Upstream
 from taskgate.ports.upstream_call import UpstreamCall
 from taskgate.ports.upstream_credentials import AccountNeeded
 from taskgate.ports.upstream_replies import RelayedError, Result
+from taskgate.telemetry.logs import log
 from taskgate.turns import LARGE_BYTES
 
 NotListed = Callable[[Request], Awaitable[bytes]]
@@ -157,12 +158,7 @@ class ToolCalls:
                 raise
             return _ALREADY_ANSWERED
         except Exception as fault:
-            # A fault of the gateway: the request fails, which must not become a task after that, or the task that it became.
-            task = await promotion.task_if_promoted()
-            if task is None:
-                raise
-            await promotion.fail(task, fault)
-            return _ALREADY_ANSWERED
+            return await self._fail_internal(request, tool, promotion, fault)
         finally:
             if heartbeat is not None:
                 heartbeat.stop()
@@ -220,7 +216,7 @@ class ToolCalls:
         if task is not None:
             await promotion.finish(task, result, handle)
             return _ALREADY_ANSWERED
-        if handle is not None:
+        if handle is not None and not request.delivery.answered:
             return await self._tasks.adopt_upstream_task(request, self._durable.new_call(request, tool), handle)
         return self._noted(request, tool, result, members)
 
@@ -228,6 +224,17 @@ class ToolCalls:
         outcome = CallOutcome.TOOL_ERROR if members.get("isError") is True else _OK
         self._call_log.note(request, tool, outcome, _EXECUTED, len(result))
         return result
+
+    async def _fail_internal(self, request: Request, tool: ToolRef, promotion: Promotion, fault: Exception) -> bytes:
+        """A fault of the gateway: the request fails, which must not become a task after that, or the task that it became."""
+        task = await promotion.task_if_promoted()
+        if task is not None:
+            await promotion.fail(task, fault)
+        elif request.delivery.answered:
+            log.error("a call failed that could not be stored as a task", tool=tool.wire, exc_info=fault)
+        else:
+            raise fault
+        return _ALREADY_ANSWERED
 
     async def _fail(
         self, request: Request, tool: ToolRef, promotion: Promotion, problem: RelayedError | TaskgateError
@@ -237,13 +244,15 @@ class ToolCalls:
         if task is not None:
             await promotion.fail(task, problem)
             return _ALREADY_ANSWERED
-        if isinstance(problem, AccountNeeded):
+        if isinstance(problem, AccountNeeded) and not request.delivery.answered:
             return await self._durable.connect_account_first(request, tool, problem)
         if isinstance(problem, TaskgateError):
             executed, error_type = problem.executed, problem.error_type
         else:
             executed, error_type = Executed.YES, f"jsonrpc {problem.code}"
         self._call_log.note(request, tool, CallOutcome.FAILED, executed, error_type=error_type)
+        if request.delivery.answered:
+            return _ALREADY_ANSWERED
         if isinstance(problem, UpstreamError):
             return as_tool_result(problem, request.generation)
         try:

@@ -11,13 +11,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from taskgate.core import wire
+from taskgate.core.errors import TaskgateError
 from taskgate.core.meta import META
 from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.gateway.own_tools.reply_events import with_events
-from taskgate.gateway.own_tools.tool import relayed
+from taskgate.gateway.own_tools.tool import failed, relayed
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.requests.delivery import ReplyDelivery
+from taskgate.gateway.requests.replies import executed_stated
 from taskgate.gateway.requests.request import Request
 
 _FORWARDED_MEMBERS = ("requestState", "inputResponses", META)
@@ -33,6 +35,13 @@ class InnerDelivery(ReplyDelivery, eq=False, kw_only=True):
         """The call continues as a task: send the tool's reply, with its events, now."""
         self.answered = True
         reply = await with_events(self.activity.inbox, self.outer, self.feed, relayed(result))
+        await self.outer.delivery.answer_early(reply.encoded(self.outer.generation))
+
+    async def fail_early(self, problem: TaskgateError, status: int, body: bytes) -> None:
+        """Own tools return errors as tool results."""
+        self.answered = True
+        reply = failed(problem, executed_stated(problem, self.outer.message))
+        reply = await with_events(self.activity.inbox, self.outer, self.feed, reply)
         await self.outer.delivery.answer_early(reply.encoded(self.outer.generation))
 
     def notify(self, method: str, params: bytes | Raw | None) -> None:

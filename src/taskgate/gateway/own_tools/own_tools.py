@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 
 from taskgate.core import wire
 from taskgate.core.catalog.own_tools import Family
 from taskgate.core.catalog.task_card import TaskCard
 from taskgate.core.errors import CallerError, TaskgateError
-from taskgate.core.generations.error_codes import error_data
 from taskgate.core.generations.generation import Generation
 from taskgate.core.generations.stateless import cached_privately
 from taskgate.gateway.calls.lookup import Lookup
@@ -17,7 +15,7 @@ from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.own_tools.own_resources import ResourceParts, own_content
 from taskgate.gateway.own_tools.reply_events import with_events
 from taskgate.gateway.own_tools.shown_tools import callable_families
-from taskgate.gateway.own_tools.tool import BoundTool, ToolReply, refused
+from taskgate.gateway.own_tools.tool import BoundTool, ToolReply, failed, refused
 from taskgate.gateway.requests.replies import executed_stated
 from taskgate.gateway.requests.request import Request
 from taskgate.lazy_dataclass import dataclass
@@ -62,12 +60,7 @@ class OwnTools:
             reply = refused(f"The server answered with an error: {error.get('message')} (code {problem.code})")
         except TaskgateError as problem:
             self.denials.request_refused(request, problem)
-            executed = executed_stated(problem, request.message)
-            reply = ToolReply(
-                refused(problem.message).blocks,
-                True,
-                {"_meta": wire.raw({"taskgate/error": error_data(problem, secrets.token_hex(8), executed)})},
-            )
+            reply = failed(problem, executed_stated(problem, request.message))
         if request.delivery.answered or isinstance(reply, bytes):
             return reply if isinstance(reply, bytes) else b"{}"
         if not tool.bare:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import field
 from functools import partial
@@ -9,6 +10,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from taskgate.core import wire
 from taskgate.core.catalog.own_tools import ArgumentKind, Parameter, ToolFace
+from taskgate.core.errors import Executed, TaskgateError
+from taskgate.core.generations.error_codes import error_data
 from taskgate.core.generations.generation import Generation
 from taskgate.core.generations.stateless import mark_complete
 from taskgate.core.wire import Members, Raw
@@ -53,6 +56,12 @@ def text_reply(*parts: Any, is_error: bool = False) -> ToolReply:
 
 def refused(text: str) -> ToolReply:
     return text_reply(text, is_error=True)
+
+
+def failed(problem: TaskgateError, executed: Executed | None) -> ToolReply:
+    """Return an error of the gateway as a reply."""
+    meta = wire.raw({"taskgate/error": error_data(problem, secrets.token_hex(8), executed)})
+    return ToolReply(refused(problem.message).blocks, True, {"_meta": meta})
 
 
 def relayed(result: bytes) -> ToolReply:

@@ -15,6 +15,7 @@ import msgspec
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.delivery import Delivery
+from taskgate.core.errors import TaskgateError
 from taskgate.core.generations.stateless import Envelope
 from taskgate.core.joined_call import JoinedCall
 from taskgate.core.questions.capabilities import can_answer
@@ -256,6 +257,14 @@ class ReplyDelivery(msgspec.Struct, eq=False):
     async def answer_early(self, result: bytes) -> None:
         """Send the reply now, while the call continues. A disconnect of the caller no longer ends it."""
         assert self.message_id is not None
+        await self._finish_early(200, wire.success(self.message_id, result))
+
+    async def fail_early(self, problem: TaskgateError, status: int, body: bytes) -> None:
+        """The same with an error. `status` and `body`: its response."""
+        await self._finish_early(status, body)
+
+    async def _finish_early(self, status: int, body: bytes) -> None:
+        assert self.message_id is not None
         self.answered = True
         self.end_call()
         if self.span is not None:
@@ -263,7 +272,7 @@ class ReplyDelivery(msgspec.Struct, eq=False):
         if self.session is not None:
             self.session.end(self.message_id)
         try:
-            await self.outlet.finish(200, wire.success(self.message_id, result))
+            await self.outlet.finish(status, body)
         finally:
             self.delivered(self.outlet.still_there)
 

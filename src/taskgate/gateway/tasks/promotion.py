@@ -10,13 +10,15 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import field
+from functools import partial
+from typing import Final
 
 import msgspec
 
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.delivery import Delivery, DeliverySettings, delivery
-from taskgate.core.errors import TaskgateError, UpstreamError
+from taskgate.core.errors import GatewayFault, TaskgateError, UpstreamError
 from taskgate.core.generations.generation import Generation
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.origin import AlreadySent
@@ -26,8 +28,10 @@ from taskgate.eager_task import asyncio_task
 from taskgate.gateway.catalog.refs import ToolRef
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.requests.replies import error_reply
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
+from taskgate.gateway.tasks.open_promotions import OpenPromotions
 from taskgate.gateway.tasks.promoted_task import StoredPromotedTask, ran_before_promotion
 from taskgate.gateway.tasks.promotion_timers import SharedTimers, TimerQueue
 from taskgate.gateway.tasks.questions import TaskQuestions
@@ -36,21 +40,27 @@ from taskgate.gateway.tasks.sends import Recheck, TaskSends
 from taskgate.gateway.tasks.task_handles import promotion_reply
 from taskgate.gateway.tasks.task_records import NewCall, TaskRecords
 from taskgate.gateway.tasks.task_results import TaskResults
+from taskgate.gateway.tasks.unstored_calls import queued_unstored, running_unstored
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_replies import ErrorReply, RelayedError, Result
 from taskgate.telemetry.logs import log
+
+STORED_WITHIN_S: Final = 5.0
+"""If the store takes longer to accept a call, its caller gets a reply without a task id."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromotionParts:
     """The components that promotion uses."""
 
+    plan: Live[Plan]
     records: TaskRecords
     runs: Runs
     conversations: Conversations
     questions: TaskQuestions
     results: TaskResults
     recheck: Recheck
+    open_promotions: OpenPromotions
     adopt_questions: Callable[[Task, Request], Awaitable[None]]
     """Attach the open questions of a call to the task that it became."""
 
@@ -79,7 +89,7 @@ class Promotion(msgspec.Struct, eq=False):
         self._request.delivery.promotion_began(self._promoting)
 
     async def _promote(self) -> None:
-        """Store the call as a task, then reply. If it cannot be stored, the caller keeps waiting for the result."""
+        """Store the call as a task, then reply."""
         request, call = self._request, self._call(self._request, self._tool)
         waits = self.is_queued
         carrier = asyncio_task(request.delivery.carrier_task())
@@ -87,12 +97,13 @@ class Promotion(msgspec.Struct, eq=False):
         question_round = request.delivery.question_round
         state = question_round.state if question_round is not None and question_round.sent else None
         sent = AlreadySent(hashlib.sha256(wire.join(call.params)).hexdigest(), call.server, sent_ms, state)
-        try:
-            task, _ = await self._parts.records.accept(request, call, sent=None if waits else sent)
-        except TaskgateError as problem:
-            log.warning("call not promoted", tool=call.wire_name, why=problem.message)
+        task = await self._stored(call, None if waits else sent)
+        if task is None:
+            if waits:
+                carrier.cancel()
             return
         self.task = task
+        self._parts.open_promotions.add(task)
         self._parts.conversations.remember(
             task.id, Conversation(request.link_key, request.delivery.profile, request.capabilities)
         )
@@ -113,22 +124,59 @@ class Promotion(msgspec.Struct, eq=False):
         if request.delivery.waits_text is not None:
             promoted_task.server_waits(request.delivery.waits_text)
         await self._parts.adopt_questions(task, request)
-        await self._answer(task)
+        if not request.delivery.answered:
+            await self._answer(task)
         if waits:
             # Nothing was sent: the task run enters the queue itself, and the coroutine that waited so far is cancelled.
             self._run_replaces_carrier = True
             self._parts.runs.start(task)
             carrier.cancel()
 
+    async def _stored(self, call: NewCall, sent: AlreadySent | None) -> Task | None:
+        """Store the call as a task. If the store cannot take it in time, its caller gets an error now.
+
+        A call that was sent is stored when the store works again, because its result must be recorded. One that was not sent is
+        given up.
+        """
+        # Sent calls are stored whatever the limits say: their callers could only give up and repeat them.
+        accept = partial(self._parts.records.accept, self._request, call, sent=sent, limited=False)
+        accepting = asyncio.get_running_loop().create_task(self._parts.records.retry_while_unavailable(accept))
+        try:
+            await asyncio.wait({accepting}, timeout=STORED_WITHIN_S)
+            if sent is None and accepting.cancel():
+                await asyncio.wait({accepting})
+            if not accepting.done() or accepting.cancelled() or accepting.exception() is not None:
+                await self._answer_unstored(
+                    queued_unstored(call.wire_name) if sent is None else running_unstored(call.wire_name)
+                )
+            if accepting.cancelled():
+                return None
+            return (await accepting)[0]
+        except asyncio.CancelledError:
+            accepting.cancel()
+            raise
+        except Exception as fault:  # one request: its caller has been told
+            log.error(
+                "a call could not be stored as a task; its outcome is not recorded", tool=call.wire_name, exc_info=fault
+            )
+            return None
+
+    async def _answer_unstored(self, problem: GatewayFault) -> None:
+        request = self._request
+        reply = error_reply(self._parts.plan.value, problem, request.message.id, request.generation, request.message)
+        await self._deliver_early(request.delivery.fail_early(problem, reply.status, reply.body))
+
     async def _answer(self, task: Task) -> None:
         waited_s = clock.monotonic() - self._started
+        reply = promotion_reply(self._request, task, self._parts.records, self._delivery_mode, waited_s)
+        await self._deliver_early(self._request.delivery.answer_early(reply))
+
+    async def _deliver_early(self, delivering: Awaitable[None]) -> None:
         try:
-            await self._request.delivery.answer_early(
-                promotion_reply(self._request, task, self._parts.records, self._delivery_mode, waited_s)
-            )
+            await delivering
         except Exception as fault:
-            # The caller may have disconnected; the call is a task now and continues.
-            log.info("handle not delivered", task=task.id, exc_info=fault)
+            # The caller may have disconnected; the call continues.
+            log.info("early reply not delivered", tool=self._tool.wire, exc_info=fault)
 
     def enter_queue(self) -> None:
         """Note that the call waits for a slot of its server."""
@@ -188,6 +236,10 @@ class Promotion(msgspec.Struct, eq=False):
 
     async def interrupted(self) -> bool:
         """Handle the cancellation of the coroutine that carries the call. Return whether its caller already has a reply."""
+        if self.task is None and self._promoting is not None and self._request.delivery.answered:
+            # It was not stored, and at a shutdown nobody waits for the store.
+            self._promoting.cancel()
+            return True
         task = await self.task_if_promoted()
         if task is None:
             return False
@@ -239,7 +291,12 @@ class Promotions:
         self.tools.add(server, tool)
 
     def begin(self, request: Request, tool: ToolRef, call: Callable[[Request, ToolRef], NewCall]) -> Promotion:
-        """Start the timer of a call. `call` describes it as a task once it becomes one."""
+        """Start the timer of a call. `call` describes it as a task once it becomes one.
+
+        Raises GatewayFault if promoted calls of its caller alone have reached the limit on open tasks.
+        """
+        if self.parts.open_promotions.by_holder:
+            self.parts.open_promotions.refuse_at_limit(request)
         envelope, reply = request.envelope, request.delivery
         settings = self.plan.value.calls.delivery
         if reply.mode is None and request.progress_token is None and (envelope is None or not envelope.accepts_tasks):

@@ -17,6 +17,7 @@ from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.held_replies import HeldReplies
 from taskgate.gateway.tasks.methods import TaskMethods
+from taskgate.gateway.tasks.open_promotions import OpenPromotions
 from taskgate.gateway.tasks.presence import CallerPresence
 from taskgate.gateway.tasks.promotion import PromotionParts, Promotions
 from taskgate.gateway.tasks.questions import TaskQuestions
@@ -121,12 +122,14 @@ def wire_task_engine(
         return audit_of(base.plan.value, approval, task_id)
 
     parts = PromotionParts(
+        plan=base.plan,
         records=records,
         runs=runs,
         conversations=running.conversations,
         questions=questions,
         results=running.results,
         recheck=recheck,
+        open_promotions=OpenPromotions(base.plan, runs, base.events),
         adopt_questions=running.task_inbox.adopt,
     )
     return TaskEngine(

@@ -1,0 +1,92 @@
+"""The promoted calls that still run, by the callers for whose limits they count.
+
+A call that was sent is always stored as a task, also above the limit on open tasks. So that this is no way round the limit, a
+caller whose promoted calls alone have reached it may make no more plain calls until one of them has ended. Each gateway counts the
+calls that it carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from taskgate.core.identity.addressees import has_conversation
+from taskgate.core.identity.caller import ANONYMOUS_LIMIT
+from taskgate.core.identity.identity import tenant_of
+from taskgate.core.tasks.task import Task
+from taskgate.gateway.events import EventHub, TaskChanged
+from taskgate.gateway.plan import Live, Plan
+from taskgate.gateway.requests.limit_errors import limit_error
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.tasks.runs import Runs
+from taskgate.ports.store_answers import LimitHolder, TooManyOpen
+from taskgate.ports.task_store import ADDRESS_FACTOR
+
+_ADVICE: Final = "The call was not sent. Wait for one of them to end, or cancel one."
+
+
+class OpenPromotions:
+    def __init__(self, plan: Live[Plan], runs: Runs, events: EventHub) -> None:
+        self._plan = plan
+        self._runs = runs
+        self.by_holder: dict[tuple[LimitHolder, str], set[str]] = {}
+        """The ids of the tasks that the promoted calls became."""
+        events.subscribe(TaskChanged, self._changed)
+
+    def add(self, task: Task) -> None:
+        for key in _keys(task.caller, task.limited_as or task.caller):
+            self.by_holder.setdefault(key, set()).add(task.id)
+
+    def _changed(self, event: TaskChanged) -> None:
+        if self.by_holder and event.task.state.is_terminal:
+            self._remove(event.task)
+
+    def _remove(self, task: Task) -> None:
+        for key in _keys(task.caller, task.limited_as or task.caller):
+            open_here = self.by_holder.get(key)
+            if open_here is not None:
+                open_here.discard(task.id)
+                if not open_here:
+                    del self.by_holder[key]
+
+    def refuse_at_limit(self, request: Request) -> None:
+        """Raises GatewayFault before a plain call is sent, if promoted calls alone have reached a limit that it counts for."""
+        for key in _keys(request.caller_key, request.caller.limit_key):
+            open_here = self.by_holder.get(key)
+            refused = _limit_of(self._plan.value, key[0])
+            if open_here is None or refused is None or len(open_here) < refused.limit:
+                continue
+            # A task that another gateway has taken over ends without an event here.
+            open_here.intersection_update(self._runs.running_ids)
+            if len(open_here) >= refused.limit:
+                raise limit_error(refused, _ADVICE)
+
+
+def _keys(caller: str, limit_key: str) -> Iterator[tuple[LimitHolder, str]]:
+    """What a call counts for, as in the limits on open tasks (`store/operations/task_limits.py`)."""
+    tenant = tenant_of(limit_key)
+    if tenant:
+        yield LimitHolder.TENANT, tenant
+    if not limit_key.startswith(ANONYMOUS_LIMIT):
+        yield LimitHolder.CALLER, limit_key
+        return
+    if has_conversation(caller):
+        yield LimitHolder.CONVERSATION, f"{limit_key} {caller}"
+    yield LimitHolder.ADDRESS, limit_key
+
+
+def _limit_of(plan: Plan, holder: LimitHolder) -> TooManyOpen | None:
+    limits, what = plan.limits, "calls that continue as tasks"
+    if holder is LimitHolder.TENANT:
+        if limits.open_tasks_per_tenant is None:
+            return None
+        return TooManyOpen(
+            f"{what} of all callers of your tenant", limits.open_tasks_per_tenant, "open_tasks_per_tenant", holder
+        )
+    if holder is LimitHolder.ADDRESS:
+        most = limits.open_tasks_per_caller * ADDRESS_FACTOR
+        return TooManyOpen(
+            f"{what} of all callers without a token at your address", most, "open_tasks_per_caller", holder
+        )
+    where = " in this session" if holder is LimitHolder.CONVERSATION else ""
+    return TooManyOpen(f"{what}{where}", limits.open_tasks_per_caller, "open_tasks_per_caller", holder)
