@@ -13,6 +13,8 @@ from collections.abc import Mapping
 
 STATE_VARIABLE = "TASKGATE_STATE_DIR"
 CONFIG_VARIABLE = "TASKGATE_CONFIG"
+FOUND_NAME = "taskgate.yaml"
+"""The file that is used in a working folder without being named. What a client starts uses it after `taskgate allow` only."""
 SOCKET_PATH_BYTES = 100
 """Linux takes 107 bytes for the path of a Unix socket, macOS and the BSDs 103."""
 
@@ -44,12 +46,13 @@ def user_config(environment: Mapping[str, str]) -> str:
 def find_config(explicit: str | None, environment: Mapping[str, str]) -> str | None:
     """The file to use: the explicit one, `$TASKGATE_CONFIG`, `./taskgate.yaml`, the user's own, or none.
 
-    A file that was named is returned even if it is missing, so that loading it raises a clear error.
+    For commands that a person types; `consent.file_for_client` finds the file for what a client starts. A file that was named is
+    returned even if it is missing, so that loading it raises a clear error.
     """
     named = explicit or environment.get(CONFIG_VARIABLE)
     if named:
         return os.path.expanduser(named)
-    for path in ("taskgate.yaml", user_config(environment)):
+    for path in (FOUND_NAME, user_config(environment)):
         if os.path.exists(path):
             return path
     return None

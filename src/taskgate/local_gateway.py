@@ -19,7 +19,7 @@ from taskgate.access.proof import LocalProof
 from taskgate.assembly.app import App
 from taskgate.bridge.gateway_files import GatewayFiles
 from taskgate.bridge.starter import READY_VARIABLE
-from taskgate.config.load import LoadedConfig, load
+from taskgate.config.load import LoadedConfig, load_again
 from taskgate.config.problems import ConfigError
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.identity.access import Access, AccessRefusal
@@ -186,11 +186,10 @@ class LocalGateway:
 
     async def _serve_skipped(self, variables: Mapping[str, str]) -> None:
         """Serve servers that were skipped because environment variables were missing, once a client provides them."""
-        path = self._app.loaded.path
-        if path is None:
+        if self._app.loaded.path is None:
             return
         try:
-            loaded = await asyncio.to_thread(load, path, {**os.environ, **variables})
+            loaded = await asyncio.to_thread(load_again, self._app.loaded, {**os.environ, **variables})
             self._app.reload(loaded)
         except (ConfigError, TaskgateError) as problem:
             log.warning("environment variables of a client could not be applied", problem=str(problem))

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from taskgate.config.load import LoadedConfig, load
+from taskgate.config.load import LoadedConfig, load_again
 from taskgate.config.problems import ConfigError
 from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.stdio.process import safe_env
@@ -110,7 +110,7 @@ class Places:
         if self._loaded.path is None:
             return self._own
         try:
-            return self._specs_of(load(self._loaded.path, environment))
+            return self._specs_of(load_again(self._loaded, environment))
         except ConfigError as error:
             log.warning(
                 "the configuration is invalid with a client's variables; its servers use those of the gateway",

@@ -18,8 +18,10 @@ CONNECT_S = 5.0
 class GatewayFiles:
     """The files by which bridges and the gateway of one state folder and configuration find each other."""
 
-    def __init__(self, state: str, config: str | None) -> None:
+    def __init__(self, state: str, config: str | None, *, is_found: bool = False) -> None:
         self.state, self.config = state, config
+        self.is_found = is_found
+        """Whether only the working folder led to the configuration, so that a gateway uses it within the user's consent."""
         self.key = gateway_key(state, config)
         self._base = os.path.join(local_gateways_folder(state), self.key)
 

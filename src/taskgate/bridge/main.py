@@ -12,10 +12,12 @@ from taskgate.bridge.gateway_files import GatewayFiles
 from taskgate.bridge.pending import unsent
 from taskgate.bridge.relay import ClientGone, Relay
 from taskgate.bridge.starter import NoGateway, reach
-from taskgate.folders import find_config, state_folder
+from taskgate.consent import NotAllowedHere, file_for_client
+from taskgate.folders import state_folder
 
 STDIN, STDOUT = 0, 1
 FIRST_LINE_S = 1.0
+USAGE = 2
 _OPTIONS = {"-c": "config", "--config": "config", "--scope": "scope"}
 
 
@@ -38,8 +40,13 @@ def options(arguments: list[str]) -> dict[str, str] | None:
 def bridge(config: str | None, scope: str | None) -> int:
     """Connect the client's streams to the local gateway until the client disconnects. Return the exit code."""
     try:
-        files = GatewayFiles(state_folder(os.environ), find_config(config, os.environ))
+        chosen = file_for_client(config, os.environ)
+        if chosen.note:
+            _say(chosen.note)
+        files = GatewayFiles(state_folder(os.environ), chosen.path, is_found=chosen.is_found)
         line = reach(files, scope)
+    except NotAllowedHere as problem:
+        return _refuse(str(problem), USAGE)
     except NoGateway as problem:
         return _refuse(str(problem), problem.code)
     except OSError as problem:
@@ -67,11 +74,15 @@ def _without_blocking() -> bool:
 
 def _refuse(why: str, code: int) -> int:
     """Print the error, and answer the client's first request with it if it arrives within a second."""
-    sys.stderr.write(f"taskgate: {why}\n")
-    sys.stderr.flush()
+    _say(why)
     if not os.isatty(STDIN) and select.select([STDIN], [], [], FIRST_LINE_S)[0]:
         first = os.read(STDIN, 65536).partition(b"\n")[0]
         request = unsent(first)
         if request is not None:
             os.write(STDOUT, gateway_unreachable(request, why, was_sent=False))
     return code
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"taskgate: {text}\n")
+    sys.stderr.flush()

@@ -173,6 +173,7 @@ def _become_gateway(files: GatewayFiles, read_end: int, write_end: int) -> None:
         os.dup2(log, 2)
         os.set_inheritable(write_end, True)
         arguments = [sys.executable, "-m", "taskgate", "serve", "--on-demand"]
+        arguments += ["--found"] if files.is_found else []
         arguments += ["-c", os.path.abspath(files.config)] if files.config is not None else []
         environment = {**os.environ, "TASKGATE_STATE_DIR": files.state, READY_VARIABLE: str(write_end)}
         os.execve(sys.executable, arguments, environment)

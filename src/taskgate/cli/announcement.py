@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from taskgate.config.load import LoadedConfig
 
 _OPTIONS = {"-c": "config", "--config": "config", "--host": "host", "--port": "port"}
+_SWITCHES = {"--on-demand": "on_demand", "--found": "found"}
 
 
 def options(arguments: list[str]) -> dict[str, str] | None:
@@ -21,8 +22,8 @@ def options(arguments: list[str]) -> dict[str, str] | None:
     found: dict[str, str] = {}
     rest = iter(arguments)
     for argument in rest:
-        if argument == "--on-demand":
-            found["on_demand"] = ""
+        if argument in _SWITCHES:
+            found[_SWITCHES[argument]] = ""
             continue
         name, equals, value = argument.partition("=")
         key = _OPTIONS.get(name) if name.startswith("--") or not equals else None
@@ -51,7 +52,7 @@ def serve_with(given: dict[str, str]) -> None:
     gc.collect()
     gc.freeze()
     if "on_demand" in given:
-        run_on_demand(given.get("config"))
+        run_on_demand(given.get("config"), is_found="found" in given)
     else:
         port = int(given["port"]) if "port" in given else None
         run_gateway(loaded_or_exit(given.get("config")), given.get("host"), port, announce)

@@ -33,6 +33,7 @@ HEADINGS: dict[str, dict[str, Listed]] = {
         "doctor": Listed("doctor", "Check versions, configuration, store, port and servers; suggest fixes."),
     },
     "Connect your agents": {
+        "allow": Listed("allow", "Allow a project's taskgate.yaml for clients that start there."),
         "import": Listed("import_servers", "Copy the servers of your MCP clients into the configuration."),
         "install": Listed("install", "Put the gateway between a client and its servers."),
         "wrap": Listed("wrap", "Run an agent with the gateway in front of its servers."),

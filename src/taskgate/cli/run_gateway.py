@@ -26,7 +26,7 @@ from taskgate.cli.start_conditions import (
     state_folder_errors,
     wait_for_disk_space,
 )
-from taskgate.config.load import LoadedConfig, load_or_default
+from taskgate.config.load import LoadedConfig, load_for_client
 from taskgate.config.problems import ConfigError
 from taskgate.core.errors import GatewayFault
 from taskgate.inbound.local_address import ON_DEMAND, AddressTaken, claim
@@ -59,10 +59,13 @@ def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announ
     run_or_exit(run, f"{address}:{number}", print_and_exit)
 
 
-def run_on_demand(config: str | None) -> None:
-    """Run the gateway that a bridge starts: on loopback, on the configured port or, if that is in use, on a free one."""
+def run_on_demand(config: str | None, *, is_found: bool) -> None:
+    """Run the gateway that a bridge starts: on loopback, on the configured port or, if that is in use, on a free one.
+
+    The bridge has found the file, so none is searched for here. `is_found`: only the working folder led to it.
+    """
     try:
-        loaded = load_or_default(config)
+        loaded = load_for_client(config, is_found=is_found)
     except ConfigError as error:
         _report_and_exit(str(error), ExitCode.USAGE)
     set_up_logs(loaded, "json")

@@ -7,7 +7,7 @@ from typing import Annotated
 from taskgate.cli.announcement import announce
 from taskgate.cli.command_line import Commands, Exit, Option
 from taskgate.cli.configuration import ConfigOption
-from taskgate.cli.loading import loaded_or_exit
+from taskgate.cli.loading import loaded_for_client, loaded_or_exit
 
 
 def register(app: Commands) -> None:
@@ -24,13 +24,14 @@ def serve(
         int, Option(min=1, max=64, help="Worker processes on one port. More than 1 needs a PostgreSQL store.")
     ] = 1,
     on_demand: Annotated[bool, Option("--on-demand", hidden=True)] = False,
+    found: Annotated[bool, Option("--found", hidden=True)] = False,
     inherited: Annotated[str | None, Option("--inherited", hidden=True)] = None,
 ) -> None:
     """Run the gateway over HTTP, and for this user's `taskgate stdio`. Without a configuration file: with a demo server."""
     from taskgate.cli.run_gateway import run_gateway, run_on_demand
 
     if on_demand:
-        run_on_demand(config)
+        run_on_demand(config, is_found=found)
     elif inherited is not None:
         from taskgate.cli.workers import Inherited, run_worker
 
@@ -58,7 +59,7 @@ def stdio(
     if alone:
         from taskgate.cli.run_gateway import run_alone
 
-        run_alone(loaded_or_exit(config), scope)
+        run_alone(loaded_for_client(config), scope)
     else:
         from taskgate.bridge.main import bridge
 

@@ -22,7 +22,8 @@ from taskgate.folders import STATE_VARIABLE
 _INTRODUCTION = """# Configuration
 
 This is the reference of all configuration keys. Taskgate reads one YAML file. It uses the first of: `-c FILE`,
-`$TASKGATE_CONFIG`, `./taskgate.yaml`, and `taskgate/taskgate.yaml` in `$XDG_CONFIG_HOME` (`~/.config`). Without a file it
+`$TASKGATE_CONFIG`, `./taskgate.yaml`, and `taskgate/taskgate.yaml` in `$XDG_CONFIG_HOME` (`~/.config`). What a client starts uses
+`./taskgate.yaml` only after [`taskgate allow`](project-files.md). Without a file it
 serves a bundled demo server, whose `delete_*` tools need approval.
 
 `taskgate check` validates a file exactly as `serve` does and reports every mistake as `file:line:column: key: problem;

@@ -20,10 +20,11 @@ from taskgate.config.env_overrides import FORCE_REQUIRED, NUMBERS, apply_overrid
 from taskgate.config.environments import apply_overlay
 from taskgate.config.files import read_text, unreadable
 from taskgate.config.governance_forms import normalize_governance
+from taskgate.config.leaving import Leaving, leaving, require_consent
 from taskgate.config.model.gateway_file import GatewayFile
 from taskgate.config.paths import resolve_paths
 from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
-from taskgate.config.registry_files import ServerRecords, read_registry
+from taskgate.config.registry_files import ServerRecords, read_registry, record_leaving, record_paths
 from taskgate.config.scope_forms import normalize_scopes
 from taskgate.config.secret_sources import ValueSources
 from taskgate.config.server_forms import normalize_servers
@@ -31,6 +32,7 @@ from taskgate.config.tool_name_collisions import plain_name_problems
 from taskgate.config.tree import Entry, Mapping, key_name
 from taskgate.config.validation import validated
 from taskgate.config.variables import Unset, expand
+from taskgate.consent import Consent
 from taskgate.core.redaction.secret_values import SecretValues
 from taskgate.folders import find_config, state_folder
 from taskgate.lazy_dataclass import dataclass
@@ -82,6 +84,8 @@ class LoadedConfig:
     """The top-level keys of the file."""
     secret_values: SecretValues = field(default_factory=lambda: SecretValues(()), repr=False, compare=False)
     """The values of references. Everything that is printed or logged about this configuration is redacted with it."""
+    consent: Consent | None = field(default=None, repr=False, compare=False)
+    """The user's consent, for a file to which only the working folder of a client led."""
 
     def __repr__(self) -> str:
         text = f"LoadedConfig({self.root!r}, path={self.path!r}, skipped={self.skipped!r}, warnings={self.warnings!r})"
@@ -94,10 +98,26 @@ def find(explicit: str | Path | None = None, environment: Environment[str, str] 
     return Path(found) if found is not None else None
 
 
-def load(path: str | Path, environment: Environment[str, str] | None = None) -> LoadedConfig:
-    """Load a file. Raises ConfigError with all problems."""
+def load(
+    path: str | Path, environment: Environment[str, str] | None = None, *, consent: Consent | None = None
+) -> LoadedConfig:
+    """Load a file; with `consent`, only if all that leaves it is allowed. Raises ConfigError with all problems."""
     file = Path(path).expanduser()
-    return load_text(read_text(file, MAX_FILE_BYTES), str(path), file.absolute().parent, environment, file.absolute())
+    text = read_text(file, MAX_FILE_BYTES)
+    return load_text(text, str(path), file.absolute().parent, environment, file.absolute(), consent=consent)
+
+
+def load_again(loaded: LoadedConfig, environment: Environment[str, str] | None = None) -> LoadedConfig:
+    """Load the file of a configuration, which must have one, under the same conditions. Raises ConfigError."""
+    assert loaded.path is not None
+    return load(loaded.path, environment, consent=loaded.consent)
+
+
+def load_for_client(path: str | None, *, is_found: bool) -> LoadedConfig:
+    """Load the file that `consent.file_for_client` returned, or the bundled demo if there is none. Raises ConfigError."""
+    if path is None:
+        return default_config()
+    return load(path, consent=Consent(state_folder(os.environ), path) if is_found else None)
 
 
 def load_or_default(
@@ -125,22 +145,50 @@ def load_text(
     folder: Path | None = None,
     environment: Environment[str, str] | None = None,
     path: Path | None = None,
+    *,
+    consent: Consent | None = None,
 ) -> LoadedConfig:
     """Load a text; relative paths start at `folder`. Raises ConfigError."""
     variables = os.environ if environment is None else environment
     base = folder or Path.cwd()
     document = read_document(text, name, kind_of(name))
-    sources = ValueSources(variables, base)
+    sources = ValueSources(variables, base, consent)
     try:
         loaded = _loaded(document, sources, path, has_references=may_have_references(text))
     except ConfigError as error:
         secret_values = SecretValues(sources.values)
-        raise ConfigError(_without_secrets(problem, secret_values) for problem in error.problems) from None
-    return replace(loaded, text=text)
+        raise type(error)(_without_secrets(problem, secret_values) for problem in error.problems) from None
+    watch = (*loaded.watch, Path(consent.watch)) if consent is not None else loaded.watch
+    return replace(loaded, text=text, watch=watch, consent=consent)
 
 
 def _without_secrets(problem: Problem, secret_values: SecretValues) -> Problem:
     return replace(problem, message=secret_values.text(problem.message), hint=secret_values.text(problem.hint))
+
+
+def leaving_of_file(path: str | Path, environment: Environment[str, str] | None = None) -> list[Leaving]:
+    """Return what leaves a file and its server records. Of the environment only `$TASKGATE_ENV` is read. Raises ConfigError."""
+    file = Path(path).expanduser()
+    tree = read_document(read_text(file, MAX_FILE_BYTES), str(path), kind_of(str(path)))
+    tree, _ = apply_overlay(tree, os.environ if environment is None else environment)
+    tree, block = normalize_servers(_without_notes(tree))
+    found = leaving(tree, block.servers)
+    folder = tree.text("registry_dir")
+    if folder is not None and "${" in folder:
+        hint = "write the folder itself, or name this file with -c or $TASKGATE_CONFIG"
+        mark = tree.entries["registry_dir"].key_mark
+        raise ConfigError(
+            [problem_at(mark, "registry_dir", "its records cannot be shown, because it has a reference", hint)]
+        )
+    with suppress(OSError, ValueError):
+        for record in record_paths(file.absolute().parent / Path(folder).expanduser()) if folder is not None else ():
+            with suppress(ConfigError):  # is skipped when the file is loaded, too
+                found += record_leaving(record)
+    return found
+
+
+def _without_notes(tree: Mapping) -> Mapping:
+    return tree.without(*(key for key in tree.entries if key.startswith("x-")))
 
 
 def may_have_references(text: str) -> bool:
@@ -193,9 +241,10 @@ def _read_tree(tree: Mapping, sources: ValueSources, *, has_references: bool) ->
     """Apply environment, overrides, server forms and variables, in this order: each may change what the next one reads."""
     variables = sources.environment
     tree, chosen = apply_overlay(tree, variables)
-    tree = tree.without(*(key for key in tree.entries if key.startswith("x-")))
-    tree, problems = apply_overrides(tree, variables)
+    tree, problems = apply_overrides(_without_notes(tree), variables)
     tree, block = normalize_servers(tree)
+    # Before anything of the file is used: below, variables and files are read and commands run.
+    require_consent(leaving(tree, block.servers), sources.consent)
     if (tree.map("secrets").text("allow_command") or "").lower() in _ON:
         sources.allow_commands()
     overridden = any("${" in variables.get(name, "") for name in (*NUMBERS, FORCE_REQUIRED))

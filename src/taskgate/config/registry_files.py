@@ -13,6 +13,7 @@ from pathlib import Path
 
 from taskgate.config.document import kind_of, read_document
 from taskgate.config.files import read_text
+from taskgate.config.leaving import Leaving, NotAllowed, require_consent, server_leaving
 from taskgate.config.model.servers import Server
 from taskgate.config.model.values import server_id_fault
 from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
@@ -44,7 +45,7 @@ def read_registry(folder: Path, mark: Mark, taken: Environment[str, Mark], sourc
     """Read all valid records of a folder; `taken` are the ids that the main file already uses."""
     registry = ServerRecords()
     try:
-        paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in _ENDINGS and not p.name.startswith("."))
+        paths = record_paths(folder)
     except (OSError, ValueError) as error:
         # Python raises ValueError for a name that contains a null byte.
         why = (error.strerror or error) if isinstance(error, OSError) else "its name contains a null byte"
@@ -59,9 +60,27 @@ def read_registry(folder: Path, mark: Mark, taken: Environment[str, Mark], sourc
         registry.files.append(path)
         try:
             _add_record(registry, path, folded, sources)
+        except NotAllowed:
+            raise
         except ConfigError as error:
             registry.warnings += error.problems
     return registry
+
+
+def record_paths(folder: Path) -> list[Path]:
+    """Return the files of a folder that are records. Raises OSError or ValueError."""
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in _ENDINGS and not p.name.startswith("."))
+
+
+def record_leaving(path: Path) -> list[Leaving]:
+    """Return what leaves a record. Raises ConfigError."""
+    tree = _tree(read_text(path, MAX_RECORD_BYTES), path)
+    name, _ = _id_of(tree, path)
+    return server_leaving(name, _normalized(tree))
+
+
+def _normalized(tree: Mapping) -> Mapping:
+    return normalize_server(tree.without("id", "server_id", "schema"))
 
 
 def _add_record(registry: ServerRecords, path: Path, taken: dict[str, Mark], sources: ValueSources) -> None:
@@ -76,7 +95,8 @@ def _add_record(registry: ServerRecords, path: Path, taken: dict[str, Mark], sou
         raise ConfigError(
             [problem_at(place, "id", f'"{name}" is already used (at {first})', "this record is skipped; rename it")]
         )
-    record = normalize_server(tree.without("id", "server_id", "schema"))
+    record = _normalized(tree)
+    require_consent(server_leaving(name, record), sources.consent)
     if "allowed_tools" not in record.entries:
         record = record.with_value("allowed_tools", Sequence((), tree.mark))
         hint = 'write allowed_tools: ["*"] to allow all tools'

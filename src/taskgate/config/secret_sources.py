@@ -17,6 +17,7 @@ from typing import IO, Final
 from taskgate import clock
 from taskgate.config.files import absolute, decode, read_bytes
 from taskgate.config.problems import ConfigError, Mark, Problem, ReferenceFailed, problem_at
+from taskgate.consent import Consent
 from taskgate.lazy_dataclass import dataclass
 from taskgate.operating_system import kill_group
 
@@ -32,6 +33,8 @@ class ValueSources:
 
     environment: Environment[str, str]
     folder: Path
+    consent: Consent | None = None
+    """The consent within which the configuration is used; None if it needs none."""
     files: list[Path] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     values: set[str] = field(default_factory=set, repr=False)

@@ -11,7 +11,7 @@ from taskgate import clock
 from taskgate.assembly.app import App
 from taskgate.assembly.exposure import check_exposure, warn_of_exposure
 from taskgate.config.files import read_text
-from taskgate.config.load import MAX_FILE_BYTES, LoadedConfig, load, may_have_references
+from taskgate.config.load import MAX_FILE_BYTES, LoadedConfig, load_again, may_have_references
 from taskgate.config.problems import ConfigError
 from taskgate.config.truncation import refuse_truncated
 from taskgate.core.errors import TaskgateError
@@ -96,7 +96,7 @@ class Reloader:
                 await self._wait_until_written(file)
             if only_changes and await asyncio.to_thread(_is_unchanged, self._app.loaded, path):
                 return None
-            loaded = await asyncio.to_thread(load, path)
+            loaded = await asyncio.to_thread(load_again, self._app.loaded)
             hide = loaded.secret_values
             if only_changes and await asyncio.to_thread(_is_same, loaded, self._app.loaded):
                 # Nothing is applied, but a folder may have been created that is empty so far.
