@@ -21,6 +21,8 @@ from taskgate.core.text.plain_text import html_escaped, visible
         ("pay \u202e001", "pay \\u202e001"),
         ("zero\u200bwidth", "zero\\u200bwidth"),
         ("tag \U000e0041", "tag \\U000e0041"),
+        ("filled\u3164\u2800\u180b", "filled\\u3164\\u2800\\u180b"),
+        ("❤\ufe0f x\ufe0f", "❤\ufe0f x\\ufe0f"),
     ],
 )
 def test_invisible_characters_are_escaped(text: str, shown: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from taskgate.channels.card_json import moment
 from taskgate.core.governance.approval import State
-from taskgate.core.governance.card import Card, Excerpt, excerpt, history_line, show_json
+from taskgate.core.governance.card import Card, Excerpt, excerpt, history_line, show_json, show_name
 from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool, lines_text, meets_word, plan_summary
 from taskgate.core.redaction.difference import ChangeKind
 
@@ -26,7 +26,16 @@ Block = dict[str, Any]
 
 def fallback_text(card: Card) -> str:
     """The text of Slack's notification."""
-    return escaped(excerpt(f"{card.requester} requests approval to call {card.tool} on {card.server}", 300).text)
+    return escaped(excerpt(_request(card), 300).text)
+
+
+def _request(card: Card) -> str:
+    who, tool, server = map(show_name, (card.requester, card.tool, card.server))
+    return f"{who} requests approval to call {tool} on {server}"
+
+
+def _confirmed(card: Card) -> str:
+    return f"{show_name(card.tool)} on {show_name(card.server)} will run with exactly these arguments."
 
 
 def whole(card: Card) -> bool:
@@ -37,7 +46,7 @@ def whole(card: Card) -> bool:
 def blocks(card: Card, *, buttons: bool) -> list[Block]:
     """The whole message. Without `buttons`, people decide by reactions."""
     made = [
-        {"type": "header", "text": _plain(excerpt(f"Approval: {card.tool}", 140).text)},
+        {"type": "header", "text": _plain(excerpt(f"Approval: {show_name(card.tool)}", 140).text)},
         _section(_facts(card)),
         *([_section(_plan(card.plan))] if card.plan is not None else []),
         *([_preformatted(excerpt(card.script, ARGUMENTS_LIMIT))] if card.script else []),
@@ -97,8 +106,9 @@ def escaped(text: str) -> str:
 
 
 def _facts(card: Card) -> str:
+    who, tool, server = (escaped(show_name(name)) for name in (card.requester, card.tool, card.server))
     lines = [
-        f"*{escaped(card.requester)}* requests approval to call *{escaped(card.tool)}* on *{escaped(card.server)}*",
+        f"*{who}* requests approval to call *{tool}* on *{server}*",
         f"Scope: {escaped(card.scope or '-')}   Workflow: {escaped(card.workflow)}   Rule: {escaped(card.rule)}",
         f"Approvals: {card.approvals_given} of {card.approvals_needed}   Until: {moment(card.expires_at_ms)}",
         f"Id: {escaped(card.approval_id)}",
@@ -166,7 +176,7 @@ def _ending(card: Card, buttons: bool) -> Block:
     if whole(card):
         confirm = {
             "title": _plain("Approve this call?"),
-            "text": _plain(excerpt(f"{card.tool} on {card.server} will run with exactly these arguments.", 250).text),
+            "text": _plain(excerpt(_confirmed(card), 250).text),
             "confirm": _plain("Approve"),
             "deny": _plain("Back"),
         }

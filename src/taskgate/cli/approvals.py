@@ -186,16 +186,20 @@ def _origin(row: dict[str, Any]) -> str:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    from taskgate.core.governance.card import show_name
+
     given = f" {row['approvals_given']}/{row['approvals_needed']}" if row["approvals_needed"] > 1 else ""
     times = printing.local_time(row["asked_at"]), printing.local_time(row["expires_at"])
-    return row["id"], row["state"] + given, row["tool"], row["requester"], *times, row["rule"]
+    return row["id"], row["state"] + given, show_name(row["tool"]), show_name(row["requester"]), *times, row["rule"]
 
 
 def _details(detail: dict[str, Any]) -> str:
+    from taskgate.core.governance.card import show_name
+
     lines = [
-        f"{detail['name']} on {detail['server']}  [{detail['state']}]",
+        f"{show_name(detail['name'])} on {show_name(detail['server'])}  [{detail['state']}]",
         f"  id          {detail['id']}",
-        f"  caller      {detail['requester']} in scope {detail['scope']}, {printing.local_time(detail['asked_at'])}",
+        f"  caller      {show_name(detail['requester'])} in scope {detail['scope']}, {printing.local_time(detail['asked_at'])}",
         *([f"  from script {_origin(detail)}"] if _origin(detail) else []),
         f"  expires     {printing.local_time(detail['expires_at'])}",
         f"  rule        {detail['rule']} (workflow {detail['workflow']})",

@@ -25,7 +25,7 @@ from taskgate.core.governance.card import show_json
 from taskgate.core.text.plain_text import visible
 from taskgate.dashboard import units
 from taskgate.dashboard.assets import HERE
-from taskgate.dashboard.text_filters import ago, clear, moment, segment, short_id, span
+from taskgate.dashboard.text_filters import ago, clear, moment, segment, short_id, shown_name, span
 
 _DIGEST_BYTES: Final = 32
 
@@ -99,7 +99,14 @@ def new_environment(codes: CodeFile, folder: Path = HERE / "templates") -> jinja
         bytecode_cache=codes,
     )
     made.filters.update(
-        ago=ago, moment=moment, span=span, clear=clear, shown=show_json, segment=segment, short_id=short_id
+        ago=ago,
+        moment=moment,
+        span=span,
+        clear=clear,
+        shown_name=shown_name,
+        shown=show_json,
+        segment=segment,
+        short_id=short_id,
     )
     made.filters.update(
         duration=units.duration, size=units.size, count=units.count, rate=units.rate, percent=units.percent

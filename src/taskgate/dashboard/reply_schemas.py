@@ -231,7 +231,9 @@ APPROVAL_DETAIL: Final = extended(
     plan=nullable(_PLAN),
     script_calls=nullable(SCRIPT_CALLS),
     hidden=texts("paths of redacted fields"),
-    deceptive=texts("characters that are invisible or change the text direction"),
+    deceptive=texts(
+        "characters that are invisible, change the text direction or look like Latin letters, in the arguments and in names"
+    ),
     not_validated=text("why the arguments were not validated; empty if they were"),
     changes=nullable(_CHANGES),
     script_changes=nullable(_SCRIPT_CHANGES),

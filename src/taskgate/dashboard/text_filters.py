@@ -6,16 +6,17 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 from taskgate import clock
-from taskgate.core.governance.card import show_json
+from taskgate.core.governance.card import show_line, show_name
 
 
 def clear(text: object) -> str:
     """Text from callers and servers for one line: invisible and misleading characters are escaped."""
-    plain = str(text)
-    if plain.isascii() and plain.isprintable():
-        # Most names and states. A page has hundreds of them, and encoding each took a tenth of its time.
-        return plain
-    return show_json(plain)[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+    return show_line(str(text))
+
+
+def shown_name(text: object) -> str:
+    """The name of a caller, tool or server, like `clear`. Spaces that are not seen are escaped as well."""
+    return show_name(str(text))
 
 
 def segment(text: object) -> str:

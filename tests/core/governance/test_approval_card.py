@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.cpu_time import least_cpu
 
 from taskgate.core.governance.approval import Binding, Verdict, Voted, apply, open_approval
 from taskgate.core.governance.approver import Approver
-from taskgate.core.governance.card import TAB, Card, card, excerpt, history_line, show_json
+from taskgate.core.governance.card import TAB, Card, card, excerpt, history_line, show_json, show_name
 from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool, ScriptOrigin
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.redaction.fields import compile_redaction
+from taskgate.core.text.homoglyphs import escape_homoglyphs
 
 TWO = Workflow("money", approvals_needed=2)
 BINDING = Binding("agent", "reports", "pay_now", "sha256:a", "sha256:d", "r1", 0, scope="default")
@@ -50,6 +54,94 @@ def test_deceptive_characters_are_made_visible_and_listed() -> None:
         "U+200B ZERO WIDTH SPACE",
         "U+E0041 TAG LATIN CAPITAL LETTER A",
     )
+
+
+@pytest.mark.parametrize("blank", [*"\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164", "a\ufe0f", "❤\ufe0f\ufe0f"])
+def test_blank_characters_are_made_visible_and_listed(blank: str) -> None:
+    shown = made({"to": f"ann{blank}"})
+    assert f"\\u{ord(blank[-1]):04x}" in shown.arguments
+    assert [one.split()[0] for one in shown.deceptive] == [f"U+{ord(blank[-1]):04X}"]
+
+
+@pytest.mark.parametrize("text", ["❤\ufe0f", "⚠\ufe0f high", "1\ufe0f\u20e3", "a\U0001f600"])
+def test_emoji_are_not_deceptive(text: str) -> None:
+    shown = made({"to": text})
+    assert (json.loads(shown.arguments)["to"], shown.deceptive) == (text, ())
+    assert text in shown.arguments
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/home/аdmin", "/home/\\u0430dmin"),
+        ("раypаl.com", "\\u0440\\u0430yp\\u0430l.com"),
+        ("/home/сора/x", "/home/\\u0441\\u043e\\u0440\\u0430/x"),
+        ("сора", "\\u0441\\u043e\\u0440\\u0430"),
+        ("pаy нow", "p\\u0430y \\u043dow"),
+        ("x\nаdmin", "x\\n\\u0430dmin"),
+        ("а\u200bdmin", "\\u0430\\u200bdmin"),
+        ("Аdmin Ivаnov", "\\u0410dmin Iv\\u0430nov"),
+        ("\u0261oogle", "\\u0261oogle"),
+        ("ꓑayrol", "\\ua4d1ayrol"),
+    ],
+)
+def test_homoglyphs_in_arguments_are_made_visible_and_listed(text: str, shown: str) -> None:
+    card = made({"to": text})
+    assert f'"{shown}"' in card.arguments
+    assert card.deceptive
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Хор Турецкого, с друзьями",
+        "USB-кабель для iPhone",
+        "/home/Документы",
+        "Прочитай файл report.txt и а также о нём",
+        "naïve Übung ısı fjörð",
+        "Δx = 5 μm, α-Fe",
+        "東京 Tokyo データ",
+        "первая\nоса вторая",
+        "καλημέρα κόσμε, το νυν",
+        "Ընկեր ո",
+    ],
+)
+def test_text_in_another_script_is_not_deceptive(text: str) -> None:
+    card = made({"to": text})
+    assert (json.loads(card.arguments)["to"], card.deceptive) == (text, ())
+    assert json.dumps(text, ensure_ascii=False) in card.arguments
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("u1 ", "u1\\u0020"),
+        (" u1", "\\u0020u1"),
+        ("u  1", "u\\u0020 1"),
+        ("u1\u3164", "u1\\u3164"),
+        ("u\u00a01", "u\\u00a01"),
+        ("аgent", "\\u0430gent"),
+        ('a\n"b\\é', 'a\\n"b\\é'),
+    ],
+)
+def test_names_that_look_alike_are_shown_differently(name: str, shown: str) -> None:
+    assert show_name(name) == shown
+
+
+def test_names_on_a_card_are_searched_for_deceptive_characters() -> None:
+    for name, found in (("agent ", "U+0020 SPACE"), ("аgent", "U+0430 CYRILLIC SMALL LETTER A")):
+        approval = open_approval("ap_1", TWO, "rules[2]", replace(BINDING, principal=name), 1_000)
+        assert card(approval, TWO, {}, compile_redaction([])).deceptive == (f"{found} in the name of the caller",)
+    assert made({}).deceptive == ()
+
+
+@pytest.mark.unmeasured
+@pytest.mark.parametrize("text", ["сор ", "слово ", "/сор a ", "а", "ж", "\\n\u0430"])
+def test_search_for_homoglyphs_takes_linear_time(text: str) -> None:
+    """Sixteen times the text takes about sixteen times as long."""
+    long = text * (100_000 // len(text))
+    short = long[::16]
+    assert least_cpu(lambda: escape_homoglyphs(long), times=2) < 64 * least_cpu(lambda: escape_homoglyphs(short), 0, 5)
 
 
 def test_script_is_shown_line_by_line_with_deceptive_characters_escaped() -> None:

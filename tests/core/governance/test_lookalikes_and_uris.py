@@ -38,6 +38,10 @@ LIKE_DROP_X = [
     "\u202edrop_x",
     "ⅾrop_x",
     "𝐝𝐫𝐨𝐩_𝐱",
+    "drop_x\u3164",
+    "drop\u2800_x",
+    "ᎠᎡꓳᏢ_x",  # Cherokee and Lisu
+    "dꭇⲟp_ⲭ",  # Coptic, and a rare Latin letter
 ]
 RULES = [
     Rule("drop_*", Action.DENY),

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.strict_json import AmbiguousJson, check, is_unambiguous_ascii, is_unambiguous_json
+from taskgate.core.text.homoglyphs import find_homoglyphs
+from taskgate.core.text.plain_text import STRAY_SELECTOR, is_blank
 from taskgate.lazy_dataclass import dataclass
 
 MAX_DESCRIPTION = 8_192
@@ -118,10 +120,15 @@ def kinds_of(text: str) -> dict[str, None]:
 
 
 def deceptive_characters(text: str) -> tuple[str, ...]:
-    """Return the deceptive characters of a text, each as `U+200B ZERO WIDTH SPACE`, without duplicates."""
+    """Return the deceptive characters of a text, each as `U+200B ZERO WIDTH SPACE`, without duplicates: those that are invisible
+    or change the direction of text, and letters of other scripts that look like Latin ones.
+    """
     if text.isascii():
         return ()
-    found = (character for character in kinds_of(text) if character_flag(character) is not None)
+    found = {character: None for character in kinds_of(text) if character_flag(character) is not None}
+    if STRAY_SELECTOR.search(text):
+        found["\ufe0f"] = None
+    found |= dict.fromkeys(text[position] for position in find_homoglyphs(text))
     return tuple(f"U+{ord(character):04X} {unicodedata.name(character, 'unnamed')}" for character in found)
 
 
@@ -151,11 +158,7 @@ def character_flag(character: str) -> FlagKind | None:
     if code in (0x061C, 0x200E, 0x200F) or 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069:
         return FlagKind.BIDI
     # Soft hyphens, joiners, fillers, variation selectors and the like have no visible glyph of their own.
-    if unicodedata.category(character) == "Cf" or code in (0x034F, 0x115F, 0x1160, 0x3164, 0xFFA0):
-        return FlagKind.ZERO_WIDTH
-    if 0xFE00 <= code <= 0xFE0E or 0xE0100 <= code <= 0xE01EF:
-        return FlagKind.ZERO_WIDTH
-    return None
+    return FlagKind.ZERO_WIDTH if unicodedata.category(character) == "Cf" or is_blank(character) else None
 
 
 @lru_cache(maxsize=64)

@@ -8,23 +8,27 @@ shortens the arguments must link to the full view, and must not offer to approve
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from taskgate.core.catalog.suspicions import character_flag, deceptive_characters, kinds_of, slices_of
-from taskgate.core.governance.approval import Approval, State, Verdict, Vote
+from taskgate.core.governance.approval import Approval, Binding, State, Verdict, Vote
 from taskgate.core.governance.script_changes import ScriptChanges, script_changes
 from taskgate.core.governance.script_plan import PlannedScript, ScriptOrigin
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.redaction.difference import Difference, difference
 from taskgate.core.redaction.fields import Redaction
+from taskgate.core.text.homoglyphs import escape_homoglyphs
+from taskgate.core.text.plain_text import STRAY_SELECTOR
 from taskgate.lazy_dataclass import dataclass
 
 LONGEST_CHANGE: Final = 4_000
 """Maximum number of characters of one changed value."""
 TAB: Final = "→"
 """The beginning of a tab in code that is shown."""
+_UNSEEN_SPACES: Final = re.compile("^ | (?= )| $")
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 
 
@@ -90,8 +94,12 @@ def card(
     shown = redaction.redact(arguments)
     text = _text(shown.value)
     bound = approval.binding
-    script = show_code(shown.value) if runs_script else ""
-    previous = show_code(redaction.redact(last_approved).value) if runs_script and last_approved is not None else None
+    script = escape_homoglyphs(show_code(shown.value)) if runs_script else ""
+    previous = (
+        escape_homoglyphs(show_code(redaction.redact(last_approved).value))
+        if runs_script and last_approved is not None
+        else None
+    )
     return Card(
         approval_id=approval.id,
         state=approval.state,
@@ -101,9 +109,9 @@ def card(
         scope=bound.scope,
         workflow=approval.workflow,
         rule=approval.rule,
-        arguments=_visible_text(text),
+        arguments=escape_homoglyphs(_visible_text(text)),
         hidden=shown.hidden,
-        deceptive=deceptive_characters(text),
+        deceptive=_deceptive(text, bound),
         arguments_digest=bound.arguments_digest,
         changes=None if last_approved is None else _bounded(difference(last_approved, arguments, redaction)),
         votes=approval.votes,
@@ -118,6 +126,17 @@ def card(
         from_script=approval.from_script,
         script_changes=None if previous is None else script_changes(previous, script),
     )
+
+
+def _deceptive(arguments: str, bound: Binding) -> tuple[str, ...]:
+    """Deceptive characters of the arguments, and of the names on the card."""
+    names = {"caller": bound.principal, "tool": bound.tool, "server": bound.server, "scope": bound.scope}
+    in_names = [f"{character} in the name of the {whose}" for whose, name in names.items() for character in _odd(name)]
+    return (*deceptive_characters(arguments), *in_names)
+
+
+def _odd(name: str) -> tuple[str, ...]:
+    return (*deceptive_characters(name), *(["U+0020 SPACE"] if _UNSEEN_SPACES.search(name) else []))
 
 
 def show_code(arguments: Any) -> str:
@@ -156,6 +175,19 @@ def _beginning(value: Any) -> Any:
     return value
 
 
+def show_line(text: str) -> str:
+    """Return a text for one line, with the characters escaped that `show_json` escapes."""
+    if text.isascii() and text.isprintable():
+        # Most names and states. A page has hundreds of them, and encoding each took a tenth of its time.
+        return text
+    return show_json(text)[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+
+
+def show_name(name: str) -> str:
+    """Return a name for one line. Homoglyphs, spaces at its ends and repeated spaces are escaped too: two names differ visibly."""
+    return _UNSEEN_SPACES.sub(r"\\u0020", escape_homoglyphs(show_line(name)))
+
+
 def show_json(value: Any) -> str:
     """Return indented JSON in which every invisible character, or one that changes the direction of text, is escaped."""
     return _visible_text(_text(value))
@@ -163,8 +195,11 @@ def show_json(value: Any) -> str:
 
 def _visible_text(text: str) -> str:
     # Each distinct character is checked once, however long the text, and no slice blocks other threads for long.
+    if text.isascii() and text.isprintable():
+        return text
     hidden = {ord(kind): shown for kind in kinds_of(text) if (shown := _visible(kind)) != kind}
-    return "".join(part.translate(hidden) for part in slices_of(text)) if hidden else text
+    seen = "".join(part.translate(hidden) for part in slices_of(text)) if hidden else text
+    return STRAY_SELECTOR.sub(r"\\ufe0f", seen)
 
 
 def excerpt(text: str, limit: int) -> Excerpt:

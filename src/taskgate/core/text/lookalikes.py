@@ -12,6 +12,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+from taskgate.core.text.latin_lookalikes import LOOKALIKES
+from taskgate.core.text.plain_text import is_blank
+
 # Servers do not have longer names, and longer input would take too long.
 MAX_NAME: Final = 4096
 
@@ -19,8 +22,10 @@ _UNSEEN: Final = ("Cf", "Cc", "Cs", "Co", "Cn", "Mn", "Me", "Zs", "Zl", "Zp")
 _ASCII_UNSEEN: Final = dict.fromkeys([*range(0x21), 0x7F])
 # Capital letters that look like other Latin letters than their lower-case forms do.
 _CAPITALS: Final = str.maketrans("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "abezhikmnoptyx")
-# After case folding: letters that are drawn like a Latin one in most typefaces.
-_DRAWN_LIKE: Final = str.maketrans(
+# After case folding: letters that are drawn like a Latin one in most typefaces, also those that only resemble one.
+DRAWN_LIKE: Final = {
+    ord(folded): like for like, letters in LOOKALIKES.items() for folded in letters.casefold()
+} | str.maketrans(
     "авгԁеһіїјкӏмнопрсԛѕтѵԝхуүзь" + "αβγδεηικνοπρστυφχωϲϳ" + "ոսօցզհյ" + "ıɑɡɩʋøłđħ" + "ⲟⲣⲥⲭᴀᴄᴅᴇᴊᴋᴍɴᴏᴘᴛᴜᴠᴡᴢ",
     "abrdehiijklmhonpcqstvwxyy3b" + "abydenikvonpotuoxwcj" + "nuogqhj" + "iagiuoldh" + "opcxacdejkmnoptuvwz",
 )
@@ -41,12 +46,12 @@ def _skeleton(name: str) -> str:
     plain = unicodedata.normalize("NFKD", "".join(map(_seen, name))).translate(_CAPITALS).casefold()
     # Folding can produce letters that decompose again.
     plain = unicodedata.normalize("NFKD", plain).casefold()
-    return "".join(map(_seen, plain)).translate(_DRAWN_LIKE)
+    return "".join(map(_seen, plain)).translate(DRAWN_LIKE)
 
 
 def _seen(character: str) -> str:
     category = unicodedata.category(character)
-    if category in _UNSEEN:
+    if category in _UNSEEN or is_blank(character):
         return ""
     if category == "Pc":
         return "_"

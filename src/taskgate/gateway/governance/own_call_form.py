@@ -10,6 +10,7 @@ from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.redaction.fields import compile_redaction
 from taskgate.core.strict_json import AmbiguousJson
+from taskgate.core.text.homoglyphs import escape_homoglyphs
 from taskgate.gateway.governance.pre_send_recheck import as_own_approver
 from taskgate.gateway.governing import Elicits
 from taskgate.gateway.plan import Plan
@@ -86,4 +87,5 @@ def _shown(approval: ApprovalRequest) -> str:
         value = strict_value(approval.arguments)
     except AmbiguousJson:
         return "x" * (_SHOWN + 1)
-    return show_json(compile_redaction(approval.workflow.redact_fields).redact(value).value)
+    text = show_json(compile_redaction(approval.workflow.redact_fields).redact(value).value)
+    return escape_homoglyphs(text) if len(text) <= _SHOWN else text
