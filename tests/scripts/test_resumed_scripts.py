@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.scripts.test_running_scripts import ON, ended, shop, started, structured
-from tests.virtual_time import Gateway, virtual_time
+from tests.virtual_time import Call, Gateway, virtual_time
 
 from taskgate.scripts import monty_interpreter
 
@@ -221,3 +221,51 @@ async def test_call_in_flight_of_a_cancelled_script_is_not_sent_again() -> None:
         second = await started(gate, caller, code, resume_of=first)
         assert structured(await ended(caller, second))["result"] == ["cancelled", "unknown"]
         assert store.count("buy") == 1
+
+
+@virtual_time
+async def test_read_call_after_three_crashes_blames_no_server() -> None:
+    store = shop()
+
+    @store.tool("slow")
+    async def slow(call: Call) -> str:
+        await call.sleep(60)
+        return "late"
+
+    config = {**ON, "servers": {"shop": {"tools": {"slow": {"class": "read"}}}}}
+    async with Gateway(config, {"shop": store}) as gate:
+        code = (
+            "try:\n    await shop.slow()\nexcept Exception as e:\n    told = tool_error(e)\n[told.type, told.executed]"
+        )
+        task = await started(gate, await gate.caller("2025"), code)
+        for sent in range(1, 4):
+            await gate.advance(5)
+            assert store.count("slow") == sent
+            gate.crash()
+            await gate.start()
+        result = await ended(await gate.caller("2025"), task)
+        assert structured(result)["result"] == ["outcome_unknown", "unknown"]
+        assert store.count("slow") == 3
+
+
+@virtual_time
+async def test_calls_of_a_script_in_a_restored_store_are_not_sent() -> None:
+    store = shop()
+
+    @store.tool("slow")
+    async def slow(call: Call) -> str:
+        await call.sleep(60)
+        return "late"
+
+    config = {**ON, "servers": {"shop": {"tools": {"slow": {"class": "read"}}}}}
+    async with Gateway(config, {"shop": store}) as gate:
+        task = await started(gate, await gate.caller("2025"), "await shop.slow()")
+        await gate.advance(5)
+        gate.crash()
+        (mark,) = gate.state.glob("*.known")
+        mark.unlink()
+        await gate.start()
+        await gate.advance(5)
+        reply = await (await gate.caller("2025")).request("tasks/result", {"taskId": task})
+        assert reply.error["data"]["error_type"] == "outcome_unknown"
+        assert store.count("slow") == 1

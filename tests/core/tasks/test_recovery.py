@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ from taskgate.core.tasks.endings import after_restore, gave_up_text, outcome_unk
 from taskgate.core.tasks.recovery import RecoveryAction, ends_at_once, next_action
 from taskgate.core.tasks.state import TERMINAL, TaskState
 from taskgate.core.tasks.task import AttemptState, UpstreamHandle
-from taskgate.core.tasks.transition import ContactLost
+from taskgate.core.tasks.transition import ContactLost, ErrorReceived
 from taskgate.core.timestamps import iso
 from taskgate.core.tool_class import ToolClass
 
@@ -168,6 +169,10 @@ def test_times_are_shown_in_utc_with_milliseconds() -> None:
     [
         ({"state": TaskState.QUEUED}, RecoveryAction.LEAVE_TO_A_PERSON),
         ({"state": TaskState.QUEUED, "tool_class": ToolClass.READ}, RecoveryAction.RUN),
+        (
+            {"state": TaskState.QUEUED, "tool_class": ToolClass.READ, "parent": "tg_script"},
+            RecoveryAction.LEAVE_TO_A_PERSON,
+        ),
         ({"state": TaskState.COMPLETED}, RecoveryAction.NOTHING),
         ({"state": TaskState.APPROVED, "tool_class": ToolClass.READ}, RecoveryAction.LEAVE_TO_A_PERSON),
         ({"state": TaskState.AWAITING_APPROVAL, "tool_class": ToolClass.READ}, RecoveryAction.LEAVE_TO_A_PERSON),
@@ -185,3 +190,13 @@ def test_only_a_task_that_its_next_owner_cannot_continue_ends_at_once() -> None:
     assert ends_at_once(a_task(state=TaskState.QUEUED), NOW, restored=True) == after_restore(
         a_task(state=TaskState.QUEUED)
     )
+
+
+@pytest.mark.parametrize(("number", "times"), [(3, "3 times"), (1, "once")])
+def test_repeatable_call_whose_gateway_stopped_is_no_failure_of_its_server(number: int, times: str) -> None:
+    out = an_attempt(number=number, sent_at_ms=NOW - 600_000)
+    ended = ends_at_once(a_task(state=TaskState.RUNNING, last_attempt=out, tool_class=ToolClass.READ), NOW)
+    assert isinstance(ended, ErrorReceived)
+    data = json.loads(ended.error)["data"]
+    assert (data["error_type"], data["executed"]) == ("outcome_unknown", "maybe")
+    assert times in ended.message

@@ -44,6 +44,15 @@ def gave_up_text(task: Task) -> str:
     )
 
 
+def stopped_text(task: Task) -> str:
+    """Message for a repeatable call that is not sent again after its gateway stopped."""
+    return (
+        f"Outcome unknown. Taskgate sent `{task.tool}` to `{task.server}` {_times(task.times_sent)}, and stopped itself before a "
+        "result arrived. The tool is known to be safe to repeat, so you may try again. "
+        f"Ref {task.id}."
+    )
+
+
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
@@ -113,6 +122,15 @@ def gave_up(task: Task) -> ErrorReceived:
     """The call may be repeated, and the limit on attempts is reached."""
     text = gave_up_text(task)
     return by_error(task, UpstreamError("upstream_unreachable", text, executed=Executed.MAYBE, data=_about(task)))
+
+
+def stopped(task: Task) -> ErrorReceived:
+    """The gateway stopped while a repeatable call was in flight, and the limit on attempts or their time is reached. Nothing is
+    known against the server.
+    """
+    return by_error(
+        task, UpstreamError("outcome_unknown", stopped_text(task), executed=Executed.MAYBE, data=_about(task))
+    )
 
 
 def lost(task: Task, error: UpstreamError) -> ErrorReceived | ContactLost:

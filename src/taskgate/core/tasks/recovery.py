@@ -8,7 +8,7 @@ from typing import Final
 from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.generations.generation import Generation
 from taskgate.core.tasks.deadlines import approval_is_over, execution_is_over, may_resend_until_ms
-from taskgate.core.tasks.endings import after_restore, lost
+from taskgate.core.tasks.endings import after_restore, lost, stopped
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import (
@@ -61,6 +61,8 @@ def ends_at_once(task: Task, now_ms: int, *, restored: bool = False) -> Transiti
 
 def contact_lost(task: Task) -> ErrorReceived | ContactLost:
     """The gateway that had sent the call stopped, and the response is lost."""
+    if task.tool_class.may_repeat and task.times_unanswered:
+        return stopped(task)
     text = f"Contact with {task.server} was lost."
     return lost(task, UpstreamError("upstream_unreachable", text, executed=Executed.MAYBE))
 
@@ -92,12 +94,13 @@ def next_action(task: Task, now_ms: int, *, restored: bool = False) -> RecoveryA
 
 
 def _may_be_outdated(task: Task) -> bool:
-    """Whether something after the backup may forbid continuing: the call may have run, or its approval may have been
-    denied.
+    """Whether something after the backup may forbid continuing: the call may have run, its approval may have been denied, or
+    the script that made it has ended with the restore, so nobody waits for it.
     """
     if task.state.is_terminal or task.upstream_handle is not None:
         return False
-    return not task.tool_class.may_repeat or task.state in (TaskState.AWAITING_APPROVAL, TaskState.APPROVED)
+    decided = task.state in (TaskState.AWAITING_APPROVAL, TaskState.APPROVED)
+    return decided or not task.tool_class.may_repeat or bool(task.parent)
 
 
 def _by_approval(task: Task, now_ms: int) -> RecoveryAction:
