@@ -159,6 +159,70 @@ async def test_an_upgrade_request_is_answered_in_http_1_1(gateway: Gateway) -> N
     assert (await line.result())["vendor/extra"] == 8
 
 
+@pytest.mark.parametrize("options", ["close, Upgrade", "Upgrade,CLOSE", "upgrade, http2-settings, close"])
+async def test_an_upgrade_request_that_closes_is_the_last_one(gateway: Gateway, options: str) -> None:
+    line = await RawConnection.open(gateway)
+    last = post(ask(7), f"Connection: {options}", "Upgrade: h2c")
+    await line.send(last + post(ask(8)))
+    status, headers, body = await line.receive()
+    assert (status, headers["connection"]) == (200, "close")
+    assert json.loads(body)["result"]["vendor/extra"] == 7
+    async with asyncio.timeout(WITHIN_S):
+        assert b"HTTP/1.1 200" not in await line.reader.read()
+
+
+async def test_an_upgrade_request_of_http_1_0_stays_one(gateway: Gateway) -> None:
+    line = await RawConnection.open(gateway)
+    upgrade = ("Connection: Upgrade", "Upgrade: h2c")
+    await line.send(post(ask(7), *upgrade, line="POST /mcp HTTP/1.0"))
+    assert (await line.receive())[1]["connection"] == "close"
+    assert await line.is_closed()
+
+
+ODD_LINES = [
+    ("POST /mcp HTTP/2.0", 505),
+    ("POST /mcp HTTP/0.9", 505),
+    ("POST /mcp", 505),
+    ("POST  /mcp HTTP/1.1", 400),
+    ("POST /mcp  HTTP/1.1", 400),
+    ("SOURCE /mcp ICE/1.0", 400),
+    ("POST http://evil.example/mcp HTTP/1.1", 400),
+    ("POST http://127.0.0.1@evil.example/mcp HTTP/1.1", 400),
+    ("POST ftp://127.0.0.1/mcp HTTP/1.1", 400),
+]
+
+
+@pytest.mark.parametrize(("text", "status"), ODD_LINES)
+@pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize("cut", [None, 5, 12])
+async def test_an_odd_request_line_is_refused(
+    gateway: Gateway, text: str, status: int, before: int, cut: int | None
+) -> None:
+    """Alone and after others, in one read and in several. Requests before it get their own responses."""
+    line, numbers = await RawConnection.open(gateway), range(40, 40 + before)
+    good, odd = b"".join(post(ask(number)) for number in numbers), post(ask(50), line=text)
+    if cut is None:
+        await line.send(good + odd)
+    else:
+        await line.send(good + odd[:cut])
+        await asyncio.sleep(0.1)
+        await line.send(odd[cut:])
+    assert [(await line.result())["vendor/extra"] for _ in numbers] == list(numbers)
+    assert (await line.receive())[0] == status
+    assert await line.is_closed()
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+async def test_requests_may_come_in_pieces_of_any_size(gateway: Gateway, size: int) -> None:
+    """Also empty lines before a request line, as old clients send them, and heads that begin within a read."""
+    line, numbers = await RawConnection.open(gateway), range(60, 64)
+    sent = b"".join(b"\r\n" * (number % 2) + post(ask(number), "Extra: POST  /mcp HTTP/1.1") for number in numbers)
+    for at in range(0, len(sent), size):
+        await line.send(sent[at : at + size])
+        await asyncio.sleep(0)
+    assert [(await line.result())["vendor/extra"] for _ in numbers] == list(numbers)
+
+
 async def test_expect_100_continue_is_answered(gateway: Gateway) -> None:
     line = await RawConnection.open(gateway)
     body = ask(9)

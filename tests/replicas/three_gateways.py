@@ -161,7 +161,9 @@ async def replicas_of(
         (place / "state").mkdir(parents=True)
         gateway = Gateway(place, free_port(), launcher=launcher)
         internals.append(internal(folder, index))
-        gateway.write({**config, "store": {"url": url}, "listen": {"internal": internals[-1]}})
+        # A deployed nginx passes the Host of its callers on, and names their addresses.
+        hosts = {"allowed_hosts": ["127.0.0.1"], **config}
+        gateway.write({**hosts, "store": {"url": url}, "listen": {"internal": internals[-1]}})
         gateways.append(gateway)
     balancer = Balancer([gateway.port for gateway in gateways])
     try:

@@ -43,7 +43,7 @@ class Guard:
             parts = urlsplit(text)
         except ValueError:
             return False
-        return parts.scheme in ("http", "https") and hosts.name(_host_alone(parts.netloc))
+        return parts.scheme in ("http", "https") and hosts.name(host_alone(parts.netloc))
 
 
 def is_near(headers: dict[bytes, bytes], on_loopback: bool) -> bool:
@@ -67,13 +67,13 @@ class _Hosts:
         if host in self._seen:
             return True
         text = host.decode("latin-1").lower()
-        good = "*" in self._names or text in self._names or _host_alone(text) in self._names
+        good = "*" in self._names or text in self._names or host_alone(text) in self._names
         if good and len(self._seen) < 64:
             self._seen.add(host)
         return good
 
 
-def _host_alone(host: str) -> str:
+def host_alone(host: str) -> str:
     """Return the name without the port. Anything else after the name is kept, so that it matches nothing."""
     name, colon, port = host.rpartition(":")
     if not colon or (host.startswith("[") and host.endswith("]")):

@@ -9,6 +9,7 @@ would cost every caller.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
@@ -19,6 +20,7 @@ import httptools
 
 from taskgate import clock
 from taskgate.access.arrival import Arrival
+from taskgate.access.guard import host_alone
 from taskgate.access.open_stream import CONNECTION
 from taskgate.eager_task import EagerTask
 from taskgate.gateway.limits import Limits
@@ -30,6 +32,7 @@ from taskgate.inbound.http.post_head import PostHead
 from taskgate.inbound.http.post_request import Answering, Post
 from taskgate.inbound.http.reading_flow import ReadingFlow
 from taskgate.inbound.http.request_head import HeadersRefused, check_head, check_head_bytes
+from taskgate.inbound.http.request_lines import RequestLines, declared_size
 from taskgate.inbound.http.uvicorn_parts import HttpToolsProtocol
 from taskgate.mcp.http.repeated_head import MAX_DIGITS, RepeatedHead
 from taskgate.mcp.turn_budget import TurnBudget
@@ -43,7 +46,11 @@ LAST_REQUEST_S: Final = 1.0
 MAX_UNREPEATED: Final = 16
 """A caller that repeats none of this many heads does not repeat the next one either."""
 _NOT_OPEN: Final = Arrival("", False, False)
-_UPGRADE_HEADERS: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
+_UPGRADE_HEADERS: Final = frozenset({b"upgrade", b"http2-settings"})
+
+
+_VERSIONS: Final = frozenset({"1.0", "1.1"})
+_AFTER_AUTHORITY: Final = re.compile(rb"[/?#]")
 
 
 def error_response(status: int, text: str, *headers: bytes) -> bytes:
@@ -120,6 +127,9 @@ class CallerConnection(HttpToolsProtocol):
         self._next_turn: asyncio.Handle | None = None
         self._between_requests = True
         """The parser has read nothing of the next request."""
+        self._lines = RequestLines()
+        self._body_size: int | None = 0
+        """The declared size of the body that is being read; None if it is chunked."""
         self._repeated: tuple[RepeatedHead, PostHead, Plan] | None = None
         """The head of the last POST request, and the plan under which it was accepted. The next one probably repeats it."""
         self._unrepeated = 0
@@ -215,6 +225,7 @@ class CallerConnection(HttpToolsProtocol):
         if self._refusal is not None:
             return
         before, between_requests = self._received, self._between_requests
+        self._keep_head(data)
         size = self._read_bytes = len(data)
         self.is_parsing = True
         try:
@@ -235,12 +246,34 @@ class CallerConnection(HttpToolsProtocol):
                 self._refuse(refused_head.status, refused_head.text)
             else:
                 self._refuse(400, "Invalid HTTP request received.")
-        self._budget.spend(size, self._parsed_chunks, self._parsed_messages)
-        self._parsed_chunks = self._parsed_messages = 0
+        self._parsed(size)
         self.is_parsing = False
         begun, self._begun = self._begun, None
         if begun is not None:
             begun.run()
+
+    def _keep_head(self, data: bytes) -> None:
+        if self._between_requests:
+            self._lines.begin(data, 0)
+        elif self._waiting_since is None:
+            self._lines.begin(data, None if self._body_size is None else self._body_size - self._received)
+        else:
+            self._lines.more(data)
+
+    def _parsed(self, size: int) -> None:
+        self._budget.spend(size, self._parsed_chunks, self._parsed_messages)
+        self._parsed_chunks = self._parsed_messages = 0
+        if self._waiting_since is None:
+            self._lines.forget()
+
+    def _check_request_line(self, fields: dict[bytes, bytes]) -> None:
+        """Raise HeadersRefused for what the parser accepts, but not every proxy or server reads in the same way."""
+        version = self.parser.get_http_version()
+        if version not in _VERSIONS:
+            raise HeadersRefused(505, "HTTP/1.1 and HTTP/1.0 are supported.")
+        self._body_size = declared_size(fields)
+        line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version.encode("ascii"))
+        self._lines.check(line, self._body_size)
 
     def _take_repeated(self, data: bytes) -> bool:
         """Take a complete request whose head was parsed before. Return False if the parser must read it."""
@@ -326,10 +359,12 @@ class CallerConnection(HttpToolsProtocol):
         if method == b"CONNECT":
             self._refuse(400, "CONNECT is not supported.")
             return
-        kept = [(name, value) for name, value in self.headers if name not in _UPGRADE_HEADERS]
+        kept = [_without_upgrade(name, value) for name, value in self.headers if name not in _UPGRADE_HEADERS]
         lines = b"".join(b"%b: %b\r\n" % header for header in kept)
+        version = self.parser.get_http_version().encode("ascii")
         self.parser = httptools.HttpRequestParser(self)
-        self._parse(b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method, self.url, lines, rest))
+        self._between_requests = True
+        self._parse(b"%b %b HTTP/%b\r\n%b\r\n%b" % (method, self.url, version, lines, rest))
 
     def on_message_begin(self) -> None:
         self._between_requests = False
@@ -364,16 +399,17 @@ class CallerConnection(HttpToolsProtocol):
             or self._read_bytes + count > limits.header_bytes
         ):
             check_head(self.url, self.headers, limits)
+        self._check_request_line(fields)
         if self.parser.should_upgrade():
             return
         if b"expect" in fields:
             self.expect_100_continue = fields[b"expect"].lower() == b"100-continue"
+        url = self.url
+        if not url.startswith(b"/"):
+            url = self.url = _without_host(url, fields.get(b"host", b""))
         self._body_since, self._waiting_since = clock.monotonic(), None
         self._received = 0
         self.on_lost = None
-        url = self.url
-        if not url.startswith(b"/"):
-            url = self.url = _without_host(url)
         if self.parser.get_method() == b"POST" and (url == b"/mcp" or url.startswith((b"/mcp/", b"/mcp?"))):
             keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
             self._begin_post(PostHead(url, self.headers, fields, keep_alive=keep_alive), limits.request_bytes)
@@ -514,10 +550,28 @@ class CallerConnection(HttpToolsProtocol):
             self.transport.abort()
 
 
-def _without_host(url: bytes) -> bytes:
-    """Reduce an absolute request target to its path and query (RFC 9112, 3.2.2). Raises for an invalid URL."""
+def _without_upgrade(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """Return a header; of `Connection` all options but those for the upgrade, so that `close` stays."""
+    if name != b"connection":
+        return name, value
+    options = (option.strip() for option in value.split(b","))
+    return name, b", ".join(option for option in options if option.lower() not in _UPGRADE_HEADERS)
+
+
+def _without_host(url: bytes, host: bytes) -> bytes:
+    """Reduce an absolute request target to its path and query (RFC 9112, 3.2.2).
+
+    Raises for an invalid URL, and HeadersRefused if it names another host than the Host header, by which it is admitted.
+    """
     parsed = httptools.parse_url(url)
+    authority = _AFTER_AUTHORITY.split(url.partition(b"://")[2], 1)[0]
+    if _host_name(authority) != _host_name(host) or not url.lower().startswith((b"http://", b"https://")):
+        raise HeadersRefused(400, "The target of the request is an address of another host than its Host header.")
     return (parsed.path or b"/") + (b"?" + parsed.query if parsed.query else b"")
+
+
+def _host_name(host: bytes) -> str:
+    return host_alone(host.decode("latin-1").lower())
 
 
 def replies_in_progress(connections: Any) -> list[Post]:
