@@ -42,6 +42,25 @@ def test_callers_with_equal_load_alternate() -> None:
     assert order == ["a0", "b0", "a1", "b1"]
 
 
+@pytest.mark.parametrize("slots", [1, 2, 3])
+@pytest.mark.parametrize("others", [["greedy"] * 1_000, [f"greedy/{n}" for n in range(1_000)]])
+@pytest.mark.parametrize("modest", ["modest", "modest/a"])
+def test_first_call_of_a_caller_waits_for_at_most_one_call_of_others(
+    slots: int, others: list[str], modest: str
+) -> None:
+    """However many others wait, of one caller or of one tenant, and however often they come back."""
+    queue = FairQueue(slots=slots, max_waiting=10_000)
+    calls = [(name, number) for number, name in enumerate(others)]
+    running = [call for call in calls if queue.enter(call[0], call, limited=False) is QueuePlace.RUNS]
+    for _ in range(50):
+        name, number = running.pop(0)
+        admitted = queue.leave(name)
+        running += [call for call in calls if call in admitted]
+        queue.enter(name, (name, number), limited=False)
+    assert queue.enter(modest, "first", limited=False) is QueuePlace.WAITS
+    assert queue.leave(running[0][0]) == ["first"]
+
+
 def test_the_queue_is_limited_and_a_refusal_states_executed_no() -> None:
     queue = FairQueue(slots=1, max_waiting=3, max_waiting_per_caller=2)
     queue.enter("a", 0)

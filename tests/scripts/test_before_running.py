@@ -207,7 +207,7 @@ async def test_sources_are_read_one_after_the_other_in_a_thread(monkeypatch: pyt
 
     monkeypatch.setattr(ast, "parse", parse)
     sources = ScriptSources()
-    found = await asyncio.gather(*(sources.read(f"x = {n}\nx", ()) for n in range(50)))
+    found = await asyncio.gather(*(sources.read(f"x = {n}\nx", (), f"c{n}") for n in range(50)))
     sources.close()
     assert all(read.faults == () for read in found)
     assert len(threads) == 1

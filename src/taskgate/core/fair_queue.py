@@ -74,7 +74,7 @@ class FairQueue:
     """Slots of one server. A free slot goes to the tenant with the fewest running calls, and within it to the waiting
     caller with the fewest. A caller without a tenant counts as a tenant of its own.
 
-    Among equals the one that was served longest ago is first, so a caller cannot starve another by requesting more
+    Among equals the one whose last call ended longest ago is first, so a caller cannot starve another by requesting more
     often. Each step takes logarithmic time, also with ten thousand waiting calls. The object has no locks and no clock:
     one event loop owns it.
     """
@@ -93,12 +93,14 @@ class FairQueue:
     """The tickets of each waiting caller, oldest first."""
     _waiting_of_tenant: Counter[str] = field(default_factory=Counter)
     _since: dict[str, int] = field(default_factory=dict)
-    """For each waiting caller: when it began to wait or was last served, counted in `_steps`."""
+    """For each waiting caller: when it began to wait, was last served, or its last call ended, counted in `_steps`."""
+    _since_of_tenant: dict[str, int] = field(default_factory=dict)
+    """The same for each tenant with waiting callers."""
     _steps: Iterator[int] = field(default_factory=itertools.count)
     _callers: dict[str, _Ranking] = field(default_factory=dict)
     """The waiting callers of each tenant."""
     _tenants: _Ranking = field(default_factory=_Ranking)
-    """The tenants with waiting callers, each ranked with its first caller."""
+    """The tenants with waiting callers."""
 
     def enter(self, caller: str, ticket: Hashable, *, limited: bool = True) -> QueuePlace:
         """Request a slot: run now, or wait until `leave` returns the ticket. Raises `overloaded` if no more calls may
@@ -115,6 +117,7 @@ class FairQueue:
         if line is None:
             line = self._waiting[caller] = OrderedDict()
             self._since[caller] = next(self._steps)
+            self._since_of_tenant.setdefault(_tenant(caller), self._since[caller])
         line[ticket] = None
         self._count_waiting(caller, 1)
         self._rank(caller)
@@ -136,6 +139,7 @@ class FairQueue:
             _add(self._running_of_tenant, _tenant(caller), -1)
         if held > 1:
             self._running[caller] = held - 1
+        self._served(caller)
         self._rank(caller)
         return self._admit()
 
@@ -178,10 +182,18 @@ class FairQueue:
             _, caller = self._callers[tenant].lowest()
             ticket, _ = self._waiting[caller].popitem(last=False)
             admitted.append(ticket)
-            self._since[caller] = next(self._steps)
+            self._served(caller)
             self._count_waiting(caller, -1)
             self._run(caller)
         return admitted
+
+    def _served(self, caller: str) -> None:
+        """Put the caller and its tenant behind those that wait now."""
+        now, tenant = next(self._steps), _tenant(caller)
+        if caller in self._since:
+            self._since[caller] = now
+        if tenant in self._since_of_tenant:
+            self._since_of_tenant[tenant] = now
 
     def _rank(self, caller: str) -> None:
         """Update the rank of this caller and of its tenant after a change of either."""
@@ -199,8 +211,8 @@ class FairQueue:
             del self._waiting[caller], self._since[caller]
             callers.drop(caller)
         if callers:
-            best, _ = callers.lowest()
-            self._tenants.put(tenant, (self._running_of_tenant[tenant], *best))
+            (fewest, _), _ = callers.lowest()
+            self._tenants.put(tenant, (self._running_of_tenant[tenant], fewest, self._since_of_tenant[tenant]))
         else:
-            del self._callers[tenant]
+            del self._callers[tenant], self._since_of_tenant[tenant]
             self._tenants.drop(tenant)

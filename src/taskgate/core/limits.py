@@ -65,6 +65,9 @@ class Limits:
     script_parallel_calls: int = 50
     script_time_s: float = 600.0
     script_step_time_s: float = 5.0
+    script_cpu_per_caller: float | None = None
+    """CPU seconds per minute."""
+    script_cpu_per_tenant: float | None = None
     script_question_timeout_s: float = 7 * 24 * 3600.0
     script_memory_bytes: int = 64 * MIB
     script_output_bytes: int = 64 * 1024

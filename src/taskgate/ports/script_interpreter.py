@@ -230,6 +230,11 @@ class ScriptInterpreter(Protocol):
         """
         ...
 
+    @property
+    def parallel_steps(self) -> int:
+        """How many steps run at the same time. Further ones wait in the order in which they come."""
+        ...
+
     def availability(self) -> Availability:
         """Whether the interpreter is installed. Starts nothing."""
         ...

@@ -49,7 +49,8 @@ class MontyInterpreter:
         self._grace_s = grace_s
         self._memory_bytes = 0
         self._numbers = itertools.count(1)
-        self.pool = WorkerPool(self._command, maximum=max_workers or _cores(), idle_s=idle_s)
+        self._workers = max_workers or _cores()
+        self.pool = WorkerPool(self._command, maximum=self._workers, idle_s=idle_s)
 
     @cached_property
     def _installed(self) -> tuple[str, str, str] | None:
@@ -73,6 +74,11 @@ class MontyInterpreter:
     def version(self) -> str:
         """What a snapshot is bound to."""
         return "" if self._installed is None else f"monty-{self._installed[0]}-{_SNAPSHOT_FORMAT}"
+
+    @property
+    def parallel_steps(self) -> int:
+        """One for each worker."""
+        return self._workers
 
     def availability(self) -> Availability:
         """Whether the extra is installed."""

@@ -1,7 +1,7 @@
 """Workers for steps: none until the first step, at most a few at once, none when no step has run for a while.
 
-Steps wait for a worker in the order in which they came. A script returns to the end of that queue after each step, so that a
-script of many steps does not delay the others by more than one of its steps.
+Steps wait for a worker in the order in which they came. The gateway starts no more of them at once than there are workers, so it is
+its queue that decides who is next (`gateway/scripts/fair_turns.py`).
 """
 
 from __future__ import annotations

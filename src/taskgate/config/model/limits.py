@@ -168,6 +168,15 @@ class Limits(Section):
         default=timedelta(seconds=DEFAULTS.script_step_time_s),
         description="Execution time of one script between two calls.",
     )
+    script_cpu_per_caller: Count | None = Field(
+        default=None,
+        description="CPU seconds per minute for the scripts of a caller, or of an address without a token. Beyond it steps wait. "
+        "Unset: no limit.",
+    )
+    script_cpu_per_tenant: Count | None = Field(
+        default=None,
+        description="CPU seconds per minute for the scripts of a tenant. Beyond it steps wait. Unset: no limit.",
+    )
     script_question_timeout: Duration = Field(
         default=timedelta(seconds=DEFAULTS.script_question_timeout_s),
         description="How long a question of a script (`ask`) waits for an answer.",

@@ -46,7 +46,7 @@ async def run_script(parts: ScriptToolParts, request: Request, given: dict[str, 
     if resumed is not None:
         return await _held(parts.tasks.hold_reply(request, resumed, waiting_for_people=False, asking=parts.asking))
     names = names_of(await parts.lookup.view(request))
-    source = await parts.sources.read(given["code"], names)
+    source = await parts.sources.read(given["code"], names, request.caller.limit_key)
     if given.get("dry_run"):
         return text_reply(await planned(parts.lookup, request, source))
     refuse_faults(source.faults)

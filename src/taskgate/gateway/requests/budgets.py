@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from taskgate.gateway.requests.delivery import ReplyDelivery
     from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.admission import RETRY_AFTER_S
+from taskgate.gateway.requests.cpu_limit import CpuLimit
 from taskgate.gateway.requests.server_queue import ServerQueue
 
 MAX_BUCKETS: Final = 10_000
@@ -104,6 +105,10 @@ def _part_of_rate(per_second: float | None, burst: int, among: int) -> TokenBuck
     return None if per_second is None else TokenBucket(per_second / among, max(1.0, burst / among))
 
 
+def _part_of_cpu(seconds: float | None, among: int) -> float | None:
+    return None if seconds is None else seconds / among
+
+
 def _part_of(limit: int | None, place: int, among: int) -> int | None:
     return None if limit is None else share(limit, place, among)
 
@@ -120,6 +125,7 @@ class Budgets:
             NameLimits("You are calling"),
             NameLimits("The callers of your tenant are calling"),
         )
+        self.script_cpu_of_callers, self.script_cpu_of_tenants = CpuLimit(), CpuLimit()
         self._plan = plan
         self._place, self._gateways = 0, 1
         self.adopt(plan)
@@ -136,6 +142,8 @@ class Budgets:
             _part_of_rate(limits.calls_per_tenant_per_second, limits.burst_per_tenant, among),
             _part_of(limits.calls_in_flight_per_tenant, self._place, among),
         )
+        self.script_cpu_of_callers.adopt(_part_of_cpu(limits.script_cpu_per_caller, among))
+        self.script_cpu_of_tenants.adopt(_part_of_cpu(limits.script_cpu_per_tenant, among))
         self.limit_callers = self._callers.in_force or self._tenants.in_force
         budgets = {server: record.budgets for server, record in plan.registry.records.items()}
         self.outputs = {server: b.max_tool_output_bytes for server, b in budgets.items() if b.max_tool_output_bytes}

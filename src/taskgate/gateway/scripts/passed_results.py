@@ -14,6 +14,7 @@ from taskgate.core.errors import CallerError, Executed
 from taskgate.core.scripts.result_reference import REFERENCE_BYTES, referenced_call, result_reference
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.scripts.call_outcomes import executed_value, outcome_of
+from taskgate.gateway.scripts.fair_turns import limited_caller
 from taskgate.gateway.scripts.script_parts import ScriptParts
 from taskgate.ports.script_interpreter import CallOutcome, PlacedReference, Raised, Referenced, Returned
 from taskgate.turns import LARGE_BYTES
@@ -27,11 +28,12 @@ MAX_PASSED: Final = 16 * 1024 * 1024
 class PassedResults:
     """The references of one script."""
 
-    def __init__(self, parts: ScriptParts, script: str, code: str) -> None:
+    def __init__(self, parts: ScriptParts, script: Task, code: str) -> None:
         self._records = parts.tasks.records
         self._sources = parts.sources
         self._key = parts.key
-        self._script = script
+        self._script = script.id
+        self._caller = limited_caller(script)
         self._code = code
         self._calls: frozenset[int] | None = None
 
@@ -51,7 +53,7 @@ class PassedResults:
 
     async def _is_passed_on(self, offset: int) -> bool:
         if self._calls is None:
-            self._calls = await self._sources.passed_on(self._code)
+            self._calls = await self._sources.passed_on(self._code, self._caller)
         return offset in self._calls
 
     async def resolved(self, value: Any, references: Sequence[PlacedReference]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from taskgate.gateway.calls.durable_calls import DurableCalls
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.governance.known_people import KnownPeople
+from taskgate.gateway.scripts.fair_turns import StepTurns
 from taskgate.gateway.scripts.script_sources import ScriptSources
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.sends import Recheck
@@ -21,5 +22,6 @@ class ScriptParts:
     recheck: Recheck
     people: KnownPeople
     sources: ScriptSources
+    turns: StepTurns
     key: bytes
     """Authenticates snapshots."""

@@ -33,6 +33,7 @@ from taskgate.core.tasks.transition import Noted, TransitionEvent
 from taskgate.gateway.scripts.call_outcomes import decode_outcome, outcome_of
 from taskgate.gateway.scripts.cancel_call import cancel_call
 from taskgate.gateway.scripts.earlier_calls import EarlierCalls, earlier_calls
+from taskgate.gateway.scripts.fair_turns import limited_caller
 from taskgate.gateway.scripts.other_interpreters import ScriptOver, leave_to_another
 from taskgate.gateway.scripts.passed_results import PassedResults
 from taskgate.gateway.scripts.script_calls import PreparedStepCall, ScriptCalls
@@ -110,7 +111,7 @@ class ScriptRun:
         self._earlier = EarlierCalls(self._records, (), ())
         self._digest = ""
         """Digest of the source."""
-        self._passed = PassedResults(parts, task.id, "")
+        self._passed = PassedResults(parts, task, "")
 
     def call_changed(self, task: Task) -> None:
         """Note that a call changed, and wake the script if the change matters to it."""
@@ -140,7 +141,7 @@ class ScriptRun:
         await self._check_interpreter(stored)
         given: dict[str, Any] = msgspec.json.decode(self._task.arguments)
         self._digest = code_digest(given["code"])
-        self._passed = PassedResults(self._parts, self._task.id, given["code"])
+        self._passed = PassedResults(self._parts, self._task, given["code"])
         try:
             self._earlier = await self._read(lambda: earlier_calls(self._parts, self._task, self._record.reused))
         except CallerError as problem:
@@ -217,12 +218,22 @@ class ScriptRun:
 
     async def _step(self, run: Callable[[], Awaitable[Step]]) -> Step:
         """Run a step. One whose worker ended is run once more: nothing outside has happened."""
-        began = clock.monotonic()
-        step = await run()
+        step = await self._in_turn(run)
         if isinstance(step, Failed) and step.reason is FailureReason.WORKER:
             log.warning("the worker of a script ended; its step is run again", task=self._task.id, why=step.message)
+            step = await self._in_turn(run)
+        return step
+
+    async def _in_turn(self, run: Callable[[], Awaitable[Step]]) -> Step:
+        """Run a step when it is the caller's turn. Waiting for it costs no execution time."""
+        caller, turns = limited_caller(self._task), self._parts.turns
+        async with turns.turn(caller):
+            began = clock.monotonic()
             step = await run()
-        self._spent_s += clock.monotonic() - began
+            took_s = clock.monotonic() - began
+            # The CPU time of a worker that was lost is not known.
+            turns.charge(caller, step.output.cpu_seconds or took_s)
+        self._spent_s += took_s
         return step
 
     async def _start(self, program: ScriptProgram) -> Step:

@@ -15,6 +15,7 @@ from taskgate.core.scripts.code_digest import code_digest
 from taskgate.core.scripts.names import PythonName
 from taskgate.core.scripts.passed_on import passed_on
 from taskgate.core.scripts.plan import ScriptPlan, plan_of
+from taskgate.gateway.scripts.fair_turns import FairTurns
 from taskgate.lazy_dataclass import dataclass
 
 _REMEMBERED: Final = 256
@@ -31,23 +32,28 @@ class ReadSource:
 
 class ScriptSources:
     def __init__(self) -> None:
+        self._turns = FairTurns(1)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="script-source")
         self._passed_on: OrderedDict[str, frozenset[int]] = OrderedDict()
         """By the digest of the source."""
 
-    async def read(self, code: str, names: Sequence[PythonName]) -> ReadSource:
-        """Parse the source and find its faults, its tools, and the calls whose results it only passes on."""
-        found = await asyncio.get_running_loop().run_in_executor(self._thread, _read, code, names)
+    async def read(self, code: str, names: Sequence[PythonName], caller: str) -> ReadSource:
+        """Parse the source and find its faults, its tools, and the calls whose results it only passes on.
+
+        `caller` is the name by which the caller is limited: sources are read in turn, one of each caller.
+        """
+        async with self._turns.turn(caller):
+            found = await asyncio.get_running_loop().run_in_executor(self._thread, _read, code, names)
         if not found.faults:
             self._passed_on[code_digest(code)] = found.passed_on
             if len(self._passed_on) > _REMEMBERED:
                 self._passed_on.popitem(last=False)
         return found
 
-    async def passed_on(self, code: str) -> frozenset[int]:
+    async def passed_on(self, code: str, caller: str) -> frozenset[int]:
         """Where calls begin whose results are only passed on. A source is read again after a restart of the gateway."""
         known = self._passed_on.get(code_digest(code))
-        return known if known is not None else (await self.read(code, ())).passed_on
+        return known if known is not None else (await self.read(code, (), caller)).passed_on
 
     def close(self) -> None:
         """End the thread when it has read what it reads now."""

@@ -19,6 +19,7 @@ from taskgate.gateway.method_tables import MethodTables
 from taskgate.gateway.methods.session_durations import record_sessions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.methods.vendor_methods import VendorMethods
+from taskgate.gateway.scripts.fair_turns import StepTurns
 from taskgate.gateway.scripts.script_parts import ScriptParts
 from taskgate.gateway.scripts.script_runs import ScriptRuns
 from taskgate.gateway.services.access import AccessServices
@@ -79,6 +80,7 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
             recheck=recheck,
             people=base.people,
             sources=base.script_sources,
+            turns=StepTurns(base.interpreter.parallel_steps, base.budgets),
             key=base.script_key,
         ),
         base.events,
