@@ -19,7 +19,7 @@ from taskgate.ports.approval_store import PendingLimits
 from taskgate.ports.personal_data_store import Erased
 from taskgate.ports.script_store import ChildCall, ScriptStep, Stepped, StoredScript
 from taskgate.ports.store import Store
-from taskgate.ports.store_answers import Change, Intended, StaleOwner, TooManyOpen
+from taskgate.ports.store_answers import Change, Intended, StaleOwner, TaskQuestion, TooManyOpen
 from taskgate.ports.task_store import AcceptLimits
 
 LIFETIME_MS = 600_000
@@ -75,6 +75,23 @@ async def test_delivered_calls_are_marked_with_the_step(store: Store) -> None:
     await store.step_script(script.id, ScriptStep(ScriptRecord(step=2), b"later", (2,)))
     marks = {call.number: call.delivered_step for call in await store.script_calls(script.id)}
     assert marks == {1: None, 2: 2}
+
+
+async def test_calls_of_a_script_that_ask_are_found_until_their_outcome_is_received(store: Store) -> None:
+    script = await started(store)
+    calls = tuple(call_of(script, number) for number in (1, 2, 3))
+    await store.step_script(script.id, waiting_for(1, *calls), calls)
+    assert await store.asking_calls(script.id) == ()
+    for call in (calls[2], calls[0]):
+        asked = TaskQuestion("q", "files", "elicitation/create", b"{}", START + 60_000, START)
+        begun = await store.intend(call.draft.id, byte_hash="", upstream="files", recheck=just_go)
+        assert isinstance(begun, Intended)
+        assert isinstance(await store.advance(call.draft.id, h.InputRequested(("q",)), questions=(asked,)), Change)
+    assert await store.asking_calls(script.id) == (calls[0].draft.id, calls[2].draft.id)
+    await store.advance(calls[0].draft.id, h.InputSettled(("q",)), answers={"q": b"{}"})
+    assert await store.asking_calls(script.id) == (calls[2].draft.id,)
+    await store.step_script(script.id, ScriptStep(ScriptRecord(step=2), b"later", (3,)))
+    assert await store.asking_calls(script.id) == ()
 
 
 async def test_end_of_a_script_marks_the_calls_that_it_received_last(store: Store) -> None:

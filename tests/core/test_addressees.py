@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.core.identity.addressees import OPERATORS_INBOX, addressee, has_conversation
+from taskgate.core.identity.addressees import OPERATORS_INBOX, addressee, has_conversation, may_be_asked
 from taskgate.core.identity.conversation import ALL_CONVERSATIONS, ConversationKey
 
 ANN_1, ANN_2 = ConversationKey("ann", "session:1"), ConversationKey("ann", "client:desk")
@@ -34,3 +34,20 @@ def test_addressee_of_question_without_call(asking: set[ConversationKey], expect
 def test_call_without_conversation_is_distinguished_from_conversations() -> None:
     assert not has_conversation(NAMELESS_1.stream)
     assert all(has_conversation(key.stream) for key in (ANN_1, ANN_2, ANONYMOUS_1))
+
+
+@pytest.mark.parametrize(
+    ("asking", "asked", "expected"),
+    [
+        (ANN_1, ANN_1, True),
+        (ANN_1, ANN_2, False),
+        (ANN_1, BOB, False),
+        (ANONYMOUS_1, NAMELESS_1, False),
+        (NAMELESS_1, ANONYMOUS_1, False),
+        (NAMELESS_1, NAMELESS_2, True),
+    ],
+)
+def test_question_of_a_task_is_carried_to_the_conversation_of_its_call(
+    asking: ConversationKey, asked: ConversationKey, expected: bool
+) -> None:
+    assert may_be_asked(asking, asked) is expected

@@ -15,6 +15,7 @@ from tests.virtual_time.waiting import until
 
 from taskgate.core.questions.question import Answer
 from taskgate.gateway.tasks.questions import TaskQuestions
+from taskgate.gateway.tasks.questions_in_reply import RETURN_S
 
 
 def scope(**more: Any) -> dict[str, Any]:
@@ -85,7 +86,8 @@ async def test_one_of_two_answers_that_arrive_together_counts() -> None:
     async with Gateway({**ON}, {"shop": shop()}) as gate:
         caller = await gate.caller("2026", capabilities={**TASKS_EXTENSION, "elicitation": {"form": {}}})
         code = "first = await ask('Which colour?')\nawait sleep(60)\n[first, await ask('And which size?')]"
-        task = (await caller.call("run_script", {"code": code})).result["taskId"]
+        made = await caller.call("run_script", {"code": code}, _meta={"taskgate/task": True})
+        task = made.result["taskId"]
 
         async def answer(question: str, value: str) -> None:
             given = {question: {"action": "accept", "content": {"answer": value}}}
@@ -264,15 +266,21 @@ async def test_answer_that_arrives_while_a_script_continues_after_a_restart_is_t
 
 
 @virtual_time
-async def test_caller_that_does_not_return_with_an_answer_finds_the_question_in_its_inbox() -> None:
+async def test_caller_that_does_not_return_with_an_answer_is_asked_again_by_the_tools_that_follow_the_task() -> None:
     async with Gateway(scope(mode="facade"), {"shop": shop()}) as gate:
         caller = await gate.caller("2026", token="ann", capabilities=ANSWERS_FORM)
         params = {"name": "run_script", "arguments": {"code": "await ask('Which?')"}}
         reply = (await caller.request("tools/call", params)).result
         assert reply["resultType"] == "input_required"
-        first = await asked(gate, caller)
-        given = {"request_id": first, "action": "accept", "content": {"answer": "blue"}}
-        assert (await caller.call_json("respond_to_elicitation", **given))["success"] is True
+        assert (await caller.call_json("get_elicitations"))["elicitations"] == []
+        [task] = (await caller.call_json("list_tasks"))["tasks"]
+        await gate.advance(RETURN_S)
+        follow = {"name": "get_task_result", "arguments": {"task_id": task["task_id"]}}
+        asked = (await caller.request("tools/call", follow)).result
+        [key] = asked["inputRequests"]
+        given = {key: {"action": "accept", "content": {"answer": "blue"}}}
+        state = {"requestState": asked["requestState"], "inputResponses": given}
+        assert structured((await caller.request("tools/call", {**follow, **state})).result)["result"] == "blue"
         again = await caller.request("tools/call", {**params, "requestState": reply["requestState"]})
         assert structured(again.result)["result"] == "blue"
 

@@ -74,3 +74,7 @@ class ScriptStore(Protocol):
     async def script_calls(self, task_id: str, after: int = -1, limit: int = 1_000) -> tuple[ScriptCall, ...]:
         """The tool calls of a script in the order in which it made them, from the one after the number `after`."""
         ...
+
+    async def asking_calls(self, task_id: str) -> tuple[str, ...]:
+        """The ids of those calls of a script whose servers wait for an answer, in the order in which it made them."""
+        ...

@@ -134,6 +134,13 @@ def test_a_stateless_task_lists_its_open_questions() -> None:
     assert stateless_detailed(task, 1000)["inputRequests"] == {}
 
 
+def test_a_working_script_whose_calls_ask_lists_their_questions() -> None:
+    task = a_task(state=TaskState.RUNNING, script=True)
+    shown = stateless_detailed(task, 1000, questions={"call/q1": b'{"method":"elicitation/create"}'})
+    assert shown["status"] == "input_required"
+    assert list(shown["inputRequests"]) == ["call/q1"]
+
+
 def test_a_working_stateless_task_inlines_nothing() -> None:
     shown = stateless_detailed(a_task(), 1000, outcome=RESULT)
     assert {"result", "error", "inputRequests"}.isdisjoint(shown)

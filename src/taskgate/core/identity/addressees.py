@@ -30,6 +30,15 @@ def addressee(asking: Collection[ConversationKey]) -> ConversationKey:
     return ConversationKey(callers.pop(), ALL_CONVERSATIONS) if len(callers) == 1 else OPERATORS_INBOX
 
 
+def may_be_asked(asking: ConversationKey, asked: ConversationKey) -> bool:
+    """Whether the second conversation is the one that made the call that asks.
+
+    Calls without a conversation are known by the ids of their tasks alone, so whoever presents one, without a conversation as
+    well, counts as the caller.
+    """
+    return asked == asking or not (has_conversation(asked.stream) or has_conversation(asking.stream))
+
+
 def has_conversation(stream: str) -> bool:
     """Whether the conversation of this name continues after the call."""
     return not stream.startswith(NO_CONVERSATION)

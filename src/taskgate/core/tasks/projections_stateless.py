@@ -62,6 +62,9 @@ def stateless_detailed(
     `outcome` is the stored body (read from its spill file if there is one), `questions` are the raw requests by key.
     """
     shown = stateless_task(task, poll_ms)
+    if questions and shown["status"] == "working":
+        # A script works while servers ask questions of its calls.
+        shown["status"] = "input_required"
     match shown["status"]:
         case "input_required":
             asked = questions if questions is not None else {}

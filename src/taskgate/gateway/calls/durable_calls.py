@@ -137,6 +137,11 @@ class DurableCalls:
             return None
         return await self.by_url.resumed(call.request, call.tool)
 
+    async def _resume_with_answers(self, call: _Call) -> bytes | None:
+        """Continue a held call whose caller returns the answers to its questions."""
+        task = await self.tasks.asking.resumed(call.request, call.tool.name)
+        return None if task is None else await self.tasks.hold_reply(call.request, task, waiting_for_people=False)
+
     async def _request_approval(self, call: _Call) -> None:
         """Find out whether the call needs an approval. Raises InvalidArguments: a call that cannot run is not put to approvers."""
         if not call.governed:
@@ -198,6 +203,7 @@ class DurableCalls:
         _validate_arguments,
         _check_task_contract,
         _resume_after_url,
+        _resume_with_answers,
         _request_approval,
         _create_task,
         _hold_for_approval,
@@ -261,7 +267,8 @@ class DurableCalls:
         call = self.new_call(request, tool)
         # The answers are for the gateway's own question, not for the server.
         params = {key: value for key, value in call.params.items() if key not in ("requestState", "inputResponses")}
-        _task, reply = await self.tasks.hold(request, replace(call, params=params), None, None)
+        # A caller that can be asked in a reply was given the page already.
+        _task, reply = await self.tasks.hold(request, replace(call, params=params), None, None, asks=False)
         return reply
 
 

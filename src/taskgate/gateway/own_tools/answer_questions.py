@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace
+from taskgate.core.errors import CallerError
 from taskgate.core.ids import is_task_id
 from taskgate.core.questions.answers import ACTIONS
 from taskgate.core.questions.question import FORMS, SAMPLE
@@ -35,6 +36,18 @@ class QuestionParts:
 
 
 async def _find(parts: QuestionParts, request: Request, given: dict[str, Any], methods: tuple[str, ...]) -> Waiting:
+    """Return the question, unless the person at the client answers it: a model must not answer in place of that person."""
+    waiting = await _named(parts, request, given, methods)
+    if waiting.is_carried_to(request):
+        raise CallerError(
+            "not_allowed",
+            f"This question is for the person at your client. get_task_result of {waiting.task_id} passes it on, and returns the "
+            "result after the answer.",
+        )
+    return waiting
+
+
+async def _named(parts: QuestionParts, request: Request, given: dict[str, Any], methods: tuple[str, ...]) -> Waiting:
     """Return the caller's question: from its own inbox, or of a task that it may see."""
     task_id = given.get("task_id")
     task = await parts.store.get(task_id) if task_id is not None and is_task_id(task_id) else None

@@ -66,21 +66,21 @@ class Followed:
         return all(task.id in reported for task in self.tasks if task not in self.elsewhere)
 
 
-async def await_activity(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
+async def await_activity(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
+    await parts.tasks.asking.accept(request, OwnToolName.AWAIT_ACTIVITY.value)
     after = given.get("after")
     if after is not None and not is_ulid(after):
         raise CallerError("invalid_params", '"after" must be the id of an event, as lastEventId of an earlier reply.')
     followed = await _followed(parts, request, given.get("task_ids") or [])
     own, gets_no_events = followed.feeds[0], without_conversation(request) and not followed.tasks
-    why = [IMMEDIATE]
-    if not followed.has_events and not (after is not None and own.log.has_after(after)):
-        if gets_no_events:
-            # A request without a conversation never receives events, so it does not wait.
-            why = [TIMEOUT]
-        elif not followed.has_ended:
-            why = await _wait(parts, request, followed, given["timeout_ms"])
-        elif not followed.has_seen_end:
-            await _wait(parts, request, followed, min(given["timeout_ms"], LAST_EVENTS_MS))
+    why, question = [IMMEDIATE], await _question(parts, request, followed)
+    if question is None and not followed.has_events and not (after is not None and own.log.has_after(after)):
+        # A request without a conversation never receives events, so it does not wait.
+        why = [TIMEOUT] if gets_no_events else await _wait_for_more(parts, request, followed, given["timeout_ms"])
+        question = await _question(parts, request, followed)
+    if question is not None:
+        # The events stay for the request with which the caller returns.
+        return question
     events, last = _taken(request, followed, after)
     now = parts.tasks.store.now_ms()
     reply: dict[str, Any] = {
@@ -98,6 +98,14 @@ async def await_activity(parts: TaskParts, request: Request, given: dict[str, An
     if gets_no_events:
         reply["note"] = NO_EVENTS
     return text_reply(reply)
+
+
+async def _question(parts: TaskParts, request: Request, followed: Followed) -> bytes | None:
+    """The questions of the tasks that this call waits for, as its result."""
+    tasks = {task.id: task for feed in followed.feeds for task in feed.open_tasks.values()}
+    for task in followed.tasks:
+        tasks[task.id] = await find(parts, request, task.id)
+    return await parts.tasks.asking.reply(request, tasks.values(), OwnToolName.AWAIT_ACTIVITY.value)
 
 
 def _taken(request: Request, followed: Followed, after: str | None) -> tuple[list[Event], str | None]:
@@ -135,6 +143,17 @@ async def _followed(parts: TaskParts, request: Request, task_ids: Sequence[str])
         await feed.settled()
     elsewhere = tuple(task for task in tasks if task.conversation_key not in feeds)
     return Followed(tuple(feeds.values()), tuple(tasks), elsewhere)
+
+
+async def _wait_for_more(
+    parts: TaskParts, request: Request, followed: Followed, timeout_ms: int
+) -> list[dict[str, Any]]:
+    """Wait for the next event, or only for the final events of tasks that have ended."""
+    if not followed.has_ended:
+        return await _wait(parts, request, followed, timeout_ms)
+    if not followed.has_seen_end:
+        await _wait(parts, request, followed, min(timeout_ms, LAST_EVENTS_MS))
+    return [IMMEDIATE]
 
 
 async def _wait(parts: TaskParts, request: Request, followed: Followed, timeout_ms: int) -> list[dict[str, Any]]:
@@ -179,9 +198,8 @@ def _pending_client(parts: TaskParts, request: Request, tasks: Sequence[Task]) -
 
     def asked(methods: tuple[str, ...]) -> list[Waiting]:
         of_tasks = [waiting for task in tasks for waiting in inbox.of_task(task.id, methods)]
-        return list({waiting.id: waiting for waiting in (*inbox.of(conversation, methods), *of_tasks)}.values())[
-            :MAX_SHOWN
-        ]
+        found = {waiting.id: waiting for waiting in (*inbox.of(conversation, methods), *of_tasks)}.values()
+        return [waiting for waiting in found if not waiting.is_carried_to(request)][:MAX_SHOWN]
 
     return {
         "elicitations": [_shown(waiting) | {"message": waiting.message} for waiting in asked(FORMS)],

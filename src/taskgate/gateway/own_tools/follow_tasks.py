@@ -100,20 +100,29 @@ async def find(parts: TaskParts, request: Request, task_id: str) -> Task:
     return task
 
 
-async def get_task(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
+async def get_task(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
+    await parts.tasks.asking.accept(request, OwnToolName.GET_TASK.value)
     task = await find(parts, request, given["task_id"])
     parts.tasks.methods.polled(task)
+    question = await parts.tasks.asking.reply(request, (task,), OwnToolName.GET_TASK.value)
+    if question is not None:
+        return question
     shown = shown_task(task, parts.tasks.store.now_ms())
     inbox = parts.activity.inbox
     asked = inbox.elicitations(request, task.server, task.id)
     reply = {"task": shown, "pending_elicitations_for_server": asked}
-    if sampling := inbox.of_task(task.id, (SAMPLE,)):
+    if sampling := [waiting for waiting in inbox.of_task(task.id, (SAMPLE,)) if not waiting.is_carried_to(request)]:
         reply["pending_sampling_requests"] = [waiting.shown() for waiting in sampling]
     return text_reply(reply)
 
 
-async def get_task_result(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply:
-    """Return the tool's result when it is available. At the timeout the caller is asked to call again."""
+async def get_task_result(parts: TaskParts, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
+    """Return the tool's result when it is available. At the timeout the caller is asked to call again.
+
+    A question that the caller can answer is returned at once.
+    """
+    name = OwnToolName.GET_TASK_RESULT.value
+    await parts.tasks.asking.accept(request, name)
     task = await find(parts, request, given["task_id"])
     limit = max_wait_s(parts.tasks.promotions, request, given.get("timeout_ms"))
     methods = parts.tasks.methods
@@ -121,15 +130,25 @@ async def get_task_result(parts: TaskParts, request: Request, given: dict[str, A
     began = clock.monotonic()
     beat.start()
     parts.tasks.followers.add_result_request(task.id, request)
+    question: bytes | None = None
+
+    async def is_asked(now: Task) -> bool:
+        nonlocal question
+        question = await parts.tasks.asking.reply(request, (now,), name)
+        return question is not None
+
     try:
-        task = await methods.wait(request, task, limit)
+        task = await methods.wait(request, task, limit, until=is_asked)
     finally:
         parts.tasks.followers.remove_request(task.id, request)
         beat.stop()
+    if question is not None:
+        return question
     now = parts.tasks.store.now_ms()
     shown = shown_task(task, now)
     if not task.state.is_terminal:
-        return text_reply(_not_yet(task, clock.monotonic() - began), {"task": shown})
+        by_tools = [one for one in parts.activity.inbox.of_task(task.id) if not one.is_carried_to(request)]
+        return text_reply(_not_yet(task, clock.monotonic() - began, by_tools=bool(by_tools)), {"task": shown})
     if is_expired(task, now):
         return text_reply({"error": "The result of this task is no longer kept.", "task": shown}, is_error=True)
     try:
@@ -141,10 +160,13 @@ async def get_task_result(parts: TaskParts, request: Request, given: dict[str, A
     return relayed(wire.join(with_meta(wire.members_of(final), {}, drop=(RELATED_TASK,))))
 
 
-def _not_yet(task: Task, waited_s: float) -> str:
+def _not_yet(task: Task, waited_s: float, *, by_tools: bool) -> str:
+    """`by_tools`: whether the tools that answer questions can answer what the task asks."""
     after = f"after {round(waited_s, 1):g} s of waiting"
     if task.state is TaskState.AWAITING_APPROVAL:
         return f"Task {task.id} still waits for a person's approval {after}; the tool has not run. Call get_task_result again."
+    if task.state is TaskState.INPUT_REQUIRED and not by_tools:
+        return f"Task {task.id} waits for an answer of the person at your client {after}. Call get_task_result again."
     if task.state is TaskState.INPUT_REQUIRED:
         asked = f" ({task.status_message})" if task.status_message else ""
         return (

@@ -6,6 +6,7 @@ The reply of the inner call becomes part of the tool's reply.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -53,6 +54,10 @@ class InnerDelivery(ReplyDelivery, eq=False, kw_only=True):
         self.activity.add_server_message(self.feed, self.server, method, raw)
         if method != "notifications/message" or caller.accepts_log(log_level(raw)):
             caller.notify(method, raw)
+
+    def when_delivered(self, hook: Callable[[bool], None]) -> None:
+        """The result of the call is delivered with the reply of the tool."""
+        self.outer.delivery.when_delivered(hook)
 
     def accepts_log(self, level: str) -> bool:
         return True

@@ -42,9 +42,9 @@ async def run_script(parts: ScriptToolParts, request: Request, given: dict[str, 
     """
     if request.script:
         raise CallerError("not_allowed", "A script cannot start scripts. The call was not executed.")
-    resumed = await parts.asking.resumed(request, OwnToolName.RUN_SCRIPT.value)
+    resumed = await parts.tasks.asking.resumed(request, OwnToolName.RUN_SCRIPT.value)
     if resumed is not None:
-        return await _held(parts.tasks.hold_reply(request, resumed, waiting_for_people=False, asking=parts.asking))
+        return await _held(parts.tasks.hold_reply(request, resumed, waiting_for_people=False))
     names = names_of(await parts.lookup.view(request))
     source = await parts.sources.read(given["code"], names, request.caller.limit_key)
     if given.get("dry_run"):
@@ -61,7 +61,7 @@ async def run_script(parts: ScriptToolParts, request: Request, given: dict[str, 
         return (await parts.tasks.create(request, new, approval, key))[1]
 
     async def hold() -> bytes:
-        return (await parts.tasks.hold(request, new, approval, key, parts.asking))[1]
+        return (await parts.tasks.hold(request, new, approval, key))[1]
 
     return await _held(hold())
 

@@ -6,7 +6,6 @@ from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.scripts.script_sources import ScriptSources
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.gateway.tasks.questions_in_reply import QuestionsInReply
 from taskgate.lazy_dataclass import dataclass
 
 
@@ -15,5 +14,4 @@ class ScriptToolParts:
     lookup: Lookup
     gate: CallGate
     tasks: TaskEngine
-    asking: QuestionsInReply
     sources: ScriptSources

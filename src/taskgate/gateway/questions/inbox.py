@@ -234,14 +234,18 @@ class Inbox:
     def elicitations(
         self, request: Request, server: str | None = None, task_id: str | None = None
     ) -> list[dict[str, Any]]:
-        """Return the caller's questions. With the id of a visible task also its questions, whatever their conversation."""
+        """Return the caller's questions. With the id of a visible task also its questions, whatever their conversation.
+
+        Questions that replies carry to the caller are left out.
+        """
         found = self.of(request.conversation_key, FORMS, server)
         of_task = self.of_task(task_id, FORMS) if task_id is not None else ()
         found += [waiting for waiting in of_task if waiting not in found]
-        return [waiting.shown() for waiting in found]
+        return [waiting.shown() for waiting in found if not waiting.is_carried_to(request)]
 
     def sampling_requests(self, request: Request, server: str | None = None) -> list[dict[str, Any]]:
-        return [waiting.shown() for waiting in self.of(request.conversation_key, (SAMPLE,), server)]
+        found = self.of(request.conversation_key, (SAMPLE,), server)
+        return [waiting.shown() for waiting in found if not waiting.is_carried_to(request)]
 
     def find(self, caller: str, request_id: str, methods: tuple[str, ...]) -> Waiting:
         """Return the question if it belongs to this caller, in any conversation. Unknown and foreign ids give the same error.

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.errors import CallerError
-from taskgate.core.identity.addressees import OPERATORS_INBOX
+from taskgate.core.identity.addressees import OPERATORS_INBOX, may_be_asked
 from taskgate.core.identity.conversation import ConversationKey, conversation_of
 from taskgate.core.questions.answers import secret_fields
+from taskgate.core.questions.capabilities import can_answer
 from taskgate.core.questions.endings import Ending
 from taskgate.core.questions.question import ELICIT, ROOTS, SAMPLE, Answer
 from taskgate.core.questions.roots_form import roots_form
@@ -111,6 +112,15 @@ class Waiting:
     @property
     def caller(self) -> str:
         return self.conversation.caller
+
+    def is_carried_to(self, request: Request) -> bool:
+        """Whether the caller gets the question as `input_required`. Its tools do not show it, because its model would answer it."""
+        return (
+            request.envelope is not None
+            and self.task_id is not None
+            and may_be_asked(self.conversation, request.conversation_key)
+            and can_answer(request.capabilities, self.method, self.params)
+        )
 
     @property
     def is_undecided(self) -> bool:

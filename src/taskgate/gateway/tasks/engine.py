@@ -63,6 +63,7 @@ class TaskEngine:
     followers: Followers
     presence: CallerPresence
     held_replies: HeldReplies
+    asking: QuestionsInReply
     address: PublicAddress
     audit_approval: Callable[[ApprovalRequest, str], AuditEntry]
     """The audit entry of an approval that is requested together with a task."""
@@ -125,9 +126,13 @@ class TaskEngine:
         call: NewCall,
         approval: ApprovalRequest | None,
         key: str | None,
-        asking: QuestionsInReply | None = None,
+        *,
+        asks: bool = True,
     ) -> tuple[Task, bytes]:
-        """Store a call without task metadata, and hold its reply until the result is available or the caller's wait has ended."""
+        """Store a call without task metadata, and hold its reply until the result is available or the caller's wait has ended.
+
+        `asks`: whether the reply may carry questions.
+        """
         delivery_mode = self.promotions.delivery_mode(request)
         at_once = approval is not None and delivery_mode.form is ReplyForm.HANDLE
         task = await self.accept(request, call, approval, key, held=not at_once)
@@ -135,9 +140,7 @@ class TaskEngine:
             return task, wire.encode(task_handle(request, task, self.records, self._approval_page(task)))
         # Closing the stream cancels a stateless call, but a caller with an idempotency key can return with it.
         kept = key is not None and request.generation is Generation.STATELESS
-        return task, await self.hold_reply(
-            request, task, waiting_for_people=approval is not None, kept=kept, asking=asking
-        )
+        return task, await self.hold_reply(request, task, waiting_for_people=approval is not None, kept=kept, asks=asks)
 
     async def hold_reply(
         self,
@@ -146,11 +149,11 @@ class TaskEngine:
         *,
         waiting_for_people: bool,
         kept: bool = False,
-        asking: QuestionsInReply | None = None,
+        asks: bool = True,
     ) -> bytes:
         """Hold the reply for as long as the caller's delivery mode allows. Return the result, or a reference to the task.
 
-        With `asking`, questions of the task are returned as soon as there are any, to callers that can answer them.
+        Questions of the task are returned as soon as there are any, to stateless callers that can answer them.
         """
         delivery_mode = self.promotions.delivery_mode(request)
         beat = Heartbeat(request, self.plan.value.calls.delivery.heartbeat_s, *self._held_text(task))
@@ -164,7 +167,7 @@ class TaskEngine:
 
         async def is_asked(now: Task) -> bool:
             nonlocal asked
-            asked = await asking.reply(request, now) if asking is not None else None
+            asked = await self.asking.of_held_call(request, now) if asks else None
             return asked is not None
 
         try:

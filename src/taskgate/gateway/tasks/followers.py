@@ -22,6 +22,7 @@ from taskgate.core.meta import with_meta
 from taskgate.core.questions.capabilities import can_answer
 from taskgate.core.questions.question import Answer, Question
 from taskgate.core.tasks.projections_stateful import stateful_task
+from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.events import EventHub, ProgressMade, ResultAwaited, TaskChanged, TaskLogged, TaskStreamOpened
@@ -149,8 +150,8 @@ class Followers:
     def ask_on_waiting(
         self, task: Task, question: Question, keep: Keep
     ) -> tuple[asyncio.Task[Answer], Callable[[], bool]] | None:
-        """Ask on a stream that waits for this task."""
-        for request in self._waiting.get(task.id, ()):
+        """Ask on a stream that waits for this task, or for the script that made the call."""
+        for request in (*self._waiting.get(task.id, ()), *self._waiting.get(task.parent, ())):
             outlet = request.delivery.outlet
             reached = outlet.can_send and outlet.still_there
             if request.session is not None and reached and _can_answer(request.session, question):
@@ -208,6 +209,8 @@ class Followers:
                 session.notify("notifications/tasks/status", params)
         if self.has_listen(task.id):
             self._in_background(self._notify_listens(task))
+        if task.state is TaskState.INPUT_REQUIRED and task.parent and self.has_listen(task.parent):
+            self._in_background(self._notify_of_call(task.parent))
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         notifying = asyncio.get_running_loop().create_task(work)
@@ -226,6 +229,12 @@ class Followers:
         task = await self._records.store.get(task_id)
         if task is not None and not task.state.is_terminal:
             await self._notify_listens(task)
+
+    async def _notify_of_call(self, script_id: str) -> None:
+        """A server asks a question of a call of this script."""
+        script = await self._records.store.get(script_id)
+        if script is not None:
+            await self._notify_listens(script)
 
     async def _notify_listens(self, task: Task) -> None:
         detailed = await self._records.detailed(task)

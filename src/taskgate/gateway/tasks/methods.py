@@ -22,6 +22,7 @@ from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.tasks.followers import Followers
+from taskgate.gateway.tasks.open_questions import question_named
 from taskgate.gateway.tasks.own_tasks import own_tasks
 from taskgate.gateway.tasks.presence import CallerPresence
 from taskgate.gateway.tasks.questions import TaskQuestions
@@ -218,7 +219,8 @@ class TaskMethods:
             raise about(task, CallerError("invalid_params", 'tasks/update needs "inputResponses", an object.'))
         raw = wire.members_of(request.members()["inputResponses"])
         for key, value in raw.items():
-            await self._questions.accept_answer(task.id, key, Answer(result=bytes(value)))
+            asked = await question_named(self._records.store, task, key)
+            await self._questions.accept_answer(*asked, Answer(result=bytes(value)))
         return b'{"resultType":"complete"}'
 
     async def list(self, request: Request) -> bytes:

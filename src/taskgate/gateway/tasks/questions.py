@@ -230,7 +230,8 @@ class TaskQuestions:
 
     def ask_undelivered(self, task_id: str) -> None:
         """The caller has opened a stream: send the questions on it that did not reach the caller yet."""
-        for entry in self._open_questions.get(task_id, ()):
+        calls = (entry for asked in self._open_questions.values() for entry in asked if entry.task.parent == task_id)
+        for entry in (*self._open_questions.get(task_id, ()), *calls):
             if entry.push is None or (entry.is_undelivered is not None and entry.is_undelivered()):
                 self._push(entry)
 
@@ -250,7 +251,9 @@ class TaskQuestions:
         if before is not None:
             before.cancel()
         keep = partial(self.accept_answer, entry.task.id, entry.key)
-        question = entry.question if entry.question.shared else related(entry.question, entry.task.id)
+        # The caller of a script knows the task of the script only.
+        known = entry.task.parent or entry.task.id
+        question = entry.question if entry.question.shared else related(entry.question, known)
         pushed = self._ask_on_stream(entry.task, question, keep)
         if pushed is None:
             return False

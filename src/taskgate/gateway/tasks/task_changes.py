@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.events import EventHub, ProgressMade, TaskChanged, TaskExpired
 
@@ -28,10 +29,16 @@ class TaskChanges:
         newest[task.id] = max(task.revision, newest.pop(task.id, 0))
         if len(newest) > _MAX_NEWEST:
             del newest[next(iter(newest))]
-        for future in self._waiting.pop(task.id, ()):
+        self._wake(task.id)
+        if task.parent and task.state is TaskState.INPUT_REQUIRED:
+            # A question of a call is answered by the caller of the script, which knows the script's task only.
+            self._wake(task.parent)
+        self._events.publish(TaskChanged(task))
+
+    def _wake(self, task_id: str) -> None:
+        for future in self._waiting.pop(task_id, ()):
             if not future.done():
                 future.set_result(None)
-        self._events.publish(TaskChanged(task))
 
     def noted(self, event: ProgressMade) -> None:
         self._events.publish(event)
@@ -47,9 +54,7 @@ class TaskChanges:
     def wake_all(self) -> None:
         """Wake all waiting requests although nothing changed."""
         for task_id in list(self._waiting):
-            for future in self._waiting.pop(task_id, ()):
-                if not future.done():
-                    future.set_result(None)
+            self._wake(task_id)
 
     async def next_change(self, seen: Task, timeout_s: float | None) -> bool:
         """Wait until the task differs from what the caller has seen of it. Return False on timeout."""

@@ -40,7 +40,8 @@ class TaskInbox:
         if not question.shared and _sees_it_natively(task, declared, question):
             return _nothing
         waits = self._asker.may_wait(question)
-        if self._models.answer_for(question) and not (waits and self._asker.attended(task.conversation_key)):
+        attended = _is_carried(task, declared, question) or self._asker.attended(task.conversation_key)
+        if self._models.answer_for(question) and not (waits and attended):
             self._activity.spawn(self._by_model(task, question, answered))
             return _nothing
         if not waits:
@@ -101,13 +102,18 @@ class TaskInbox:
         await self._records.advance(task.id, InputSettled((key,)))
 
 
-def _sees_it_natively(task: Task, declared: Mapping[str, Any] | None, question: Question) -> bool:
-    """Whether a stateless caller finds the question in `tasks/get` and declared that it can answer it."""
+def _is_carried(task: Task, declared: Mapping[str, Any] | None, question: Question) -> bool:
+    """Whether replies carry the question to a stateless caller that declared that it can answer it."""
     if task.generation is not Generation.STATELESS or declared is None:
         return False
-    extensions = declared.get("extensions")
+    return can_answer(declared, question.method, question.decoded())
+
+
+def _sees_it_natively(task: Task, declared: Mapping[str, Any] | None, question: Question) -> bool:
+    """Whether a stateless caller finds the question in `tasks/get` and declared that it can answer it."""
+    extensions = (declared or {}).get("extensions")
     supports_tasks = isinstance(extensions, Mapping) and TASKS_EXTENSION in extensions
-    return supports_tasks and can_answer(declared, question.method, question.decoded())
+    return supports_tasks and _is_carried(task, declared, question)
 
 
 def _nothing() -> None:

@@ -25,7 +25,6 @@ from taskgate.core.tasks.deadlines import is_expired
 from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.poll_interval import poll_interval_ms
 from taskgate.core.tasks.projections_stateless import stateless_get_result
-from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
 from taskgate.core.tasks.transition import Cancelled, InputSettled, Noted, TransitionEvent
 from taskgate.core.tool_class import ToolClass
@@ -38,6 +37,7 @@ from taskgate.gateway.requests.limit_errors import limit_error
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.strict_arguments import arguments_digest, read_ahead
 from taskgate.gateway.requests.task_access import ended_task, may_see, unknown_task
+from taskgate.gateway.tasks.open_questions import open_questions, shown_key
 from taskgate.gateway.tasks.task_changes import TaskChanges
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_store import ApprovalRequest
@@ -311,9 +311,8 @@ class TaskRecords:
         outcome = await self.result_bytes(task) if task.state.is_terminal else None
         if outcome is not None and task.outcome is not None and task.outcome.kind is OutcomeKind.RESULT:
             outcome = await edited(outcome, mark_complete)
-        questions = {}
-        if task.state is TaskState.INPUT_REQUIRED:
-            questions = {asked.key: asked.request for asked in await self.store.questions(task.id)}
+        asked = await open_questions(self.store, task)
+        questions = {shown_key(task, *key): question.request for key, question in asked.items()}
         return stateless_get_result(task, self.poll_ms(task), outcome=outcome, questions=questions)
 
 

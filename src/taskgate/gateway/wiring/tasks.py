@@ -22,6 +22,7 @@ from taskgate.gateway.tasks.presence import CallerPresence
 from taskgate.gateway.tasks.promotion import PromotionParts, Promotions
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.questions_elsewhere import QuestionsElsewhere
+from taskgate.gateway.tasks.questions_in_reply import QuestionsInReply
 from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.gateway.tasks.run_queue import RunQueue
 from taskgate.gateway.tasks.runs import Runs
@@ -158,6 +159,7 @@ def wire_task_engine(
         followers=followers,
         presence=running.presence,
         held_replies=HeldReplies(),
+        asking=QuestionsInReply(records, questions, base.state_signer),
         address=base.address,
         audit_approval=audit_approval,
     )

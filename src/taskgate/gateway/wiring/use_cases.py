@@ -42,7 +42,6 @@ from taskgate.gateway.own_tools.use_skills import SKILL_TOOLS, SkillParts
 from taskgate.gateway.relay.relay import Relay
 from taskgate.gateway.reload import Reload
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.gateway.tasks.questions_in_reply import QuestionsInReply
 
 if TYPE_CHECKING:
     pass
@@ -102,13 +101,7 @@ def use_cases(
             card,
             servers,
             skills,
-            scripts=ScriptToolParts(
-                lookup,
-                governed.gate,
-                tasks,
-                QuestionsInReply(tasks.records, tasks.questions, base.state_signer),
-                base.script_sources,
-            ),
+            scripts=ScriptToolParts(lookup, governed.gate, tasks, base.script_sources),
             denials=governed.denials,
         ),
         readings=readings,

@@ -152,6 +152,9 @@ class Reader:
             for number, line, delivered, *row in found
         )
 
+    def asking_calls(self, task_id: str) -> tuple[str, ...]:
+        return tuple(row[0] for row in self._run("asking_calls", script_id=task_id))
+
     def due(self, now_ms: int, limit: int) -> Due:
         statements = ("due_approvals", "due_executions", "due_holds")
         return Due(*(tuple(row[0] for row in self._run(name, now_ms=now_ms, limit=limit)) for name in statements))

@@ -17,3 +17,11 @@ DELETE FROM scripts WHERE task_id IN (SELECT value FROM json_each(:ids));
 
 -- name: children_of_scripts
 SELECT task_id FROM script_calls WHERE script_id IN (SELECT value FROM json_each(:ids));
+
+-- A call whose outcome the script has received asks nothing. Only the others are looked up.
+
+-- name: asking_calls
+SELECT c.task_id FROM script_calls c
+WHERE c.script_id = :script_id AND c.delivered_step IS NULL
+    AND EXISTS (SELECT 1 FROM questions q WHERE q.task_id = c.task_id AND q.state = 'open')
+ORDER BY c.number;

@@ -20,6 +20,9 @@ class ScriptView(StoreView):
     async def script_calls(self, task_id: str, after: int = -1, limit: int = 1_000) -> tuple[ScriptCall, ...]:
         return await self._read(lambda reader: reader.script_calls(task_id, after, limit))
 
+    async def asking_calls(self, task_id: str) -> tuple[str, ...]:
+        return await self._read(lambda reader: reader.asking_calls(task_id))
+
 
 def _of_step(task_id: str, children: Sequence[ChildCall]) -> Locks:
     held = [child.approval for child in children if child.approval is not None]
