@@ -496,6 +496,7 @@ async def test_a_write_does_not_wait_for_a_connection_beyond_its_deadline(
         async with asyncio.timeout(DEADLINE_S):
             while store.engine.writer.problem is None:
                 await asyncio.sleep(0.01)
+        assert store.engine.writer._patience_s == writer.RECONNECT_WITHIN_S
         for _ in range(2):
             with raises_error("store_unavailable", "cut by the test"):
                 await store.accept(a_call())

@@ -19,6 +19,7 @@ from taskgate.config.load import LoadedConfig
 from taskgate.core.audit.chain import Row, export_line
 from taskgate.ports.audit_log import AuditLog, AuditTime
 from taskgate.store.audit_anchor import AuditAnchor, InvalidAnchor, Mark, Marks, anchor_path, audit_key
+from taskgate.store.operations.audit import CLOCK_STEP_MS
 from taskgate.telemetry.logs import log
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ class AuditKeeper:
         """Chains whose old rows are still to be deleted; the empty name is this gateway's own chain."""
         self._forgotten = 0
         self._failing: set[str] = set()
+        self._without_time: set[int] = set()
 
     async def start(self) -> None:
         """Compare the anchor with the log before anything is appended."""
@@ -167,7 +169,9 @@ class AuditKeeper:
         for _ in range(portions):
             # One more than are deleted, because the last row of a chain stays.
             rows = await self._store.audit_times(after, FORGET_AT_ONCE + 1, chain=chain)
-            old = list(takewhile(lambda row: row.at_ms < since and self._may_delete(row, chain), rows[:-1]))
+            old = list(takewhile(lambda row: self._is_old(row, since) and self._may_delete(row, chain), rows[:-1]))
+            while old and not _has_time(old[-1], self._store.now_ms()):
+                old.pop()
             if old:
                 ends.append(old[-1])
                 count, after = count + len(old), old[-1].number
@@ -175,9 +179,23 @@ class AuditKeeper:
                 break
         return ends, count
 
+    def _is_old(self, row: AuditTime, since_ms: int) -> bool:
+        """A row without a time that can be right is as old as the rows around it: alone it would keep all later ones for ever."""
+        if _has_time(row, self._store.now_ms()):
+            return row.at_ms < since_ms
+        if row.number not in self._without_time:
+            self._without_time.add(row.number)
+            log.error("a row of the audit log has no valid time; it is deleted with the rows around it", row=row.number)
+        return True
+
     def _may_delete(self, row: AuditTime, chain: str) -> bool:
         """A row of this gateway that is not exported yet is not deleted, however old it is."""
         return bool(chain) or self._export is None or row.number <= self._exported
+
+
+def _has_time(row: AuditTime, now_ms: int) -> bool:
+    """Damaged rows have none, or one in the future."""
+    return 0 < row.at_ms <= now_ms + CLOCK_STEP_MS
 
 
 def _append(path: Path, rows: tuple[Row, ...], chain: str) -> None:

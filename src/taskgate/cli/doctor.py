@@ -92,6 +92,7 @@ def _examine_loaded(loaded: LoadedConfig, connect: bool) -> Iterator[Finding]:
     if not any(server.enabled for server in loaded.root.servers.values()):
         yield Finding("bad", "servers", "no server is configured", "Add one under `servers`, or run: taskgate import")
     yield _store(loaded)
+    yield from _damaged_rows(loaded)
     yield from _state_folder(loaded)
     yield from _other_gateways(loaded)
     running = running_gateways()
@@ -144,6 +145,31 @@ def _store(loaded: LoadedConfig) -> Finding:
     except TaskgateError as problem:
         return Finding("bad", "store", problem.message, "Set TASKGATE_STATE_DIR or store.url.")
     return Finding("ok", "store", f"{path}" + ("" if path.exists() else " (will be created)"))
+
+
+def _damaged_rows(loaded: LoadedConfig) -> Iterator[Finding]:
+    """Rows that the gateway leaves out."""
+    import sqlite3
+    from itertools import islice
+
+    from taskgate import clock
+    from taskgate.assembly.damaged_rows import MAX_LISTED, damaged_in_database, damaged_in_file
+    from taskgate.assembly.shared_store import shared_url
+    from taskgate.assembly.stores import store_path
+    from taskgate.core.errors import TaskgateError
+
+    fix = "Restore the row from a backup, or delete it with the gateway stopped. The gateway leaves it out until then."
+    try:
+        url = shared_url(loaded)
+        rows = (
+            damaged_in_file(store_path(loaded), clock.wall_ms())
+            if url is None
+            else damaged_in_database(url, clock.wall_ms())
+        )
+        for row in islice(rows, MAX_LISTED):
+            yield Finding("bad", f"store row {row.table} {printing.clean(row.key)}", printing.clean(row.why), fix)
+    except (TaskgateError, sqlite3.Error, OSError):
+        return  # reported by the store check
 
 
 def _state_folder(loaded: LoadedConfig) -> Iterator[Finding]:

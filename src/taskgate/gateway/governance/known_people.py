@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import ChainMap, OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -23,6 +23,9 @@ from taskgate.gateway.governing import Governing
 from taskgate.gateway.plan import Plan
 from taskgate.ports.identity_store import CONSOLE_SESSION, PERSON, REVOKED, IdentityRecord
 from taskgate.ports.store import Store
+from taskgate.telemetry.damaged_rows import decoded
+
+T = TypeVar("T")
 
 MAX_PEOPLE: Final = 50_000
 KEPT_MS: Final = 30 * 24 * 3_600_000
@@ -76,12 +79,14 @@ class KnownPeople:
         revoked = await self._store.identity_records(REVOKED)
         people = await self._store.identity_records(PERSON)
         before = (self._revoked, dict(self._approvers))
-        self._revoked = {record.name: msgspec.json.decode(record.body, type=Revoked) for record in revoked}
+        self._revoked = {record.name: self._revocation(record) for record in revoked}
         self._revoked_ms = {}
         for record in revoked:
             self._note_revoked(record.principal, self._revoked[record.name])
         for record in people:
-            self._put(record.principal, frozenset(msgspec.json.decode(record.body, type=_Person).roles))
+            # Without its record a principal has no roles until the next verified credential.
+            if (person := _decoded(record, _Person)) is not None:
+                self._put(record.principal, frozenset(person.roles))
         # These were erased at another gateway, except those noted here so recently that they may not be stored yet.
         since_ms = self._store.now_ms() - NOTED_WITHIN_MS
         for principal in self._roles.keys() - {record.principal for record in people}:
@@ -89,6 +94,10 @@ class KnownPeople:
                 self._drop(principal)
         if before != (self._revoked, self._approvers):
             self._events.publish(CredentialsChanged())
+
+    def _revocation(self, record: IdentityRecord) -> Revoked:
+        """A damaged record revokes everything that was issued until now: when it was written is unknown."""
+        return _decoded(record, Revoked) or Revoked("", self._store.now_ms(), "the record is damaged")
 
     def merged(self, plan: Plan) -> Plan:
         """Return the plan with all known principals added. The configuration takes precedence."""
@@ -169,3 +178,13 @@ class KnownPeople:
         """Erase a principal's data."""
         self._drop(principal)
         await self._store.forget_identity_records_of(PERSON, principal)
+
+
+def check_record(kind: str, body: bytes) -> None:
+    """Raise an error if a record cannot be read. Other kinds have bodies of other modules."""
+    if (wanted := {PERSON: _Person, REVOKED: Revoked}.get(kind)) is not None:
+        msgspec.json.decode(body, type=wanted)
+
+
+def _decoded(record: IdentityRecord, wanted: type[T]) -> T | None:
+    return decoded("identity_records", f"{record.kind} {record.name}", record.body, wanted)

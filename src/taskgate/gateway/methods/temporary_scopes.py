@@ -25,6 +25,7 @@ from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.plan import Plan
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.scope_store import KeptScope, ScopeStore
+from taskgate.telemetry.damaged_rows import decoded
 from taskgate.telemetry.logs import log
 
 MAX_SCOPES: Final = 1000
@@ -72,7 +73,8 @@ class TemporaryScopes:
     async def start(self) -> None:
         """Serve the stored scopes after a restart, and end those that have expired."""
         for kept in await self._store.kept_scopes():
-            self._put(msgspec.json.decode(kept.body, type=TemporaryScope))
+            if (scope := decoded("temporary_scopes", kept.name, kept.body, TemporaryScope)) is not None:
+                self._put(scope)
         await self.end_expired()
         if self._scopes:
             self._events.publish(TemporaryScopesChanged(frozenset()))
@@ -83,7 +85,8 @@ class TemporaryScopes:
         new = [name for name in kept if name not in self._scopes]
         gone = [scope for name, scope in self._scopes.items() if name not in kept]
         for name in new:
-            self._put(msgspec.json.decode(kept[name], type=TemporaryScope))
+            if (scope := decoded("temporary_scopes", name, kept[name], TemporaryScope)) is not None:
+                self._put(scope)
         for scope in gone:
             await self._remove(scope, "another gateway ended it")
         if new:

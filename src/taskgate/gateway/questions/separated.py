@@ -29,7 +29,7 @@ class SeparatedServers:
     async def load(self) -> None:
         """Load the records: at the start, and when another gateway may have changed them."""
         records = await self._store.identity_records(SEPARATED)
-        self._learned.update({record.name: record.body.decode() for record in records})
+        self._learned.update({record.name: record.body.decode(errors="replace") for record in records})
         self.apply()
 
     def apply(self) -> None:

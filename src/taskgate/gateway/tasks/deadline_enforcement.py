@@ -15,6 +15,7 @@ from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.cancel_note import CancelNote
+from taskgate.telemetry.damaged_rows import left_out
 
 PAGE: Final = 500
 
@@ -44,17 +45,21 @@ class DeadlineEnforcement:
         """End executions whose deadline has passed by the monotonic clock, and approvals by whichever clock is first."""
         due = await self.records.store.due(PAGE)
         for approval_id in self.approvals_over():
-            await self.approval_due(approval_id)
+            with left_out("approvals", approval_id):
+                await self.approval_due(approval_id)
         for task_id in due.approvals:
-            task = await self.records.store.get(task_id)
-            if task is not None:
-                await self.expire(task)
+            with left_out("tasks", task_id):
+                task = await self.records.store.get(task_id)
+                if task is not None:
+                    await self.expire(task)
         for approval_id in due.holds:
-            await self.approval_due(approval_id)
+            with left_out("approvals", approval_id):
+                await self.approval_due(approval_id)
         for task_id in due.executions:
-            task = await self.records.store.get(task_id) if task_id not in self.deadlines else None
-            if task is not None:
-                self.deadlines.note(task)
+            with left_out("tasks", task_id):
+                task = await self.records.store.get(task_id) if task_id not in self.deadlines else None
+                if task is not None:
+                    self.deadlines.note(task)
         ours = self.records.store.ownership.owner
         for task_id in self.deadlines.expired():
             task = await self.records.store.get(task_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace as with_changes
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -31,6 +32,7 @@ from taskgate.store.operations.audit import record_audit
 from taskgate.store.operations.history import record_held_end
 from taskgate.store.operations.task_changes import load_any_task, move_task
 from taskgate.store.transaction import Transaction
+from taskgate.telemetry.damaged_rows import readable
 
 MAX_COMPARED: Final = 200
 """How many pending requests of a caller for the same tool are compared with a new one."""
@@ -110,8 +112,8 @@ def hold(
 
 def _equal_request(tx: Transaction, bound: approvals.Binding) -> HeldCall | None:
     values = {"principal": bound.principal, "server": bound.server, "tool": bound.tool}
-    for row in tx.run("held_requests", **values, limit=MAX_COMPARED).fetchall():
-        held = held_from(tx.sealing, row)
+    found = tx.run("held_requests", **values, limit=MAX_COMPARED).fetchall()
+    for held in readable("approvals", found, partial(held_from, tx.sealing)):
         other = held.approval.binding
         if (other.kind, other.arguments_digest, other.scope) == (bound.kind, bound.arguments_digest, bound.scope):
             return held
@@ -122,7 +124,8 @@ def tasks_of_equal_calls(tx: Transaction, request: ApprovalRequest) -> list[str]
     """Return the tasks of pending calls with the same binding, which one approval would cover too."""
     bound = request.binding
     values = {"caller": request.counted_as, "server": bound.server, "tool": bound.tool, "limit": MAX_COMPARED}
-    found = [(approval_from(doc).binding, task_id) for doc, task_id in tx.run("held_calls", **values).fetchall()]
+    rows = tx.run("held_calls", **values).fetchall()
+    found = readable("approvals", rows, lambda row: (approval_from(row[0]).binding, row[1]))
     return [task_id for other, task_id in found if _call_of(other) == _call_of(bound)]
 
 

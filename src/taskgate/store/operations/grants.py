@@ -11,6 +11,7 @@ from taskgate.core.governance.grants import Grant, revoke
 from taskgate.ports.topics import GRANTS
 from taskgate.store.operations.audit import record_audit
 from taskgate.store.transaction import Transaction
+from taskgate.telemetry.damaged_rows import readable
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode_grant: Final = msgspec.json.Decoder(Grant).decode
@@ -52,7 +53,7 @@ def revoke_grant(tx: Transaction, grant_id: str, by: str, audit: AuditEntry | No
 
 def standing_grants(tx: Transaction) -> tuple[Grant, ...]:
     """Return the grants that are valid now, including changes by other gateways."""
-    return tuple(grant_from(doc) for (doc,) in tx.run("live_grants", now_ms=tx.now_ms))
+    return tuple(readable("grants", tx.run("live_grants", now_ms=tx.now_ms), lambda row: grant_from(row[0])))
 
 
 def _put_grant(tx: Transaction, grant: Grant, audit: AuditEntry | None, event: str) -> None:

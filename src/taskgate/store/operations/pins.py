@@ -14,6 +14,7 @@ from taskgate.ports.approval_store import FirstPin, StoredPin
 from taskgate.ports.topics import PINS
 from taskgate.store.operations.audit import record_audit
 from taskgate.store.transaction import Transaction
+from taskgate.telemetry.damaged_rows import UNREADABLE, name_damaged
 
 EARLIER_KEPT: Final = 10
 """Accepted definitions of one tool that are kept beside the current one."""
@@ -34,6 +35,15 @@ def pin_doc(pin: Pin) -> bytes:
 def pin_from(server: str, tool: str, doc: bytes, by: str, at_ms: int) -> StoredPin:
     found = _read_doc(doc)
     return StoredPin(server, tool, Pin(found.digest, found.definition), by, at_ms)
+
+
+def readable_pin(server: str, tool: str, doc: bytes, by: str, at_ms: int) -> StoredPin:
+    """Return a pin that no definition matches if the row is damaged: without a pin, the next definition would be accepted."""
+    try:
+        return pin_from(server, tool, doc, by, at_ms)
+    except UNREADABLE as error:
+        name_damaged("pins", f"{server}/{tool}", error)
+        return StoredPin(server, tool, Pin("damaged", Raw(b"{}")), by, at_ms)
 
 
 def put_pin(tx: Transaction, server: str, tool: str, pin: Pin, *, by: str, audit: AuditEntry | None) -> None:

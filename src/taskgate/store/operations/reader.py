@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -41,13 +42,14 @@ from taskgate.store.operations.events import event_from
 from taskgate.store.operations.grants import grant_from
 from taskgate.store.operations.history import history_row_from
 from taskgate.store.operations.history_search import history_query
-from taskgate.store.operations.pins import pin_from
+from taskgate.store.operations.pins import pin_from, readable_pin
 from taskgate.store.operations.recorded_calls import decode_recorded_call
 from taskgate.store.operations.scripts import script_from
 from taskgate.store.operations.task_rows import attempt_from, question_from, task_from
 from taskgate.store.sealing import Sealing
 from taskgate.store.transaction import Statements
 from taskgate.store.transaction_settings import TransactionSettings
+from taskgate.telemetry.damaged_rows import readable
 
 _PARTS: Final = ("part_1", "part_2", "part_3", "part_4")
 """Parameters of the statements that search tasks for the parts of a text."""
@@ -96,8 +98,8 @@ class Reader:
             found = self._run("page_of_all_tasks", **values).fetchall()
         else:
             found = self._run("page_of_tasks", caller=caller, **values).fetchall()
-        tasks = tuple(task_from(self._sealing, row) for row in found[:limit])
-        return TaskPage(tasks, tasks[-1].id if len(found) > limit else None)
+        tasks = self._tasks(found[:limit])
+        return TaskPage(tasks, tasks[-1].id if tasks and len(found) > limit else None)
 
     def find_tasks(self, filters: TaskFilter, after: str | None, limit: int, now_ms: int) -> TaskPage:
         states = None if filters.states is None else "," + ",".join(sorted(filters.states)) + ","
@@ -116,13 +118,16 @@ class Reader:
             now_ms=now_ms,
             limit=limit + 1,
         ).fetchall()
-        tasks = tuple(task_from(self._sealing, row) for row in found[:limit])
-        return TaskPage(tasks, tasks[-1].id if len(found) > limit else None)
+        tasks = self._tasks(found[:limit])
+        return TaskPage(tasks, tasks[-1].id if tasks and len(found) > limit else None)
 
     def ended_badly(self, filters: TaskFilter, since_ms: int, limit: int, now_ms: int) -> tuple[Task, ...]:
         only = {"principal": filters.principal, "tenant": filters.tenant}
         found = self._run("tasks_ended_badly", since_ms=since_ms, now_ms=now_ms, limit=limit, **only)
-        return tuple(task_from(self._sealing, row) for row in found)
+        return self._tasks(found)
+
+    def _tasks(self, rows: Iterable[Sequence[Any]]) -> tuple[Task, ...]:
+        return tuple(readable("tasks", rows, partial(task_from, self._sealing)))
 
     def task_of_key(self, principal: str, key: str, after_ms: int) -> str | None:
         row = self._run("find_key", principal=principal, key=key).fetchone()
@@ -162,7 +167,7 @@ class Reader:
     def claimed(self, ours: Ownership, after: str, limit: int) -> tuple[Task, ...]:
         ids = json.dumps(self.claimed_ids(ours, after, limit))
         found = self._run("our_tasks", ids=ids, owner=ours.owner, fence=ours.fence)
-        return tuple(task_from(self._sealing, row) for row in found)
+        return self._tasks(found)
 
     def claimed_ids(self, ours: Ownership, after: str, limit: int) -> list[str]:
         found = self._run("claimed_ids", after=after, limit=limit, owner=ours.owner, fence=ours.fence)
@@ -171,7 +176,7 @@ class Reader:
     def expiring(self, now_ms: int, limit: int) -> list[tuple[Task, str | None]]:
         """Return expired tasks of this gateway's share, each with the name of its long result."""
         found = self._run("expiring_tasks", now_ms=now_ms, limit=limit)
-        return [(task_from(self._sealing, row[:3]), row[3]) for row in found]
+        return readable("tasks", found, lambda row: (task_from(self._sealing, row[:3]), row[3]))
 
     def is_current(self, ours: Ownership) -> bool:
         """Return whether no other owner has taken over since the store was opened."""
@@ -190,8 +195,8 @@ class Reader:
         asked_ms, last = _held_cursor(after)
         begins = None if tenant is None else principal_name(tenant, "")
         found = self._run(query, asked_ms=asked_ms, id=last, limit=limit + 1, begins=begins).fetchall()
-        held = tuple(held_from(self._sealing, row) for row in found[:limit])
-        more = len(found) > limit
+        held = tuple(readable("approvals", found[:limit], partial(held_from, self._sealing)))
+        more = bool(held) and len(found) > limit
         return HeldPage(held, f"{held[-1].approval.asked_at_ms}:{held[-1].approval.id}" if more else None)
 
     def pending_count(self, caller: str | None, tenant: str | None) -> int:
@@ -207,13 +212,14 @@ class Reader:
 
     def grants(self, now_ms: int, *, all_of_them: bool) -> tuple[Grant, ...]:
         found = self._run("all_grants") if all_of_them else self._run("live_grants", now_ms=now_ms)
-        return tuple(grant_from(row[0]) for row in found)
+        return tuple(readable("grants", found, lambda row: grant_from(row[0])))
 
     def pins(self, server: str | None) -> tuple[StoredPin, ...]:
-        return tuple(pin_from(*row) for row in self._run("all_pins", server=server))
+        return tuple(readable_pin(*row) for row in self._run("all_pins", server=server))
 
     def accepted_definitions(self, server: str, tool: str) -> tuple[StoredPin, ...]:
-        return tuple(pin_from(*row) for row in self._run("accepted_definitions", server=server, tool=tool))
+        found = self._run("accepted_definitions", server=server, tool=tool)
+        return tuple(readable("earlier_pins", found, lambda row: pin_from(*row), lambda row: f"{row[0]}/{row[1]}"))
 
     def receipts(self, limit: int) -> tuple[StoredReceipt, ...]:
         return tuple(StoredReceipt(*row) for row in self._run("all_receipts", limit=limit))
@@ -226,7 +232,7 @@ class Reader:
         found = self._run(
             "events_after", caller=caller, number=floor, limit=limit, since_ms=now_ms - settings.events_for_ms
         )
-        events = tuple(event_from(self._sealing, row) for row in found)
+        events = tuple(readable("events", found, partial(event_from, self._sealing), lambda row: str(row[1])))
         first_kept = events[0].number if events else last + 1
         return EventPage(events, lost=max(0, first_kept - number - 1), last=last)
 
@@ -269,7 +275,12 @@ class Reader:
 
     def recorded_calls(self, since_ms: int, after: int, limit: int) -> list[tuple[int, RecordedCall]]:
         found = self._run("recorded_calls_after", number=after, since_ms=since_ms, limit=limit).fetchall()
-        return [(number, decode_recorded_call(self._sealing, body)) for number, body in found]
+        return readable(
+            "recorded_calls",
+            found,
+            lambda row: (row[0], decode_recorded_call(self._sealing, row[1])),
+            lambda row: str(row[0]),
+        )
 
     def last_recorded_call(self) -> int:
         return int(self._run("last_recorded_call").fetchone()[0])
@@ -280,8 +291,8 @@ class Reader:
     def history_page(self, filters: HistoryFilter, before: int | None, limit: int) -> HistoryPage:
         name, values = history_query(filters, before, limit + 1)
         found = self._run(name, **values).fetchall()
-        rows = tuple(history_row_from(row) for row in found[:limit])
-        return HistoryPage(rows, rows[-1].number if len(found) > limit else None)
+        rows = tuple(readable("history", found[:limit], history_row_from, lambda row: str(row[0])))
+        return HistoryPage(rows, rows[-1].number if rows and len(found) > limit else None)
 
     def history_row(self, row_id: str) -> HistoryRow | None:
         number = number_of(row_id)

@@ -92,6 +92,11 @@ def task_from(sealing: Sealing, row: Sequence[Any]) -> Task:
     )
 
 
+def check_task(doc: bytes) -> None:
+    """Raise the error of `task_from` if the document of a task cannot be read. Needs no key."""
+    _decode_task(doc)
+
+
 def attempt_columns(task_id: str, attempt: Attempt) -> dict[str, Any]:
     return {
         "task_id": task_id,

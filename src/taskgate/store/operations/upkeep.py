@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from taskgate.core.tasks.deadlines import SHOWN_AS_EXPIRED_MS
@@ -24,6 +25,7 @@ from taskgate.store.operations.task_changes import end_tasks
 from taskgate.store.operations.task_rows import task_from
 from taskgate.store.operations.tasks import KEY_VALID_MS
 from taskgate.store.transaction import Transaction
+from taskgate.telemetry.damaged_rows import readable
 
 TASKS_PER_PORTION: Final = 64
 ROWS_PER_PORTION: Final = 500
@@ -49,8 +51,7 @@ def recover(tx: Transaction, decide: Decide, ids: Sequence[str]) -> Recovered:
     found = tx.run("our_tasks", ids=json.dumps(list(ids)), owner=ours.owner, fence=ours.fence)
     moves: list[tuple[Task, Task]] = []
     left: list[Task] = []
-    for row in found.fetchall():
-        task = task_from(tx.sealing, row)
+    for task in readable("tasks", found.fetchall(), partial(task_from, tx.sealing)):
         event = None if task.state.is_terminal else decide(task, tx.now_ms)
         after = None if event is None else apply(task, event, tx.now_ms)
         if isinstance(after, Task) and after.state.is_terminal:
@@ -126,7 +127,8 @@ def forget_streams(tx: Transaction, after: str) -> str | None:
     age would have to be updated with every event."""
     found = tx.run("streams_after", after=after, limit=STREAMS_PER_PORTION).fetchall()
     before_ms = tx.now_ms - KEPT_STREAMS_MS
-    if old := [caller for caller, touched_ms in found if touched_ms <= before_ms]:
+    # A damaged row may have a text where a time belongs.
+    if old := [caller for caller, touched_ms in found if isinstance(touched_ms, int) and touched_ms <= before_ms]:
         tx.run("forget_streams", callers=json.dumps(old), before_ms=before_ms)
     return found[-1][0] if len(found) == STREAMS_PER_PORTION else None
 

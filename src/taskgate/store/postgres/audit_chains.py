@@ -42,7 +42,7 @@ class ChainView(LogView):
 
     async def chain_ends(self) -> tuple[ChainEnd, ...]:
         found = await self._read(lambda reader: reader.rows_of("chain_ends"))
-        ends = [(chain, began_ms, audit_time(digest, content)) for chain, began_ms, digest, content in found]
+        ends = [(chain, began_ms, audit_time(*row)) for chain, began_ms, *row in found]
         return tuple(ChainEnd(chain, began_ms, last.number, last.at_ms) for chain, began_ms, last in ends)
 
     async def ended_chains(self) -> tuple[str, ...]:

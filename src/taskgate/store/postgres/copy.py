@@ -276,5 +276,5 @@ def _by_time(rows: list[Row]) -> Iterator[tuple[int, AuditEntry]]:
 
 
 def _rows_of_chain(reading: Connection, chain: str) -> list[Row]:
-    query = "SELECT hash, content FROM audit WHERE chain = %s ORDER BY number"
+    query = "SELECT number, hash, content FROM audit WHERE chain = %s ORDER BY number"
     return [audit_from(*row) for row in reading.cursor(binary=True).execute(query, [chain]).fetchall()]

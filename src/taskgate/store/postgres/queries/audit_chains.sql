@@ -15,8 +15,8 @@ UPDATE audit_chains SET named = greatest(named, :number) WHERE chain = :other;
 SELECT chain, cut FROM audit_chains ORDER BY began_ms, chain;
 
 -- name: chain_ends
-SELECT c.chain, c.began_ms, h.hash, h.content FROM audit_chains c
-CROSS JOIN LATERAL (SELECT hash, content FROM audit a WHERE a.chain = c.chain COLLATE "default" ORDER BY number DESC LIMIT 1) AS h
+SELECT c.chain, c.began_ms, h.number, h.hash, h.content FROM audit_chains c
+CROSS JOIN LATERAL (SELECT number, hash, content FROM audit a WHERE a.chain = c.chain COLLATE "default" ORDER BY number DESC LIMIT 1) AS h
 ORDER BY c.began_ms DESC, c.chain LIMIT 1000;
 
 -- name: ended_chains
@@ -34,4 +34,4 @@ UPDATE audit_chains SET cut = :cut WHERE chain = :of;
 DELETE FROM audit a WHERE chain = :of AND number <= :number AND number < (SELECT max(number) FROM audit WHERE chain = :of);
 
 -- name: audit_of
-SELECT hash, content FROM audit WHERE chain = :of AND number > :number ORDER BY number LIMIT :limit;
+SELECT number, hash, content FROM audit WHERE chain = :of AND number > :number ORDER BY number LIMIT :limit;

@@ -29,4 +29,4 @@ SELECT :chain::text, added.* FROM unnest(:number::bigint[], :hash::text[], :cont
 DELETE FROM audit a WHERE chain = :chain AND number <= :number AND number < (SELECT max(number) FROM audit WHERE chain = :chain);
 
 -- name: audit_after
-SELECT hash, content FROM audit WHERE chain = :chain AND number > :number ORDER BY number LIMIT :limit;
+SELECT number, hash, content FROM audit WHERE chain = :chain AND number > :number ORDER BY number LIMIT :limit;

@@ -9,4 +9,4 @@ INSERT INTO audit (number, hash, content) VALUES (:number, :hash, :content);
 DELETE FROM audit WHERE number <= :number AND number < (SELECT max(number) FROM audit);
 
 -- name: audit_after
-SELECT hash, content FROM audit WHERE number > :number ORDER BY number LIMIT :limit;
+SELECT number, hash, content FROM audit WHERE number > :number ORDER BY number LIMIT :limit;
