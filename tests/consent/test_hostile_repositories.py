@@ -67,3 +67,31 @@ def test_observer_sees_what_a_named_file_does(tmp_path: Path, name: str, monkeyp
         load("taskgate.yaml")
     assert not seen.nothing
     assert place.ran.exists() is (name == "a command for a secret")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["import"], 2),
+        (["import", "--json"], 2),
+        (["import", "--dry-run"], 0),
+        (["import", "-c", "{own}"], 0),
+        (["install", "cursor"], 2),
+        (["install", "cursor", "--dry-run"], 0),
+        (["install", "cursor", "--project"], 2),
+        (["install", "claude-code", "--project", "--dry-run"], 0),
+        (["install", "claude-code", "-c", "{own}"], 0),
+        (["wrap", "--client", "cursor", "--", "true"], 2),
+        (["init", "-c", "{own}"], 0),
+    ],
+)
+def test_import_and_install_take_nothing_over(
+    place: Place, words: list[str], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = place.home / "own.yaml"
+    with observed(place.repository, place.home, monkeypatch) as seen:
+        done = CliRunner().invoke(build_app(), [word.format(own=own) for word in words])
+    assert done.exit_code == code, done.output
+    if "install" not in words or code:
+        assert place.settings.read_text() == CURSOR
+    place.check(seen)

@@ -53,12 +53,15 @@ def allow(
 
 
 def items_of(path: Path) -> list[Leaving]:
-    """Return what leaves a file, or exit with its problems."""
+    """Return what leaves a configuration file, or a client's settings of a project. Exits with its problems."""
+    from taskgate.config.clients.known import CLIENTS
+    from taskgate.config.clients.project_settings import leaving_of_settings
     from taskgate.config.load import leaving_of_file
     from taskgate.config.problems import ConfigError
 
     try:
-        return leaving_of_file(path)
+        items = leaving_of_settings(path, CLIENTS.values())
+        return leaving_of_file(path) if items is None else items
     except ConfigError as error:
         raise Failed(str(error), ExitCode.USAGE) from None
 

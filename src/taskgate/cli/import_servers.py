@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from taskgate.cli.command_line import Argument, Commands, Failed, Option, echo
 from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.project_files import AllowAll, ProjectFiles
 from taskgate.cli.target import Json
+from taskgate.folders import FOUND_NAME
 
 if TYPE_CHECKING:
     from taskgate.config.clients.client import Client
@@ -31,24 +33,33 @@ def register(app: Commands) -> None:
 
 
 def import_servers(
-    clients: Names = None, config: Config = None, dry_run: DryRun = False, as_json: Json = False
+    clients: Names = None,
+    config: Config = None,
+    dry_run: DryRun = False,
+    yes: AllowAll = False,
+    as_json: Json = False,
 ) -> None:
-    """Copy the servers of Claude Code, Cursor, VS Code and other clients to taskgate.yaml. Their settings are not changed."""
+    """Copy the servers of Claude Code, Cursor, VS Code and other clients to taskgate.yaml. Their settings are not changed.
+
+    Servers in the settings of a project are copied after they were allowed: at a question, with --yes or with `taskgate allow`.
+    """
     from taskgate.config.clients.client import Host
     from taskgate.config.clients.found_servers import gather
-    from taskgate.config.load import find
 
-    chosen = chosen_clients(clients)
-    target = config or find() or Path("taskgate.yaml")
-    gathered = gather(chosen, Host.here())
+    chosen, host = chosen_clients(clients), Host.here()
+    files = ProjectFiles(yes=yes, asks=not as_json, is_trial=dry_run)
+    target = files.configuration(config) or Path(FOUND_NAME)
+    gathered = files.settings(gather(chosen, host), chosen, host)
     plan = planned(gathered, target)
     changed = bool(plan.added) and not dry_run
+    if not as_json:
+        _print_plan(plan, gathered, target)
     if changed:
-        write_config(target, plan)
+        write_config(target, plan, files)
     if as_json:
         echo(json.dumps(_answer(plan, gathered, target, changed=changed), ensure_ascii=False))
-    else:
-        _print_plan(plan, gathered, target, changed=changed)
+    elif gathered.files:
+        echo(_outcome(plan, target, changed=changed))
 
 
 def chosen_clients(names: list[str] | None) -> list[Client]:
@@ -73,14 +84,17 @@ def planned(gathered: Gathered, target: Path) -> ImportPlan:
         raise stop(str(error)) from None
 
 
-def write_config(target: Path, plan: ImportPlan) -> Path | None:
-    """Write the file, readable by its owner only if it is new, and return the path of the backup, if any."""
+def write_config(target: Path, plan: ImportPlan, files: ProjectFiles) -> Path | None:
+    """Write the file, readable by its owner only if it is new, allow it, and return the path of the backup, if any."""
     from taskgate.config.clients.change_records import backup_of, write_file
 
     backup = backup_of(target) if target.exists() else None
     if backup is not None:
         write_file(backup, plan.before, mode=0o600)
+    is_covered = files.covers(target)
     write_file(target, plan.after)
+    if is_covered:
+        files.written(target)
     return backup
 
 
@@ -100,7 +114,8 @@ def _answer(plan: ImportPlan, gathered: Gathered, target: Path, *, changed: bool
     }
 
 
-def _print_plan(plan: ImportPlan, gathered: Gathered, target: Path, *, changed: bool) -> None:
+def _print_plan(plan: ImportPlan, gathered: Gathered, target: Path) -> None:
+    """Print the programs and addresses before they are written: what is written is allowed."""
     for note in gathered.notes:
         echo(f"note: {note}", err=True)
     if not gathered.files:
@@ -109,9 +124,11 @@ def _print_plan(plan: ImportPlan, gathered: Gathered, target: Path, *, changed: 
     echo(plan.diff(str(target)), nl=False)
     for item, reason in plan.passed_over:
         echo(f'"{item.name}" of {item.client} skipped: {reason}')
+
+
+def _outcome(plan: ImportPlan, target: Path, *, changed: bool) -> str:
     if changed:
-        echo(f"Added {len(plan.added)} server(s) to {target}. Next: taskgate check -c {target}")
-    elif plan.added:
-        echo(f"Nothing was changed. Without --dry-run, {len(plan.added)} server(s) are added to {target}.")
-    else:
-        echo("No new servers found.")
+        return f"Added {len(plan.added)} server(s) to {target}. Next: taskgate check -c {target}"
+    if plan.added:
+        return f"Nothing was changed. Without --dry-run, {len(plan.added)} server(s) are added to {target}."
+    return "No new servers found."

@@ -12,6 +12,7 @@ from taskgate.atomic_files import create_file
 from taskgate.cli.command_line import Commands, Option, confirm, echo
 from taskgate.cli.import_servers import chosen_clients, stop, write_config
 from taskgate.cli.install import install
+from taskgate.cli.project_files import ProjectFiles
 from taskgate.cli.target import Json
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def init(config: FilePath = Path("taskgate.yaml"), yes: Yes = False, as_json: Js
     if config.exists():
         raise stop(f"{config} already exists. Add servers with: taskgate import. Validate it with: taskgate check")
     asks = not yes and not as_json and sys.stdin.isatty()
-    gathered = _found()
+    files = ProjectFiles(yes=yes, asks=asks)
+    gathered = _found(files)
     if gathered.found and asks and not confirm(_first_question(gathered), default=True):
         gathered.found.clear()
     text = _starting_text(
@@ -63,7 +65,7 @@ def init(config: FilePath = Path("taskgate.yaml"), yes: Yes = False, as_json: Js
         demo=not gathered.found,
     )
     plan = _plan(gathered, text, config)
-    write_config(config, plan)
+    write_config(config, plan, files)
     _write_schema(config.parent)
     clients = sorted({item.client for item in plan.added.values()})
     chosen = clients if clients and asks and confirm(_third_question(clients), default=False) else []
@@ -95,11 +97,12 @@ def _write_schema(folder: Path) -> None:
         create_file(folder / SCHEMA_FILE, _schema_text().encode(), 0o644)
 
 
-def _found() -> Gathered:
+def _found(files: ProjectFiles) -> Gathered:
     from taskgate.config.clients.client import Host
     from taskgate.config.clients.found_servers import gather
 
-    gathered = gather(chosen_clients(None), Host.here())
+    clients, host = chosen_clients(None), Host.here()
+    gathered = files.settings(gather(clients, host), clients, host)
     for note in gathered.notes:
         echo(f"note: {note}", err=True)
     return gathered

@@ -18,7 +18,8 @@ from taskgate.cli.import_servers import (
     stop,
     write_config,
 )
-from taskgate.folders import user_config
+from taskgate.cli.project_files import AllowAll, ProjectFiles
+from taskgate.folders import FOUND_NAME, user_config
 
 if TYPE_CHECKING:
     from taskgate.config.clients.client import Client, Gateway, Host, Reach
@@ -49,6 +50,7 @@ def install(
     url: Url = None,
     project: Project = False,
     dry_run: DryRun = False,
+    yes: AllowAll = False,
     undo_it: Undo = False,
 ) -> None:
     """Connect a client to the gateway: its servers move to taskgate.yaml, and one entry, taskgate, replaces them."""
@@ -56,7 +58,7 @@ def install(
     from taskgate.config.clients.client import Gateway, Host, Reach
     from taskgate.config.clients.found_servers import gather
     from taskgate.config.clients.gateway_command import gateway_command, shared_gateway_command
-    from taskgate.config.load import find, state_directory
+    from taskgate.config.load import state_directory
 
     (chosen,) = chosen_clients([client])
     host = Host.here()
@@ -65,14 +67,17 @@ def install(
     if undo_it:
         _undo(chosen, records)
         return
+    files = ProjectFiles(yes=yes, asks=True, is_trial=dry_run)
     # A project's gateway is configured in the project; a user's own in their configuration folder.
-    usual = Path("taskgate.yaml") if project else find() or Path(user_config(os.environ))
+    usual = Path(FOUND_NAME) if project else files.configuration(config) or Path(user_config(os.environ))
     target = (config or usual).absolute()
-    gathered = gather([chosen], host, reach)
-    for note in (*gathered.notes, *(() if project else _left_alone(chosen, host))):
-        echo(f"note: {note}", err=True)
     if project:
         _check_shared(chosen, host, target)
+        if target.exists():
+            files.require(target)  # others may have written it, also if it was named
+    gathered = files.settings(gather([chosen], host, reach), [chosen], host, required=project)
+    for note in (*gathered.notes, *(() if project else _left_alone(chosen, host))):
+        echo(f"note: {note}", err=True)
     plan = planned(gathered, target)
     command = shared_gateway_command(target) if project else gateway_command(target)
     changes = _planned_changes(chosen, host, Gateway((), url) if url else Gateway(command), reach)
@@ -84,7 +89,7 @@ def install(
         echo("Nothing was changed.")
         return
     if plan.added:
-        backup = write_config(target, plan)
+        backup = write_config(target, plan, files)
         if backup is not None:
             note_backup(records, backup)
     for change in changes:

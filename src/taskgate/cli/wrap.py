@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from taskgate.cli.command_line import Argument, Commands, Exit, Option, echo
 from taskgate.cli.import_servers import stop
+from taskgate.cli.project_files import ProjectFiles
 
 if TYPE_CHECKING:
     from taskgate.config.clients.client import Client
@@ -30,6 +31,7 @@ WrapConfig = Annotated[
     Path | None,
     Option("--config", "-c", help="Configuration with rules and further servers. Default: the file that `serve` uses."),
 ]
+Yes = Annotated[bool, Option("--yes", help="Allow the files of this project that are used, without a question.")]
 Recover = Annotated[bool, Option("--recover", help="Only restore settings that a crash left changed.")]
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
@@ -40,11 +42,15 @@ def register(app: Commands) -> None:
 
 
 def wrap(
-    agent: Agent = None, client: ClientName = None, config: WrapConfig = None, recover_only: Recover = False
+    agent: Agent = None,
+    client: ClientName = None,
+    config: WrapConfig = None,
+    yes: Yes = False,
+    recover_only: Recover = False,
 ) -> None:
     """Run an agent behind the gateway, for example `taskgate wrap -- claude`. Its settings are restored when it exits."""
     from taskgate.config.clients.takeover import recover
-    from taskgate.config.load import find, state_directory
+    from taskgate.config.load import state_directory
 
     folder = state_directory(os.environ) / "wraps"
     for note in recover(folder):
@@ -56,7 +62,8 @@ def wrap(
     program = shutil.which(agent[0])
     if program is None:
         raise stop(f'"{agent[0]}" was not found on PATH. Write the full path of the program.')
-    changes = _planned(_client(agent[0], client), config or find(), folder)
+    files = ProjectFiles(yes=yes, asks=True)
+    changes = _planned(_client(agent[0], client), files.configuration(config), folder, files)
     raise Exit(_run_in_front([program, *agent[1:]], changes, folder))
 
 
@@ -69,7 +76,7 @@ def _client(program: str, name: str | None) -> Client:
         raise stop(str(error)) from None
 
 
-def _planned(client: Client, config: Path | None, folder: Path) -> list[FileChange]:
+def _planned(client: Client, config: Path | None, folder: Path, files: ProjectFiles) -> list[FileChange]:
     from taskgate.config.clients.client import CannotInstall, Host, Reach
     from taskgate.config.clients.found_servers import gather
     from taskgate.config.clients.import_plan import CannotImport
@@ -80,10 +87,11 @@ def _planned(client: Client, config: Path | None, folder: Path) -> list[FileChan
     host = Host.here()
     shared = dict.fromkeys(item.path for item in gather([client], host, Reach.SHARED).found)
     until = "is shared by this project; it is changed while the agent runs and restored afterwards, so do not commit it meanwhile"
-    for note in (*gather([client], host).notes, *(f"{path} {until}" for path in shared)):
+    gathered = files.settings(gather([client], host), [client], host)
+    for note in (*gathered.notes, *(f"{path} {until}" for path in shared)):
         echo(f"note: {note}", err=True)
     try:
-        return plan_wrap(client, host, config, folder)
+        return plan_wrap(client, host, gathered, config, folder)
     except (AlreadyInFront, CannotImport, CannotInstall, NothingToWrap, SettingsError) as error:
         raise stop(str(error)) from None
 

@@ -106,7 +106,7 @@ def test_wrap_runs_the_agent_behind_the_gateway_and_restores_its_files(setup: Se
 def test_wrap_adds_to_the_users_own_file_for_the_run_only(setup: Setup) -> None:
     own = setup.work / "taskgate.yaml"
     own.write_text("servers:\n  own: {command: o}\n")
-    setup.run("wrap", "--", "cursor-agent")
+    setup.run("wrap", "--yes", "--", "cursor-agent")
     config = json.loads(setup.report.read_text())["config"]
     assert "own: {command: o}" in config
     assert "hunter2" in config
@@ -170,7 +170,7 @@ def test_import_shows_a_diff_keeps_a_backup_and_has_a_dry_run(setup: Setup) -> N
     lines = setup.run("import", "--json")[1].splitlines()
     (answer,) = [json.loads(line) for line in lines]
     assert (answer["changed"], answer["added"]) == (False, [])
-    target.write_text("# mine\n" + target.read_text().replace("a:", "b:"))
+    target.write_text("# mine\n" + target.read_text().replace("  a:", "  b:"))
     assert setup.run("import", "cursor")[0] == 0
     assert (setup.work / "taskgate.yaml.taskgate-backup").read_text().startswith("# mine\n")
 
@@ -253,7 +253,7 @@ def test_install_does_not_change_a_shared_file_and_warns_first(setup: Setup, sha
 
 
 def test_a_shared_file_is_changed_on_request_without_local_paths(setup: Setup, shared: Path) -> None:
-    code, _, err = setup.run("install", "cursor", "--project")
+    code, _, err = setup.run("install", "cursor", "--project", "--yes")
     assert (code, err) == (0, "")
     entry = {"command": "taskgate", "args": ["stdio", "-c", "taskgate.yaml"]}
     assert json.loads(shared.read_text()) == {"mcpServers": {"taskgate": entry}}
@@ -274,7 +274,7 @@ def test_a_shared_file_leads_to_the_projects_own_configuration_only(setup: Setup
 
 
 def test_wrap_restores_a_shared_file_and_warns_about_it(setup: Setup, shared: Path) -> None:
-    code, _, err = setup.run("wrap", "--", "cursor-agent")
+    code, _, err = setup.run("wrap", "--yes", "--", "cursor-agent")
     assert (code, f"{shared} is shared" in err) == (7, True)
     assert "serve.py" in json.loads(setup.report.read_text())["config"]
     assert shared.read_text() == SHARED

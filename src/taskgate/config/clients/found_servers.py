@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import field
 from pathlib import Path
+from typing import Any
 
 from taskgate.config.clients.client import Client, Entry, Host, Reach, SettingsPlace, places_of
 from taskgate.config.clients.server_entry import (
@@ -19,7 +20,10 @@ from taskgate.config.clients.server_entry import (
 )
 from taskgate.config.clients.settings_text import SettingsError, servers_in
 from taskgate.config.files import read_bytes
-from taskgate.config.problems import ConfigError
+from taskgate.config.leaving import Leaving, server_leaving
+from taskgate.config.problems import ConfigError, Mark
+from taskgate.config.server_forms import normalize_server
+from taskgate.config.tree import Mapping, from_plain
 from taskgate.lazy_dataclass import dataclass
 
 MAX_SETTINGS_BYTES = 32 << 20
@@ -33,6 +37,12 @@ class Found:
     server: Entry
     client: str
     path: Path
+
+    def leaving(self, folder: Path) -> list[Leaving]:
+        """Return what leaves the settings with this server. `folder` is that of the client."""
+        whole = from_plain(as_texts(with_absolute_cwd(self.server, folder)), Mark(str(self.path)))
+        assert isinstance(whole, Mapping)
+        return server_leaving(self.name, normalize_server(whole))
 
 
 @dataclass(slots=True)
@@ -52,6 +62,22 @@ def gather(clients: Iterable[Client], host: Host, reach: Reach = Reach.ALL) -> G
             if place.path.exists():
                 _gather_place(client, place, host, reach, result)
     return result
+
+
+def shared_files(clients: Iterable[Client], host: Host) -> set[Path]:
+    """Return the existing settings files of a project."""
+    return {place.path for client in clients for place in places_of(client, host, Reach.SHARED) if place.path.exists()}
+
+
+def as_texts(value: Any) -> Any:
+    """Convert every scalar to text, as in a parsed configuration."""
+    if isinstance(value, dict):
+        return {str(key): as_texts(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_texts(item) for item in value]
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return None if value is None else str(value)
 
 
 def read_settings(path: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from taskgate.config.clients.client import Entry
-from taskgate.config.clients.found_servers import Found
+from taskgate.config.clients.found_servers import Found, as_texts
 from taskgate.config.document import read_document
 from taskgate.config.problems import ConfigError
 from taskgate.config.server_forms import normalize_servers, slug
@@ -64,17 +64,6 @@ def plan_import(found: list[Found], before: str, name: str = "taskgate.yaml") ->
     if _servers_of(after, name) != known:
         raise CannotImport(f"{name} cannot be changed safely because of its formatting; add the servers manually")
     return ImportPlan(before, after, _inserted(before, added, hide=True), added, tuple(passed_over))
-
-
-def as_texts(value: Any) -> Any:
-    """Convert every scalar to text, as in a parsed configuration."""
-    if isinstance(value, dict):
-        return {str(key): as_texts(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [as_texts(item) for item in value]
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return None if value is None else str(value)
 
 
 def _servers_of(text: str, name: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from taskgate.config.clients.client import Client, Gateway, Host
-from taskgate.config.clients.found_servers import gather, read_settings
+from taskgate.config.clients.found_servers import Gathered, read_settings
 from taskgate.config.clients.gateway_command import gateway_command
 from taskgate.config.clients.import_plan import plan_import
 from taskgate.config.clients.install_plan import FileChange, plan_takeover
@@ -19,9 +19,9 @@ class NothingToWrap(Exception):
     """Neither the client nor the configuration has a server."""
 
 
-def plan_wrap(client: Client, host: Host, config: Path | None, folder: Path) -> list[FileChange]:
-    """Return the changes for one run of an agent. `folder` is for the temporary configuration if the user has none."""
-    gathered = gather([client], host)
+def plan_wrap(client: Client, host: Host, gathered: Gathered, config: Path | None, folder: Path) -> list[FileChange]:
+    """Return the changes for one run of an agent with the servers that were found in its settings. `folder` is for the temporary
+    configuration if the user has none."""
     before = read_settings(config) if config else ""
     plan = plan_import(gathered.found, before, str(config or "taskgate.yaml"))
     temporary = (config.absolute().parent if config else folder) / f".taskgate-wrap-{client.name}.yaml"
