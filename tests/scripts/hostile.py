@@ -43,7 +43,16 @@ TABLE = (
     ),
     Hostile("recursion", "def f(n):\n    return f(n + 1)\nf(0)", (_LIMIT, "recursion")),
     Hostile("deep value", "x = []\nfor i in range(100000):\n    x = [x]\nx", (_SCRIPT, "ResultNotJson")),
-    Hostile("value that contains itself", "x = []\nx.append(x)\nx", None),
+    Hostile("value that contains itself", "x = []\nx.append(x)\nx", (_SCRIPT, "ResultNotJson")),
+    Hostile("growing integer", "x = 3\nwhile True:\n    x = x * x", (_LIMIT, "step_seconds")),
+    Hostile(
+        "long regular expression",
+        "import re\nre.sub('a*?b*?c*?' * 300, '', 'abc' * 100000)",
+        (_LIMIT, "step_seconds"),
+        replace(SHORT, memory_bytes=64 * 1024 * 1024),
+    ),
+    Hostile("large regular expression", "import re\nre.match('ab' * 500000, 'x')", (_LIMIT, "memory_bytes")),
+    Hostile("exit with a number", "raise SystemExit(3)", (_SCRIPT, "RuntimeError")),
     Hostile("shared parts as result", "x = []\nfor i in range(40):\n    x = [x, x]\nx", (_LIMIT, "result_bytes")),
     Hostile(
         "shared parts as argument",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from tests.scripts.test_running_scripts import ON, ended, shop, started, structured
 from tests.virtual_time import Call, Gateway, virtual_time
 
+from taskgate.gateway.scripts import script_run
+from taskgate.gateway.scripts.script_chain import calls_of
 from taskgate.scripts import monty_interpreter
 
 
@@ -39,6 +42,38 @@ async def test_changed_snapshot_is_never_loaded() -> None:
         assert error["data"]["executed"] == "yes"
         assert [call["tool"] for call in error["data"]["calls"]["executed"]] == ["shop__read"]
         assert store.count("read") == 1
+
+
+def change_record(gate: Gateway, **changed: Any) -> None:
+    (database,) = gate.state.glob("*.db")
+    with sqlite3.connect(database) as writing:
+        task, doc = writing.execute("SELECT task_id, doc FROM scripts").fetchone()
+        record = json.dumps({**json.loads(doc), **changed}).encode()
+        writing.execute("UPDATE scripts SET doc = ? WHERE task_id = ?", (record, task))
+
+
+@pytest.mark.parametrize(
+    "changed", [{"calls": 0}, {"printed": "never printed"}, {"spent_ms": 77_777}, {"reused": ["tg_1"]}]
+)
+@virtual_time
+async def test_changed_record_is_never_used(changed: dict[str, Any]) -> None:
+    async with Gateway({**ON}, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        error = await failure_after_restart(gate, caller, lambda: change_record(gate, **changed))
+        assert (error["data"]["error_type"], error["data"]["executed"]) == ("script_not_resumable", "yes")
+
+
+@virtual_time
+async def test_script_that_was_sealed_without_its_record_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in stores of version 0.1.0."""
+    async with Gateway({**ON}, {"shop": shop()}) as gate:
+        monkeypatch.setattr(script_run, "bind_record", lambda snapshot, record: snapshot)
+        task = await started(gate, await gate.caller("2025"), "await shop.read(n=1)\nawait sleep(300)\n'ended'")
+        await gate.advance(5)
+        gate.crash()
+        monkeypatch.undo()
+        await gate.start()
+        assert structured(await ended(await gate.caller("2025"), task))["result"] == "ended"
 
 
 @virtual_time
@@ -269,3 +304,21 @@ async def test_calls_of_a_script_in_a_restored_store_are_not_sent() -> None:
         reply = await (await gate.caller("2025")).request("tasks/result", {"taskId": task})
         assert reply.error["data"]["error_type"] == "outcome_unknown"
         assert store.count("slow") == 1
+
+
+@virtual_time
+async def test_script_of_more_than_a_thousand_calls_is_reported_and_cancelled_in_full() -> None:
+    store = shop(slow_s=600)
+    many = "for n in range(21):\n    await asyncio.gather(*[shop.read(n=n) for _ in range(48)])"
+    async with Gateway({**ON, "limits": {"script_calls": 1_100}}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        failed = await started(gate, caller, f"{many}\n1 / 0")
+        assert len(structured(await ended(caller, failed))["calls"]["executed"]) == 1_008
+        task = await started(gate, caller, f"{many}\nawait shop.buy(n=1)")
+        await gate.advance(300)
+        assert store.count("buy") == 1
+        await caller.request("tasks/cancel", {"taskId": task})
+        await gate.advance(5)
+        calls = await calls_of(gate.life.app.store, task)  # type: ignore[attr-defined]
+        assert len(calls) == 1_009
+        assert calls[-1].task.state == "cancelled"

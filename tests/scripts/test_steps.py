@@ -267,6 +267,9 @@ async def test_calls_that_are_no_longer_awaited_are_reported(run: MontyInterpret
         "1j",
         "print",
         "10 ** 5000",
+        "x = []\nx.append(x)\nx",
+        "x = {}\nx['a'] = [x]\nx",
+        "x = []\nx.append((x,))\nx",
         "import datetime\ndatetime.datetime(2026, 1, 1)",
         "class A:\n    pass\nA()",
         "x = []\nfor i in range(100):\n    x = [x]\nx",
@@ -277,9 +280,12 @@ async def test_result_that_is_not_json_fails(run: MontyInterpreter, code: str) -
     assert (failure.reason, failure.error_type) == (FailureReason.SCRIPT, "ResultNotJson")
 
 
-@pytest.mark.parametrize("argument", ["{1, 2}", "{1: 2}", "float('nan')", "b'x'", "10 ** 5000", "print"])
+@pytest.mark.parametrize(
+    "argument", ["{1, 2}", "{1: 2}", "float('nan')", "b'x'", "10 ** 5000", "print", "a", "[a]", "b"]
+)
 async def test_argument_that_is_not_json_raises_before_the_call(run: MontyInterpreter, argument: str) -> None:
-    code = f"try:\n    await files.read_file({argument})\nexcept TypeError:\n    x = 'refused'\nx"
+    cyclic = "a = []\na.append(a)\nb = {}\nb['b'] = b\n"
+    code = f"{cyclic}try:\n    await files.read_file({argument})\nexcept TypeError:\n    x = 'refused'\nx"
     assert await value_of(run, code) == "refused"
 
 
@@ -337,3 +343,21 @@ except Exception as e:
         step = await resume(run, step, {step.pending[0]: returned({"entries": entries} if pages else "text of a file")})
     assert isinstance(step, Finished), step
     assert 1000 < largest <= 12 * 1024
+
+
+async def test_texts_that_look_like_cycles_are_texts(run: MontyInterpreter) -> None:
+    assert await value_of(run, "['{...}', '[...', {'a': '[...]'}['a'] + '.']") == ["{...}", "[...", "[...]."]
+    step = await start(run, "await files.read_file('[...]', a='{...}', b=['(...)'])")
+    assert isinstance(step, Suspended)
+    assert arguments(step.calls[0]) == (["[...]"], {"a": "{...}", "b": ["(...)"]})
+
+
+@pytest.mark.parametrize(
+    "code", ["raise SystemExit", "raise SystemExit(3)", "raise ValueError(1, 2)", "raise KeyboardInterrupt"]
+)
+async def test_every_exception_of_a_script_is_its_error(run: MontyInterpreter, code: str) -> None:
+    assert (await failure_of(run, code)).reason is FailureReason.SCRIPT
+    step = await start(run, f"await files.read_file()\n{code}")
+    failed = await resume(run, step, {step.pending[0]: returned(1)}) if isinstance(step, Suspended) else step
+    assert isinstance(failed, Failed)
+    assert failed.reason is FailureReason.SCRIPT

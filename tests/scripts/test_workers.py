@@ -243,6 +243,27 @@ async def test_worker_that_breaks_the_protocol_is_ended(program: str, kind: str)
     await pool.aclose()
 
 
+async def test_worker_that_cannot_start_says_why_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    program = "raise RuntimeError('no interpreter here')"
+    pool = WorkerPool(lambda: OtherProgram("", "", 0, 0, program), maximum=1, idle_s=10)
+    with pytest.raises(StepLost) as lost:
+        await pool.run(Exchange(b"x", 1000, 1000, TIMEOUT_S))
+    assert "exit code 1" in str(lost.value)
+    assert "no interpreter here" not in str(lost.value)
+    assert "no interpreter here" in capsys.readouterr().err
+    await pool.aclose()
+
+
+async def test_worker_that_reports_very_much_is_not_delayed() -> None:
+    writing = "    try:\n        os.write(2, b'x' * 65536)\n    except BlockingIOError:\n        pass\n"
+    program = f"import os\nfor _ in range(100):\n{writing}sys.exit(3)"
+    pool = WorkerPool(lambda: OtherProgram("", "", 0, 0, program), maximum=1, idle_s=10)
+    with pytest.raises(StepLost) as lost:
+        await pool.run(Exchange(b"x", 1000, 1000, TIMEOUT_S))
+    assert lost.value.kind == "worker_ended"
+    await pool.aclose()
+
+
 async def test_reply_to_another_request_is_refused() -> None:
     reply = json.dumps({"number": 77, "step": "finished", "value": 1}).encode()
     program = f"out.write({len(reply).to_bytes(4, 'big') + bytes(4) + reply!r}); out.flush(); time.sleep(100)"

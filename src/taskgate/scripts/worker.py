@@ -44,6 +44,8 @@ _CODE_FILE: Final = "<python-input-1>"
 _REFERENCE: Final = b"taskgate-result:"
 """Begins a reference to a result, which a script has as bytes: no result of a tool is bytes."""
 _SNAPSHOT_MAGIC: Final = b"TGS1"
+_TOO_LATE: Final = "request timeout"
+"""In the message of the interpreter's library when it has killed its process because of the time."""
 
 _SERVER_CLASS: Final = """
 class Server:
@@ -77,6 +79,10 @@ async def map_tool(name, items, limit=8):
 monty: ModuleType
 
 
+_AGAIN: Final[dict[type, str]] = {list: "[...]", tuple: "(...)", dict: "{...}"}
+"""What the interpreter gives for a container inside itself."""
+
+
 class NotJson(Exception):
     """A value of the script cannot be represented in JSON."""
 
@@ -104,11 +110,32 @@ class JsonCheck:
         self._most = maximum
         self._bytes = 0
         self.has_references = False
+        self._inside: list[str] = []
+        """What the interpreter would give for each of the containers around a value, if that value were the container again."""
+
+    def check_arguments(self, positional: list[Any], keywords: dict[str, Any]) -> None:
+        """Raise NotJson, or TooLarge."""
+        for value in positional:
+            self.check(value, 1)
+        self._bytes += sum(map(len, keywords))
+        for value in keywords.values():
+            self.check(value, 1)
 
     def check(self, value: Any, depth: int = 0) -> None:
         """Raise NotJson, or TooLarge."""
         if depth > _DEEPEST:
             raise NotJson(f"a value is nested more than {_DEEPEST} levels deep")
+        again = _AGAIN.get(type(value))
+        if again is not None:
+            self._inside.append(again)
+            self._check(value, depth)
+            self._inside.pop()
+        else:
+            self._check(value, depth)
+
+    def _check(self, value: Any, depth: int) -> None:
+        if isinstance(value, str) and value in self._inside:
+            raise NotJson(f"a value contains itself, or the text {value}, which cannot be told from it")
         self._bytes += 2 + (len(value) if isinstance(value, str) else 0)
         if self._bytes > self._most:
             raise TooLarge(f"it has more than {self._most:,} bytes")
@@ -309,7 +336,7 @@ class StepRun:
                 )
             )
         try:
-            self._arguments.check([positional, keywords])
+            self._arguments.check_arguments(positional, keywords)
             references: list[Any] = []
             if self._arguments.has_references:
                 positional, keywords = take_references([positional, keywords], [], references)
@@ -628,9 +655,10 @@ class Worker:
         except StepFailed as ended:
             reply = ended.reply
         except monty.MontyCrashedError as error:
-            reply = _failure("worker", "interpreter_ended", str(error))
+            reply = _reply_to_crash(str(error))
         except monty.MontyError as error:
-            reply = _reply_to_error(error)
+            # What fails while a snapshot is loaded is no fault of the script.
+            reply = _reply_to_error(error, running=run is not None or request["op"] == "start")
         except Exception as error:
             # Such as a snapshot that cannot be loaded. The gateway gets an answer, and the worker serves the next script.
             reply = _failure("interpreter", type(error).__name__, str(error))
@@ -695,7 +723,15 @@ def _failure(reason: str, error_type: str, message: str, line: int = 0) -> dict[
     return {"step": "failed", "reason": reason, "error_type": error_type, "message": message[:4000], "line": line}
 
 
-def _reply_to_error(error: Any) -> dict[str, Any]:
+def _reply_to_crash(message: str) -> dict[str, Any]:
+    """Return the reply if the interpreter's process has ended."""
+    if _TOO_LATE in message:
+        # It was in one operation that does not look at the time, such as a product of large integers or a regular expression.
+        return _failure("limit", "step_seconds", "The script computed for too long in one operation.")
+    return _failure("worker", "interpreter_ended", message)
+
+
+def _reply_to_error(error: Any, *, running: bool) -> dict[str, Any]:
     """Return the reply for an exception of the script, or for a limit of the interpreter."""
     frames = error.traceback() if isinstance(error, monty.MontyRuntimeError | monty.MontySyntaxError) else []
     lines = [frame.line for frame in frames if frame.filename == _CODE_FILE]
@@ -712,7 +748,7 @@ def _reply_to_error(error: Any) -> dict[str, Any]:
         return _failure("limit", "recursion", message, line)
     if name == "RuntimeError" and message.startswith("suspension limit"):
         return _failure("limit", "suspensions", message, line)
-    return _failure("script" if frames else "interpreter", name, message, line)
+    return _failure("script" if frames or running else "interpreter", name, message, line)
 
 
 def limit_this_process(memory: int, cpu_seconds: int) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 from taskgate.lazy_dataclass import dataclass
 from taskgate.scripts.frames import BadReply
 from taskgate.scripts.worker_process import WorkerCommand, WorkerEnded, WorkerLate, WorkerProcess
+from taskgate.telemetry.logs import log
 
 _MAX_STEPS: Final = 2_000
 """After this many steps a worker is replaced, and whatever it may have leaked is gone."""
@@ -122,7 +123,12 @@ class WorkerPool:
 
     async def _ended(self, worker: WorkerProcess) -> str:
         worker.kill()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, worker.reap)
+        how = await asyncio.get_running_loop().run_in_executor(self._threads, worker.reap)
+        if worker.said:
+            # For the operator only: it names folders of this machine.
+            log.error("a worker of scripts ended", how=how, said=worker.said)
+            return f"{how}; the log of the gateway has what it reported"
+        return how
 
     def discard_free(self) -> None:
         """End the free workers, after a reply that cannot be trusted."""

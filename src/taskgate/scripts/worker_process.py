@@ -20,6 +20,7 @@ from taskgate.scripts.frames import HEADER_BYTES, BadReply, lengths
 
 _REAP_S: Final = 10.0
 _CHUNK: Final = 256 * 1024
+_MAX_SAID: Final = 8_000
 _BOOT: Final = "import sys; sys.path.append(sys.argv.pop(1)); import worker; worker.main()"
 """Imported, not run as a file: only then its compiled form is kept."""
 
@@ -56,20 +57,33 @@ class WorkerProcess:
     """One worker. After any exception it must be killed."""
 
     def __init__(self, command: WorkerCommand) -> None:
-        self._process = subprocess.Popen(
-            command.arguments(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            env={},
-            cwd="/",
-            start_new_session=True,
-        )
+        said, errors = os.pipe()
+        self._errors = open(said, "rb", buffering=0)  # noqa: SIM115  closed by `reap`
+        # A worker that writes more than the pipe holds gets an error, and does not wait for a reader.
+        os.set_blocking(errors, False)
+        os.set_blocking(said, False)
+        try:
+            self._process = subprocess.Popen(
+                command.arguments(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                bufsize=0,
+                env={},
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError:
+            self._errors.close()
+            raise
+        finally:
+            os.close(errors)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._requests, self._replies = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._requests, False)
         self.steps = 0
+        self.said = ""
+        """What it had written to its standard error, known after `reap`."""
 
     @property
     def pid(self) -> int:
@@ -133,7 +147,14 @@ class WorkerProcess:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+        self._read_errors()
         code = self._process.returncode
         if code is None:
             return "it could not be ended"
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    def _read_errors(self) -> None:
+        """The first time only: `reap` may be called twice."""
+        if not self._errors.closed:
+            with self._errors as errors:
+                self.said = (errors.read(_MAX_SAID) or b"").decode(errors="replace").strip()

@@ -57,6 +57,8 @@ REFUSED = [
     ("zip_everything_up()", 1, "describe_tools"),
     ("await files.read_fil(path='a')", 1, "await files.read_file(...)"),
     ("x = 1\ny = await files.zip_everything_up()", 2, "describe_tools"),
+    ("x = 1\ny = 'a\\ud800'", 2, "whole character"),
+    ("x = 1\ny = f'{x}\\udfff'", 2, "whole character"),
     ("x = 1\ndef f(:", 2, ""),
     ("x = '\0'", 1, ""),
     ("'\ud800'", 1, ""),

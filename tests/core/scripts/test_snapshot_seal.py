@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from taskgate.core.scripts.snapshot_seal import SnapshotPlace, WeakKeyError, seal, verify
+from taskgate.core.scripts.snapshot_seal import (
+    SnapshotPlace,
+    WeakKeyError,
+    bind_record,
+    is_bound,
+    seal,
+    split_record,
+    verify,
+)
 
 KEY = bytes(range(32))
 PLACE = SnapshotPlace("task-1", 3, "monty-1.4.0")
@@ -50,3 +58,18 @@ def test_parts_cannot_be_shifted_into_each_other() -> None:
 def test_short_key_is_refused() -> None:
     with pytest.raises(WeakKeyError):
         seal(b"short", SNAPSHOT, PLACE)
+
+
+def test_record_is_bound_to_its_snapshot() -> None:
+    snapshot, digest = split_record(bind_record(b"state", b"record"))
+    assert snapshot == b"state"
+    assert is_bound(b"record", digest)
+    assert not is_bound(b"another record", digest)
+
+
+@pytest.mark.parametrize(
+    "snapshot", [b"", b"short", b"a snapshot that was sealed without its record, by version 0.1.0 " * 3]
+)
+def test_snapshot_without_a_record_is_read(snapshot: bytes) -> None:
+    assert split_record(snapshot) == (snapshot, None)
+    assert is_bound(b"any record", None)

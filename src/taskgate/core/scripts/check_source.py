@@ -280,6 +280,11 @@ def _call(node: ast.Call, _namespaces: frozenset[str]) -> _Found:
         yield node.lineno, "gather takes calls only", "an async function with try and except around each call"
 
 
+def _constant(node: ast.Constant, _namespaces: frozenset[str]) -> _Found:
+    if isinstance(node.value, str) and any("\ud800" <= character <= "\udfff" for character in node.value):
+        yield node.lineno, "a text with half of a surrogate pair cannot be sent", "the whole character"
+
+
 def _await(node: ast.Await, _namespaces: frozenset[str]) -> _Found:
     if isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name) and node.value.func.id in _SYNC:
         yield node.lineno, f"{node.value.func.id}() is not awaited", f"{node.value.func.id}(...) without await"
@@ -327,6 +332,7 @@ _RULES: Final[Mapping[str, Callable[..., _Found]]] = {
     "ImportFrom": _import_from,
     "Attribute": _attribute,
     "Call": _call,
+    "Constant": _constant,
     "Await": _await,
     "Expr": _expression,
     "Yield": _fixed("there is no yield", "a function that returns a list"),

@@ -25,7 +25,7 @@ from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.scripts.code_digest import code_digest
 from taskgate.core.scripts.record import OpenCall, ReceivedOutcomes, ScriptRecord
-from taskgate.core.scripts.snapshot_seal import SnapshotPlace, seal, verify
+from taskgate.core.scripts.snapshot_seal import SnapshotPlace, bind_record, is_bound, seal, split_record, verify
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
@@ -136,8 +136,7 @@ class ScriptRun:
             await self._begin()
         stored = await self._read(lambda: self._records.store.script(self._task.id))
         if stored is not None:
-            self._load(stored)
-            await self._check_seal(stored)
+            await self._load(stored)
         await self._check_interpreter(stored)
         given: dict[str, Any] = msgspec.json.decode(self._task.arguments)
         self._digest = code_digest(given["code"])
@@ -171,15 +170,17 @@ class ScriptRun:
             raise ScriptOver from None
         self._task = intent.task
 
-    def _load(self, stored: StoredScript) -> None:
-        self._record, self._snapshot = stored.record, stored.snapshot[SEAL_BYTES:]
-        self._spent_s = stored.record.spent_ms / 1000
-
-    async def _check_seal(self, stored: StoredScript) -> None:
-        """End the script unless its snapshot is as it was stored."""
+    async def _load(self, stored: StoredScript) -> None:
+        """Continue from a stored step. The script ends unless snapshot and record are as they were stored."""
+        sealed, bound = stored.snapshot[:SEAL_BYTES], stored.snapshot[SEAL_BYTES:]
         place = SnapshotPlace(self._task.id, stored.record.step, stored.record.interpreter)
-        if not verify(self._parts.key, self._snapshot, place, stored.snapshot[:SEAL_BYTES]):
+        if not verify(self._parts.key, bound, place, sealed):
             await self._end_unresumable("Its snapshot was changed in the store.")
+        snapshot, digest = split_record(bound)
+        if not is_bound(msgspec.json.encode(stored.record), digest):
+            await self._end_unresumable("Its record was changed in the store.")
+        self._record, self._snapshot = stored.record, snapshot
+        self._spent_s = stored.record.spent_ms / 1000
 
     async def _check_interpreter(self, stored: StoredScript | None) -> None:
         """Unless this interpreter can load the snapshot, leave the script to a live gateway that can, or end it."""
@@ -196,7 +197,9 @@ class ScriptRun:
             await self._end_unresumable("No running gateway has an interpreter of scripts.")
 
     async def _end_unresumable(self, why: str) -> None:
-        await self._cancel_pending("the script cannot be continued")
+        calls = await self._calls()
+        for call in calls[-1].calls:
+            await cancel_call(self._parts, call.task.id, "the script cannot be continued")
         calls = await self._calls()
         text = f"The script cannot be continued. {why} Its calls are listed in the data of this error. "
         data = {**resume_data(self._task.id), "calls": calls_by_execution(calls, self._record)}
@@ -296,7 +299,8 @@ class ScriptRun:
         )
         record = record.with_refused([call.refused for call in prepared if call.refused is not None])
         place = SnapshotPlace(self._task.id, record.step, record.interpreter)
-        sealed = seal(self._parts.key, step.snapshot, place) + step.snapshot
+        bound = bind_record(step.snapshot, msgspec.json.encode(record))
+        sealed = seal(self._parts.key, bound, place) + bound
         children = [call.child for call in prepared if call.child is not None]
         stepped = await self._records.step_script(self._task.id, ScriptStep(record, sealed, self._received), children)
         if not isinstance(stepped, Stepped):
