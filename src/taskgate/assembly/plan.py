@@ -149,6 +149,7 @@ def _call_settings(root: GatewayFile) -> CallSettings:
             tasks.hold_ms / 1000,
             tasks.heartbeat_ms / 1000,
             tasks.clients,
+            tasks.promote_latest_ms / 1000,
         ),
         tasks.default_ttl_ms,
         tasks.max_ttl_ms,

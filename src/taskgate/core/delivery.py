@@ -25,6 +25,8 @@ class DeliverySettings:
     hold_s: float = 300.0
     heartbeat_s: float = 15.0
     clients: tuple[str, ...] = ()
+    latest_s: float = 50.0
+    """The same from the arrival of a call, for which its server is started first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,11 @@ class Tasks(Section):
     promote_after_ms: Milliseconds = Field(
         default=45_000, description="Convert a plain call to a task after this time. 0 disables promotion."
     )
+    promote_latest_ms: Milliseconds = Field(
+        default=50_000,
+        description="The time in which the program of a server starts does not count for `promote_after_ms`, `hold_ms` and "
+        "`grace_ms`, but a call becomes a task at the latest this long after it arrived, or after those times if they are longer.",
+    )
     hold_ms: Milliseconds = Field(
         default=300_000,
         description="Like `promote_after_ms`, for clients that reset their timeout on progress notifications.",

@@ -149,10 +149,16 @@ class Relay:
         link = upstream.open_link(key)
         if link is not None:
             return link
+        timer = request.delivery.start_timer if upstream.transport == "stdio" else None
+        if timer is not None:
+            timer.server_starts()
         try:
-            return await upstream.link(key, request.delivery.profile)
+            link = await upstream.link(key, request.delivery.profile)
         except UpstreamError as problem:
             raise never_sent(upstream.id, problem) from None
+        if timer is not None:
+            await timer.server_started()
+        return link
 
     def _send(self, request: Request, call: UpstreamCall, link: Link) -> Awaitable[Reply]:
         return self._recorded(request, call, link.server, link.request(call))

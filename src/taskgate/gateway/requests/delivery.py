@@ -55,6 +55,16 @@ class PromotedTask(Protocol):
         ...
 
 
+class StartTimer(Protocol):
+    """The promotion of a call, which does not count the time in which the program of its server starts."""
+
+    def server_starts(self) -> None: ...
+
+    async def server_started(self) -> None:
+        """The call may be sent. If it is being promoted, its task sends it, and this request ends here."""
+        ...
+
+
 class ReplyDelivery(msgspec.Struct, eq=False):
     """The delivery state of one request.
 
@@ -98,6 +108,7 @@ class ReplyDelivery(msgspec.Struct, eq=False):
     """The last progress notification of the server."""
     asked: bool = False
     """Whether the server asked a question during the call."""
+    start_timer: StartTimer | None = None
     large_members: tuple[Message, Members] | None = None
     """The members of large params and the message that has them: splitting them takes milliseconds."""
 
@@ -152,6 +163,9 @@ class ReplyDelivery(msgspec.Struct, eq=False):
     def set_mode(self, mode: Delivery, hand_over: Callable[[Task, float], bytes]) -> None:
         """Set how long to wait for the result, and the reply for a call that becomes a task instead."""
         self.mode, self.hand_over = mode, hand_over
+
+    def times_start(self, timer: StartTimer) -> None:
+        self.start_timer = timer
 
     def set_joined(self, joined: JoinedCall) -> None:
         self.joined = joined

@@ -77,11 +77,38 @@ class Promotion(msgspec.Struct, eq=False):
     _timer: TimerQueue | None
     _started: float
     _sent_at: float
+    _latest_s: float
+    """The longest time from its arrival to its promotion if its server is started first."""
     task: Task | None = None
     is_queued: bool = False
     """Whether the call still waits for a slot of its server, so that nothing was sent yet."""
     _promoting: asyncio.Task[None] | None = None
     _run_replaces_carrier: bool = False
+    _latest: asyncio.TimerHandle | None = None
+    """The timer while the call's server starts."""
+
+    def server_starts(self) -> None:
+        """The program of the server is started for this call. The caller's wait begins when it runs, but has a limit."""
+        if self._timer is None or self._promoting is not None:
+            return
+        self._timer.leave(self)
+        self.enter_queue()
+        left = self._started + max(self._latest_s, self._timer.wait_s) - clock.monotonic()
+        self._latest = asyncio.get_running_loop().call_later(max(0.0, left), self.due)
+
+    async def server_started(self) -> None:
+        """The call is about to be sent to the server that was started for it."""
+        if self._latest is None or self._timer is None:
+            return
+        if self._promoting is None and clock.monotonic() + self._timer.wait_s < self._latest.when():
+            self._end_latest()
+            self._timer.join(self, clock.monotonic())
+        await self.leave_queue()
+
+    def _end_latest(self) -> None:
+        if self._latest is not None:
+            self._latest.cancel()
+            self._latest = None
 
     def due(self) -> None:
         """The caller has waited long enough."""
@@ -179,7 +206,7 @@ class Promotion(msgspec.Struct, eq=False):
             log.info("early reply not delivered", tool=self._tool.wire, exc_info=fault)
 
     def enter_queue(self) -> None:
-        """Note that the call waits for a slot of its server."""
+        """Note that the call waits for a slot of its server, or for its start."""
         self.is_queued = True
 
     async def leave_queue(self) -> None:
@@ -201,6 +228,7 @@ class Promotion(msgspec.Struct, eq=False):
         """Remove the call from the timer queue. Return whether no promotion has begun."""
         if self._timer is not None:
             self._timer.leave(self)
+            self._end_latest()
         return self._promoting is None
 
     async def finish(self, task: Task, result: bytes, handle: UpstreamHandle | None) -> None:
@@ -310,7 +338,10 @@ class Promotions:
         if reply.carrier is None:
             reply.carrier_task()
         now = clock.monotonic()
-        promotion = Promotion(self.parts, request, tool, call, delivery_mode, timer, now, now)
+        promotion = Promotion(self.parts, request, tool, call, delivery_mode, timer, now, now, settings.latest_s)
         if timer is not None:
             timer.join(promotion, now)
+            if reply.mode is None:
+                # A caller that named the longest wait itself gets its reply in that time.
+                reply.times_start(promotion)
         return promotion
