@@ -7,7 +7,9 @@ import stat
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from taskgate.cli.root import build_app
 from taskgate.config import load_text
 from taskgate.config.introspection import keys_of
 from taskgate.config.leaving import NotAllowed
@@ -254,3 +256,19 @@ def test_keys_that_need_no_consent_exist() -> None:
     kept = set(keys_of(Server)) - set(leaving._WITHIN_SERVERS.split())
     assert kept == {"command", "args", "env", "cwd", "url", "headers", "auth"}
     assert set(keys_of(Workflow)) - set(leaving._WITHIN_WORKFLOWS.split()) == {"channels"}
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_command_that_a_person_types_uses_a_found_file_and_says_so(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    folder.write(SERVER)
+    monkeypatch.chdir(folder.file.parent)
+    monkeypatch.setenv("TASKGATE_STATE_DIR", str(folder.state))
+    if named:
+        monkeypatch.setenv("TASKGATE_CONFIG", str(folder.file))
+    else:
+        monkeypatch.delenv("TASKGATE_CONFIG", raising=False)
+    done = CliRunner().invoke(build_app(), ["check"])
+    assert done.exit_code == 0
+    assert (f"Using {folder.file}" in done.stderr.splitlines()) is not named

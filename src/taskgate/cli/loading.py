@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.found_file import say_found_file
 from taskgate.consent import NotAllowedHere, file_for_client
+from taskgate.folders import find_config
 
 if TYPE_CHECKING:
     from taskgate.config.load import LoadedConfig
@@ -18,6 +20,7 @@ def loaded_or_exit(config: str | None) -> LoadedConfig:
     """Load the configuration of a command that a person typed, or print all problems and exit."""
     from taskgate.config.load import load_or_default
 
+    say_found_file(find_config(config, os.environ), config)
     return _loaded(lambda: load_or_default(config))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from taskgate.bridge.gateway_files import read_record
+from taskgate.cli.found_file import say_found_file
 from taskgate.folders import find_config, gateway_key, state_folder
 
 DEFAULT_GATEWAY = "http://127.0.0.1:7467"
@@ -36,6 +37,7 @@ def default_gateway() -> str:
     own = gateway_key(state_folder(os.environ), config)
     for record in running:
         if os.path.basename(record["log"]) == f"{own}.log":
+            say_found_file(config)
             return str(record["url"])
     if len(running) > 1:
         known = ", ".join(f"{record['url']} ({record['config'] or 'demo'})" for record in running)
