@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import secrets
 from functools import lru_cache
 from typing import Final, Protocol
 
@@ -15,9 +15,14 @@ from taskgate.ports.call_failure import CallFailed
 from taskgate.ports.upstream_call import StreamNotice, UpstreamCall
 from taskgate.upstreams.secret_filter import SecretFilter
 
-next_number: Final = itertools.count(1).__next__
-"""Ids and progress tokens of requests. They are unique in this process, so that a response delivered to another link, session or
-connection matches no request there."""
+
+def next_number() -> int:
+    """Return the id and progress token of a request: a random integer below 2**53, which every JSON library reads exactly.
+
+    A response delivered to another link, session or connection matches no request there, and a server cannot answer requests
+    that it has not read.
+    """
+    return int.from_bytes(secrets.token_bytes(7), "big") >> 3
 
 
 encoded_method: Final = lru_cache(maxsize=256)(wire.encode)

@@ -135,6 +135,8 @@ class HttpWire:
             except HttpFailure as failure:
                 self._check_resumable(failure, flight.timeout_s, awaited)
                 reply = None
+            if reply is not None and not reply.request_sent and reply.status < 300:
+                raise unreachable(self.server, "replied before it had received the request")
             if reply is not None and awaited.last_id is None:
                 # The common case: a reply that is no event stream, and can be read at once.
                 message = self.reader.read_simple_response(reply.body, awaited.key)

@@ -92,6 +92,8 @@ class OldSseWire(StreamWire):
             )
         except HttpFailure as failure:
             raise unreachable(self.server, "broke the connection", failure.executed) from None
+        if not reply.request_sent:
+            raise unreachable(self.server, "replied before it had received the request")
         if reply.status >= 400:
             raise unreachable(self.server, f"rejected the request with HTTP {reply.status}")
         return 0

@@ -72,6 +72,9 @@ class StdioWire(StreamWire):
         except ChildFailure as failure:
             raise unreachable(self.server, f"cannot be written to: {failure.message}") from None
 
+    def _was_written(self, place: int | None) -> bool:
+        return self._child is not None and place is not None and place <= self._child.lines_handed_over
+
     def _exited(self, ending: ChildExit) -> None:
         how = f"was terminated by signal {-ending.code}" if ending.code < 0 else f"exited with code {ending.code}"
         self.stream_ended(how, ending.lines_handed_over)

@@ -116,6 +116,17 @@ class StreamWire:
         """Send one message and return its number, counted from 1."""
         raise NotImplementedError
 
+    def _was_written(self, _place: int | None) -> bool:
+        """Return whether the message with this number, None before it has one, was sent completely or will be waited for."""
+        return True
+
+    def _request_of(self, key: bytes | None) -> asyncio.Future[Message] | None:
+        """Return the open request with this id, unless a part of it is unsent: then nothing can be the response to it."""
+        waiting = self._waiting.get(key) if key is not None else None
+        if key is None or waiting is None or waiting.done():
+            return None
+        return waiting if self._was_written(self._places.get(key)) else None
+
     async def close(self) -> None:
         raise NotImplementedError
 
@@ -188,8 +199,8 @@ class StreamWire:
     def _take_unread(self, message: Message | None, problem: BeyondLimits) -> None:
         """Handle a message beyond the limits. If its request reads the result in parts, the response is delivered with its result
         unread; any other request fails."""
-        waiting = self._waiting.get(message.id) if message is not None and message.id is not None else None
-        if message is None or waiting is None or waiting.done():
+        waiting = self._request_of(message.id) if message is not None else None
+        if message is None or waiting is None:
             self.invalid_lines += 1
         elif message.id in self._in_parts:
             waiting.set_result(message)
@@ -209,8 +220,8 @@ class StreamWire:
 
     def _take(self, message: Message) -> None:
         if message.kind is Kind.RESPONSE:
-            waiting = self._waiting.get(message.id) if message.id is not None else None
-            if waiting is not None and not waiting.done():
+            waiting = self._request_of(message.id)
+            if waiting is not None:
                 waiting.set_result(message)
             return
         if self._receiver is not None:
@@ -222,8 +233,8 @@ class StreamWire:
             answered = bytes(wire.members_of(body).get("id", b"")) if body.lstrip()[:1] == b"{" else b""
         except UNDECODABLE:
             return
-        waiting = self._waiting.get(answered)
-        if waiting is not None and not waiting.done():
+        waiting = self._request_of(answered)
+        if waiting is not None:
             waiting.set_exception(unreadable(self.server, problem, self.secret_filter))
 
     def refuse_oversize(self, begin: bytes, end: bytes) -> None:
