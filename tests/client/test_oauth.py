@@ -191,6 +191,8 @@ async def test_a_user_logs_in_once_and_tokens_are_refreshed_and_kept() -> None:
     [
         ("https://as.test/authorize", True),
         ("http://127.0.0.1:9/authorize", True),
+        ("http://login.example/authorize", False),
+        ("http://192.0.2.1/authorize", False),
         ("file:///etc/passwd", False),
         ("javascript:alert(1)", False),
         ("data:text/html,x", False),

@@ -111,7 +111,9 @@ async def test_issuers_with_inconsistent_or_insecure_metadata_are_refused() -> N
                 ({"issuer": "https://other.example"}, b"another issuer"),
                 ({"code_challenge_methods_supported": ["plain"]}, b"PKCE"),
                 ({"code_challenge_methods_supported": None}, b"PKCE"),
-                ({"authorization_endpoint": "javascript:alert(1)"}, b"not an http address"),
+                ({"authorization_endpoint": "javascript:alert(1)"}, b"not a safe address"),
+                ({"authorization_endpoint": "http://login.example/authorize"}, b"not a safe address"),
+                ({"authorization_endpoint": "https://ann@login.example/authorize"}, b"not a safe address"),
                 ({"authorization_endpoint": 7}, b"authorization_endpoint"),
             ):
                 issuer.metadata = {**good, **change}

@@ -358,8 +358,6 @@ def _offline(authority: AuthorizationServer) -> str | None:
 
 
 def _with_query(address: str, parameters: Mapping[str, str]) -> str:
-    if urlsplit(address).scheme not in ("http", "https") or not address.isprintable() or " " in address:
-        raise AccountLoginRefused("The issuer's login page is not an http address, so it was not opened.")
     return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(parameters)}"
 
 

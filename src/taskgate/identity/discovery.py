@@ -87,9 +87,13 @@ async def protected_resource(
 async def authority_of(issuer: str, documents: Documents) -> AuthorizationServer:
     """Raises IssuerUnavailable."""
     try:
-        return authorization_server(issuer, await issuer_metadata(issuer, documents))
+        found = authorization_server(issuer, await issuer_metadata(issuer, documents))
     except DiscoveryFailed as problem:
         raise IssuerUnavailable(str(problem)) from None
+    if not documents.allows(found.authorization_endpoint, issuer):
+        # A person would type their password there.
+        raise IssuerUnavailable(f"{found.authorization_endpoint[:200]!r} is not a safe address: https is required")
+    return found
 
 
 async def token_endpoint(issuer: str, documents: Documents) -> str:

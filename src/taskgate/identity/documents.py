@@ -82,7 +82,7 @@ class Documents:
     async def _send(
         self, method: str, url: str, issuer: str, headers: Mapping[str, str], body: bytes
     ) -> dict[str, Any]:
-        if not self._may_be_fetched(url, issuer):
+        if not self.allows(url, issuer):
             raise IssuerUnavailable(f"{url[:200]} is not a safe address: https is required")
         try:
             async with asyncio.timeout(WITHIN_S):
@@ -92,7 +92,8 @@ class Documents:
         read = partial(_object_in, status, reply, url)
         return read() if len(reply) <= READ_AT_ONCE else await asyncio.to_thread(read)
 
-    def _may_be_fetched(self, url: str, issuer: str) -> bool:
+    def allows(self, url: str, issuer: str) -> bool:
+        """Whether an address in the documents of this issuer may be used, to fetch from or to send a person to."""
         return may_be_fetched(url, issuer)
 
     async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
@@ -121,7 +122,7 @@ class GuardedDocuments(Documents):
         super().__init__(client)
         self._named = frozenset(named)
 
-    def _may_be_fetched(self, url: str, issuer: str) -> bool:
+    def allows(self, url: str, issuer: str) -> bool:
         return may_be_fetched(url, url if _host(url) in self._named else issuer) and (
             url.startswith("https:") or _host(url) in self._named
         )

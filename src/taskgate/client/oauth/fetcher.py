@@ -8,7 +8,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 from taskgate.client.errors import InvalidReply, LoginFailed
 from taskgate.client.http_replies import read_failure
@@ -42,9 +42,7 @@ class Fetcher:
         return await self._send(b"POST", url, kind, urlencode(form).encode())
 
     async def _send(self, verb: bytes, url: str, headers: Mapping[str, str], body: bytes) -> HttpReply:
-        parts = urlsplit(url)
-        secure = parts.scheme == "https"
-        if not parts.hostname or not (secure or (parts.scheme == "http" and parts.hostname in LOOPBACK)):
+        if not _is_safe(urlsplit(url)):
             raise LoginFailed(f"{url!r} is not a safe login address: https is required")
         try:
             target = Target.parse(url, {"accept": "application/json", **headers})
@@ -60,12 +58,15 @@ class Fetcher:
 
 
 def may_be_opened(address: str) -> bool:
-    """Whether an address is safe to open in a browser: http or https only, no files or scripts."""
+    """Whether an address is safe to open in a browser: as for requests, https or http on loopback; no files or scripts."""
     try:
-        parts = urlsplit(address)
+        return _is_safe(urlsplit(address)) and address.isprintable() and " " not in address
     except ValueError:
         return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and address.isprintable() and " " not in address
+
+
+def _is_safe(parts: SplitResult) -> bool:
+    return bool(parts.hostname) and (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK))
 
 
 def read_object(reply: HttpReply) -> dict[str, Any] | None:

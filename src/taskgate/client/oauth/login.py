@@ -106,7 +106,7 @@ class OAuth:
         } | ({"scope": scope} if scope else {})
         joint = "&" if urlsplit(authority.authorization_endpoint).query else "?"
         if not may_be_opened(authority.authorization_endpoint):
-            raise LoginFailed("the login page is not an http or https URL; it was not opened")
+            raise LoginFailed("the login page has no safe address (https is required); it was not opened")
         returned = await self._visit(f"{authority.authorization_endpoint}{joint}{urlencode(query)}")
         form = {
             "grant_type": "authorization_code",
