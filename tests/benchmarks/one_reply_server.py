@@ -18,6 +18,14 @@ class NoReply(Exception):
     """Raised by an answer: this request is never answered."""
 
 
+class Later(Exception):
+    """Raised by an answer: this result is sent after some seconds."""
+
+    def __init__(self, seconds: float, result: Result) -> None:
+        self.seconds = seconds
+        self.result = result
+
+
 def compact(message: Any) -> bytes:
     """JSON as the SDKs write it: without spaces."""
     return json.dumps(message, separators=(",", ":")).encode()
@@ -51,6 +59,12 @@ class Connection(asyncio.Protocol):
             result = self.answer(message)
         except NoReply:
             return
+        except Later as later:
+            asyncio.get_running_loop().call_later(later.seconds, self._reply, message, later.result)
+            return
+        self._reply(message, result)
+
+    def _reply(self, message: dict[str, Any], result: Result) -> None:
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         reply |= {"error": {"code": -32601, "message": "no such method"}} if result is None else {"result": result}
         out = compact(reply)

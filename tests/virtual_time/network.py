@@ -328,8 +328,10 @@ class End(asyncio.Transport):
             self._socket.close()
 
     def _lost(self, problem: Exception | None) -> None:
-        if self._protocol is not None:
-            self._protocol.connection_lost(problem)
+        # As in asyncio, a lost transport keeps no protocol.
+        protocol, self._protocol = self._protocol, None
+        if protocol is not None:
+            protocol.connection_lost(problem)
 
     def _show_readable(self) -> None:
         if self._socket is not None:

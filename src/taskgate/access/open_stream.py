@@ -54,8 +54,9 @@ class OpenStream:
     ) -> bool:
         if self._connection is not None:
             self._connection.when_lost(None)
-        if self._hold is not None:
-            self._hold.release()
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            hold.release()
         if not isinstance(problem, asyncio.CancelledError) or not (self._lost or self.ended is not None):
             return False
         assert self._work is not None

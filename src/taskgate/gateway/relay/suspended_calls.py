@@ -147,8 +147,9 @@ class SuspendedCalls:
             if not held.work.done():
                 await clock.sleep(GATHER_S)
         except asyncio.CancelledError:
-            # Closing the stream of an open request cancels it in this generation.
+            # Closing the stream of an open request cancels it in this generation. The call and its work refer to each other.
             held.work.cancel()
+            held.work = None
             raise
         if held.work.done():
             return held.work.result()

@@ -65,7 +65,7 @@ class StartTimer(Protocol):
         ...
 
 
-class ReplyDelivery(msgspec.Struct, eq=False):
+class ReplyDelivery(msgspec.Struct, eq=False, weakref=True):
     """The delivery state of one request.
 
     Implements `SendLog`, to report sends to the task that the call became, and `CallSide`, to pass on questions that a server did
@@ -164,7 +164,7 @@ class ReplyDelivery(msgspec.Struct, eq=False):
         """Set how long to wait for the result, and the reply for a call that becomes a task instead."""
         self.mode, self.hand_over = mode, hand_over
 
-    def times_start(self, timer: StartTimer) -> None:
+    def times_start(self, timer: StartTimer | None) -> None:
         self.start_timer = timer
 
     def set_joined(self, joined: JoinedCall) -> None:

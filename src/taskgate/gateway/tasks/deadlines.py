@@ -8,12 +8,16 @@ notes the time that is left and counts it down by the monotonic clock. An approv
 from __future__ import annotations
 
 import heapq
+from typing import Final
 
 from taskgate import clock
 from taskgate.core.tasks.deadlines import try_until_ms
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.events import EventHub, TaskChanged
 from taskgate.ports.store import Store
+
+_OUTDATED: Final = 100
+"""How many entries of ended tasks are kept besides one for each open task. A task usually ends long before its deadline."""
 
 
 class TaskDeadlines:
@@ -22,7 +26,7 @@ class TaskDeadlines:
         self._executions: dict[str, float] = {}
         self._tries: dict[str, float] = {}
         self._next: list[tuple[float, str]] = []
-        """A heap of execution deadlines. An outdated entry is dropped when it is due."""
+        """A heap of execution deadlines. Outdated entries are dropped when they are due, or when most are outdated."""
         events.subscribe(TaskChanged, lambda event: self.note(event.task))
 
     def __contains__(self, task_id: str) -> bool:
@@ -38,6 +42,9 @@ class TaskDeadlines:
             left_ms = min(task.execution_deadline_ms - self._store.now_ms(), task.execution_budget_ms)
             end = self._executions[task.id] = clock.monotonic() + max(0, left_ms) / 1000
             heapq.heappush(self._next, (end, task.id))
+            if len(self._next) > 2 * len(self._executions) + _OUTDATED:
+                self._next = [(end, task_id) for task_id, end in self._executions.items()]
+                heapq.heapify(self._next)
 
     def forget(self, task_id: str) -> None:
         """Drop a task that another gateway owns."""

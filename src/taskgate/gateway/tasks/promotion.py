@@ -226,6 +226,8 @@ class Promotion(msgspec.Struct, eq=False):
 
     def stop_timer(self) -> bool:
         """Remove the call from the timer queue. Return whether no promotion has begun."""
+        # It refers to this object, which refers to the request: a cycle would keep both until the next full collection.
+        self._request.delivery.times_start(None)
         if self._timer is not None:
             self._timer.leave(self)
             self._end_latest()
@@ -255,7 +257,7 @@ class Promotion(msgspec.Struct, eq=False):
     async def _retry_or_fail(self, task: Task, problem: UpstreamError) -> None:
         """Handle a connection failure after promotion like that of any other task."""
         sends = TaskSends(self._parts.records, self._parts.recheck, task, None)
-        if await ran_before_promotion(self._parts.records, task.id, self._request):
+        if await ran_before_promotion(self._parts.records, task.id, self._request.delivery.server_state):
             await sends.give_up(problem)
         elif await sends.after_failure(problem):
             current = await self._parts.records.current(task.id) or task

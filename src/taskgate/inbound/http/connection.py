@@ -511,6 +511,11 @@ class CallerConnection(HttpToolsProtocol):
             self._current.lost()
         if self.on_lost is not None:
             self.on_lost()
+        # Requests refer to their connection. Without these references the last one is released as soon as it has ended.
+        self.cycle = self._post = self._current = self._begun = None  # type: ignore[assignment]
+        self.scope = {}  # type: ignore[typeddict-item]
+        self.on_lost = None
+        self.flow.end()
 
     def shutdown(self) -> None:
         """Stop after the current request. A new connection or a partial request is still answered once."""

@@ -84,8 +84,7 @@ class PostHandler:
             log.error("request failed with an internal error", exc_info=fault)
             post.respond(500)
         finally:
-            if post.hold is not None:
-                post.hold.release()
+            post.release()
 
     def _dispatch(self, post: Post, caller: Caller, message: Message | None) -> Coroutine[Any, Any, None]:
         """Return the coroutine for the generation and method of a message; None is a batch."""

@@ -193,6 +193,12 @@ class Post(msgspec.Struct, eq=False):
         assert self.authorized is not None
         self.hold = responses.hold(self.authorized, self._end_access, survives_expiry=survives_expiry)
 
+    def release(self) -> None:
+        """The request has ended. Its hold refers to it, so it is not kept."""
+        hold, self.hold = self.hold, None
+        if hold is not None:
+            hold.release()
+
     def _end_access(self, ended: Ended) -> None:
         self.access_ended = ended
         if self.work is not None:

@@ -16,7 +16,11 @@ class ReadingFlow(FlowControl):
     def __init__(self, transport: Any, catch_up: Callable[[], None]) -> None:
         super().__init__(transport)
         self.behind = False
-        self._catch_up = catch_up
+        self._catch_up: Callable[[], None] | None = catch_up
+
+    def end(self) -> None:
+        """The connection is lost. Without a reference to it, no cycle keeps what it had received."""
+        self._catch_up = None
 
     def pause_reading(self) -> None:
         self.read_paused = True
@@ -25,7 +29,7 @@ class ReadingFlow(FlowControl):
     def resume_reading(self) -> None:
         if self.read_paused:
             self.read_paused = False
-            if self.behind:
+            if self.behind and self._catch_up is not None:
                 self._catch_up()
             elif not self._transport.is_closing():
                 self._transport.resume_reading()

@@ -33,17 +33,16 @@ class Framed(Protocol):
 
 
 class StreamedReply:
-    __slots__ = ("_headers", "_paused", "_post", "_pump", "_retry_ms", "_stream")
+    __slots__ = ("_headers", "_paused", "_pump", "_retry_ms", "_stream")
 
     def __init__(self, post: Framed, headers: Headers, retry_ms: int | None) -> None:
-        self._post = post
         self._headers = headers
         self._retry_ms = retry_ms
         self._paused = False
         self._stream = (
             post.stream_buffers.new() if post.stream_buffers is not None else EventStream("", False, post.limits)
         )
-        self._pump = asyncio.get_running_loop().create_task(self._write())
+        self._pump = asyncio.get_running_loop().create_task(self._write(post))
 
     def send(self, message: bytes) -> None:
         self._stream.send(message)
@@ -65,13 +64,13 @@ class StreamedReply:
         self._stream.close()
         await self._pump
 
-    async def _write(self) -> None:
-        self._post.begin_stream(self._headers)
-        if self._post.primed:
-            await self._post.write(self._stream.priming_frame(self._retry_ms))
+    async def _write(self, post: Framed) -> None:
+        post.begin_stream(self._headers)
+        if post.primed:
+            await post.write(self._stream.priming_frame(self._retry_ms))
         async with aclosing(self._stream.follow()) as frames:
             async for frame in frames:
                 if self._paused:
                     break
-                await self._post.write(frame)
-        self._post.end_stream()
+                await post.write(frame)
+        post.end_stream()
