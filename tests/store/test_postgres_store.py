@@ -399,7 +399,7 @@ async def test_a_write_is_refused_only_after_an_attempt_to_connect_that_began_af
     from taskgate.store.postgres import committer as commits
 
     await store.accept(a_call())
-    begun, fails, connects = threading.Event(), threading.Event(), commits.connect
+    begun, fails = threading.Event(), threading.Event()
 
     def away(*_: Any) -> Any:
         begun.set()
@@ -415,7 +415,7 @@ async def test_a_write_is_refused_only_after_an_attempt_to_connect_that_began_af
     fails.clear()
     store.record(AuditEntry(0, "begins an attempt"))
     assert await asyncio.to_thread(begun.wait, DEADLINE_S)
-    monkeypatch.setattr(commits, "connect", connects)
+    monkeypatch.setattr(commits, "connect", connect)
     waiting = asyncio.create_task(store.accept(a_call()))
     await asyncio.sleep(0)
     fails.set()

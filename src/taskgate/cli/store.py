@@ -1,4 +1,4 @@
-"""`taskgate store`: check, migrate and copy the store, or declare that it was restored from a backup."""
+"""`taskgate store`: check, migrate, compact and copy the store, or declare that it was restored from a backup."""
 
 from __future__ import annotations
 
@@ -16,11 +16,18 @@ if TYPE_CHECKING:
     from taskgate.core.errors import TaskgateError
 
 
+_POSTGRESQL_SPACE = (
+    "This store is a PostgreSQL database: its autovacuum makes the space of deleted rows available to new rows. To give it "
+    "back to the file system as well, stop the gateways and run in the database: VACUUM (FULL, ANALYZE);"
+)
+
+
 def register(app: Commands) -> None:
     """Add the commands to the application."""
-    group = Commands("Check, migrate and copy the store, or declare it restored from a backup.")
+    group = Commands("Check, migrate, compact and copy the store, or declare it restored from a backup.")
     group.command("check")(check)
     group.command("migrate")(migrate)
+    group.command("compact")(compact)
     group.command("copy")(copy)
     group.command("restored")(restored)
     group.command("trust")(trust)
@@ -72,6 +79,46 @@ def migrate(
         raise Exit(ExitCode.UNHEALTHY)
     else:
         print(f"{missing} migrations were applied; the schema is up to date.")
+
+
+def compact(
+    config: ConfigOption = None,
+    check_only: Annotated[
+        bool, Option("--check", help="Only report the size, how much of it is unused, and the space that is needed.")
+    ] = False,
+    as_json: Annotated[bool, Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Rewrite the file of a SQLite store without the space of deleted rows. No gateway may use it.
+
+    Files of older versions need this once; afterwards a running gateway gives such space back by itself.
+    """
+    import json
+
+    from taskgate.assembly.shared_store import shared_url
+    from taskgate.assembly.stores import store_path
+    from taskgate.core.errors import TaskgateError
+    from taskgate.store.sqlite.compact import compact as compact_file
+    from taskgate.store.sqlite.compact import space_of
+
+    loaded = loaded_or_exit(config)
+    try:
+        if shared_url(loaded) is not None:
+            raise Failed(_POSTGRESQL_SPACE, ExitCode.USAGE)
+        path = store_path(loaded)
+        before, after = (space_of(path), None) if check_only else compact_file(path)
+    except TaskgateError as problem:
+        raise _failed(problem) from None
+    if as_json:
+        found = {"path": str(path), **before._asdict(), "bytes_after": after.bytes if after is not None else None}
+        print(json.dumps(found))
+    elif after is None:
+        print(
+            f"{path} has {before.bytes:,} bytes, {before.unused_bytes:,} of them unused. Compacting needs "
+            f"{before.needed_bytes:,} bytes beside it; {before.available_bytes:,} are free."
+            + ("" if before.gives_back else " A running gateway cannot shorten this file: an older version created it.")
+        )
+    else:
+        print(f"{path} had {before.bytes:,} bytes and has {after.bytes:,} now.")
 
 
 def copy(

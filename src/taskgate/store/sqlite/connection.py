@@ -29,6 +29,9 @@ LOG_BYTES = 16 << 20
 _CACHE_KIB = 4_096
 """Each connection fills its cache once and keeps it. Tasks take the same CPU time with 16 MB, because the operating system caches
 the pages as well."""
+PAGES_PER_PORTION = 128
+"""Half a megabyte: a write that arrives meanwhile waits a few milliseconds."""
+_INCREMENTAL = 2
 _OPENING_WAIT_MS = 10_000
 _READER_WAIT_MS = 20
 _LOG_TRIES = 100
@@ -38,6 +41,8 @@ _LOG_TRY_S = 0.05
 def connect_writer(path: Path, *, synchronous: str = SYNCHRONOUS) -> sqlite3.Connection:
     """Open the writing connection. It waits for locks of other processes until `never_wait` is called."""
     connection = _connect(path, _OPENING_WAIT_MS)
+    # Of a new file, and of one that is rewritten; it has no effect on others. Before the mode of the log, which writes the file.
+    connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute(f"PRAGMA synchronous={synchronous}")
     # The checkpointer does this instead.
@@ -91,6 +96,22 @@ def migrate(connection: sqlite3.Connection) -> int:
     if missing:
         connection.executescript(f"BEGIN IMMEDIATE; {missing} PRAGMA user_version={len(known)}; COMMIT;")
     return len(known)
+
+
+def gives_back_pages(connection: sqlite3.Connection) -> bool:
+    """Return whether free pages can be given back to the file system: files of older versions must be rewritten first."""
+    return bool(connection.execute("PRAGMA main.auto_vacuum").fetchone()[0] == _INCREMENTAL)
+
+
+def free_pages(connection: sqlite3.Connection) -> int:
+    pages: int = connection.execute("PRAGMA main.freelist_count").fetchone()[0]
+    return pages
+
+
+def give_back_pages(connection: sqlite3.Connection) -> None:
+    """Give a portion of the free pages back. The file gets shorter when the log is copied into it."""
+    # A row for each page: the statement stops when it is not read to its end.
+    connection.execute(f"PRAGMA main.incremental_vacuum({PAGES_PER_PORTION})").fetchall()
 
 
 def rewrite_file(connection: sqlite3.Connection, pause: threading.Event) -> str | None:

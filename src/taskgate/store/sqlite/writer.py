@@ -15,6 +15,8 @@ so operations may run twice and must have no side effects. If the disk fails, al
 may still be in the log, so it is overwritten before callers are answered. A commit that becomes durable after its caller stopped
 waiting is reverted. Deferred writes (progress, cursors, the audit of plain calls) join the next commit, or get one of their own
 after a moment.
+
+Free pages are given back to the file system in portions, each between two batches and only while nothing is written.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from taskgate.ports.store_answers import Ownership
 from taskgate.store.batch_writer import DEFERRED_DELAY_S, Batch, BatchWriter, unavailable
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.checkpointer import Checkpointer
-from taskgate.store.sqlite.connection import rewrite_file
+from taskgate.store.sqlite.connection import free_pages, give_back_pages, gives_back_pages, rewrite_file
 from taskgate.store.sqlite.last_known import LastKnown
 from taskgate.store.sqlite.store_files import StoreFiles
 from taskgate.store.sqlite.transaction import SqliteTransaction
@@ -44,6 +46,9 @@ from taskgate.store.transaction_settings import TransactionSettings
 MAX_BATCH: Final = 256
 SLICE_S: Final = 0.002
 STOP_WITHIN_S: Final = 30.0
+GIVE_BACK_EVERY_S: Final = 0.1
+KEPT_FREE_PAGES: Final = 1_024
+"""Four megabytes stay for the next rows, which would take them again."""
 LOCK_WAIT_S: Final = 10.0
 LOCK_RETRY_S: Final = 0.02
 
@@ -56,6 +61,10 @@ class Rewrite(NamedTuple):
     """A job for the thread: rewrite the file, so that no deleted row is left in it or in its log."""
 
     done: asyncio.Future[None]
+
+
+class GiveBack:
+    """A job for the thread: give free pages back to the file system."""
 
 
 class Writer(BatchWriter):
@@ -87,7 +96,9 @@ class Writer(BatchWriter):
         self._ownership = ownership
         self._settings = settings
         self._rewrites: deque[Rewrite] = deque()
-        self._to_commit: queue.SimpleQueue[Batch | WaitForLock | Rewrite | None] = queue.SimpleQueue()
+        self._gives_back = gives_back_pages(connection)
+        self._give_back_timer: asyncio.TimerHandle | None = None
+        self._to_commit: queue.SimpleQueue[Batch | WaitForLock | Rewrite | GiveBack | None] = queue.SimpleQueue()
         self._pause = threading.Event()
         self._thread = threading.Thread(target=self._commit_batches, name="taskgate-store-commits", daemon=True)
 
@@ -98,6 +109,8 @@ class Writer(BatchWriter):
 
     async def stop(self) -> None:
         await self._drain(STOP_WITHIN_S)
+        if self._give_back_timer is not None:
+            self._give_back_timer.cancel()
         self._to_commit.put(None)
         await asyncio.to_thread(self._thread.join, STOP_WITHIN_S)
         await asyncio.to_thread(self._checkpointer.stop)
@@ -125,6 +138,23 @@ class Writer(BatchWriter):
                 self._fail_all(Batch([], []), error)
         else:
             self._fill_batch()
+
+    def _when_idle(self) -> None:
+        """Schedule the next portion of free pages. A batch that begins before is not delayed, and schedules it again."""
+        if self._gives_back and self._give_back_timer is None and not self._is_stopping:
+            self._give_back_timer = self._bind().call_later(GIVE_BACK_EVERY_S, self._give_back)
+
+    def _give_back(self) -> None:
+        self._give_back_timer = None
+        if self._is_busy or self._is_stopping or self._problem is not None:
+            return
+        try:
+            free = free_pages(self._connection)
+        except sqlite3.Error:
+            return  # Another process holds a lock, or the disk fails: the next batch notices that.
+        if free > KEPT_FREE_PAGES:
+            self._is_busy = True
+            self._to_commit.put(GiveBack())
 
     def _fill_batch(self) -> None:
         """Run the queued operations in the transaction that was begun."""
@@ -216,6 +246,8 @@ class Writer(BatchWriter):
                     self._call_on_loop(self._fill_batch)
                 else:
                     self._call_on_loop(self._fail_all, Batch([], []), refused)
+            elif isinstance(job, GiveBack):
+                self._call_on_loop(self._finish_batch, Batch([], []), self._give_back_portion())
             elif isinstance(job, Rewrite):
                 self._call_on_loop(self._rewritten, job, rewrite_file(self._connection, self._pause))
             elif self._write_gathered(job):
@@ -236,6 +268,16 @@ class Writer(BatchWriter):
                 self._call_on_loop(partial(self._run_slice, batch, self._run_in_savepoints(batch), is_apart=True))
             return False
         return True
+
+    def _give_back_portion(self) -> str | None:
+        """Failing to give space back is no problem of the store: what is written is committed as before."""
+        try:
+            give_back_pages(self._connection)
+        except sqlite3.Error:
+            self._gives_back = False  # until the next start
+        else:
+            self._checkpointer.committed(self._connection)
+        return None
 
     def _rewritten(self, job: Rewrite, failure: str | None) -> None:
         if failure is None:
@@ -284,6 +326,8 @@ class Writer(BatchWriter):
                     self._revert(waiting)
             batch = Batch(batch.waiting, [])
         super()._finish_batch(batch, problem or lost)
+        if not self._is_busy:
+            self._when_idle()
 
     def _overwrite_refused(self) -> None:
         """Overwrite a refused commit before its callers are answered.
