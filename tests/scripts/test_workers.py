@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from tests.scripts.driving import FACTS, LIMITS, interpreter, program, returned, start
+from tests.scripts.driving import FACTS, LIMITS, interpreter, program, resume, returned, start
 
-from taskgate.ports.script_interpreter import Failed, FailureReason, Finished, Suspended
+from taskgate.ports.script_interpreter import Failed, FailureReason, Finished, ScriptLimits, Step, Suspended
 from taskgate.scripts.frames import start_request
 from taskgate.scripts.monty_interpreter import MontyInterpreter
 from taskgate.scripts.worker_pool import Exchange, StepLost, WorkerPool
@@ -23,7 +23,7 @@ from taskgate.scripts.worker_process import WorkerCommand
 
 TIMEOUT_S = 120
 ENDLESS = "while True:\n    pass"
-LONG_TIMEOUTS = replace(LIMITS, step_seconds=100)
+LONG_TIMEOUTS = replace(LIMITS, step_seconds=100, wall_seconds=200)
 
 
 async def until(fact: Callable[[], object]) -> None:
@@ -170,11 +170,41 @@ async def test_hanging_worker_is_ended_at_the_deadline() -> None:
     await start(run, "1")
     [worker] = run.pool.worker_pids
     os.kill(worker, signal.SIGSTOP)
-    step = await start(run, "1", replace(LIMITS, step_seconds=0.1))
+    step = await start(run, "1", replace(LIMITS, wall_seconds=0.1))
     assert isinstance(step, Failed)
     assert (step.reason, step.error_type) == (FailureReason.WORKER, "worker_late")
     await until(lambda: not exists(worker))
     assert isinstance(await start(run, "1", LIMITS), Finished)
+    await run.aclose()
+
+
+async def held_up(run: MontyInterpreter, code: str, limits: ScriptLimits, seconds: float) -> Step:
+    """A step whose process gets no CPU time for a while, as on a busy machine."""
+    first = await start(run, f"await files.read_file()\n{code}", limits)
+    [process] = children(run.pool.worker_pids[0])
+    os.kill(process, signal.SIGSTOP)
+    running = asyncio.create_task(resume(run, first, {0: returned("x")}, limits))
+    await asyncio.sleep(seconds)
+    if exists(process):
+        os.kill(process, signal.SIGCONT)
+    return await running
+
+
+async def test_limit_of_computing_is_cpu_time() -> None:
+    """A step ended after 0.74 s of CPU time, because 5 s had passed on a busy machine."""
+    run = interpreter(max_workers=1)
+    code = "n = 0\nwhile n < 1000:\n    n += 1\nn"
+    step = await held_up(run, code, replace(LIMITS, step_seconds=1, wall_seconds=100), 2.5)
+    await run.aclose()
+    assert isinstance(step, Finished), step
+
+
+async def test_step_without_cpu_time_ends_at_the_limit_of_real_time() -> None:
+    run = interpreter(max_workers=1)
+    step = await held_up(run, "1", replace(LIMITS, step_seconds=100, wall_seconds=1), 2.5)
+    assert isinstance(step, Failed)
+    assert (step.reason, step.error_type) == (FailureReason.LIMIT, "wall_seconds")
+    assert isinstance(await start(run, "2"), Finished)
     await run.aclose()
 
 
@@ -324,7 +354,8 @@ async def main():
     await run.start(ScriptProgram("1"), ScriptLimits(), StepFacts(0.0, bytes(32)))
     print(*run.pool.worker_pids, flush=True)
     if sys.argv[1] == "computing":
-        await run.start(ScriptProgram("while True: pass"), ScriptLimits(step_seconds=1000), StepFacts(0.0, bytes(32)))
+        limits = ScriptLimits(step_seconds=1000, wall_seconds=1000)
+        await run.start(ScriptProgram("while True: pass"), limits, StepFacts(0.0, bytes(32)))
     await asyncio.sleep(1000)
 asyncio.run(main())
 """

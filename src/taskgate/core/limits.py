@@ -65,6 +65,8 @@ class Limits:
     script_parallel_calls: int = 50
     script_time_s: float = 600.0
     script_step_time_s: float = 5.0
+    """CPU time."""
+    script_step_wall_s: float = 60.0
     script_cpu_per_caller: float | None = None
     """CPU seconds per minute."""
     script_cpu_per_tenant: float | None = None

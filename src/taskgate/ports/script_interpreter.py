@@ -43,13 +43,15 @@ class ScriptProgram:
 
 @dataclass(frozen=True, slots=True)
 class ScriptLimits:
-    """What one script may use. A snapshot carries the limits of its start; `step_seconds`, `snapshot_bytes`, `output_bytes` and
-    `parallel_calls` are applied again in each step.
+    """What one script may use. A snapshot carries the limits of its start; `step_seconds`, `wall_seconds`, `snapshot_bytes`,
+    `output_bytes` and `parallel_calls` are applied again in each step.
     """
 
     memory_bytes: int = 64 * 1024 * 1024
     step_seconds: float = 5.0
-    """Execution time between two suspensions. Waiting does not count."""
+    """CPU time between two suspensions."""
+    wall_seconds: float = 60.0
+    """Real time between two suspensions, for a machine that is too busy to give the script its CPU time."""
     snapshot_bytes: int = 4 * 1024 * 1024
     output_bytes: int = 256 * 1024
     """Maximum output of a step. More is cut, and the step continues."""

@@ -45,7 +45,7 @@ class MontyInterpreter:
     """Implements `ScriptInterpreter`."""
 
     def __init__(self, *, max_workers: int | None = None, idle_s: float = _IDLE_S, grace_s: float = _GRACE_S) -> None:
-        """`max_workers` is one per core if not given. A worker is ended `grace_s` after twice the time that a step may compute."""
+        """`max_workers` is one per core if not given. A worker is ended `grace_s` after the time that a step may take."""
         self._grace_s = grace_s
         self._memory_bytes = 0
         self._numbers = itertools.count(1)
@@ -123,7 +123,7 @@ def _exchange(request: bytes, limits: ScriptLimits, grace_s: float) -> Exchange:
         request,
         max_body=_ESCAPED * (limits.result_bytes + limits.output_bytes) + _SLACK,
         max_snapshot=limits.snapshot_bytes + _SLACK,
-        seconds=2 * limits.step_seconds + grace_s,
+        seconds=limits.wall_seconds + grace_s,
     )
 
 

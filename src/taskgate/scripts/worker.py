@@ -18,7 +18,7 @@ import os
 import sys
 import time
 import zlib
-from _thread import start_new_thread  # `threading` takes longer to import
+from _thread import allocate_lock, start_new_thread  # `threading` takes longer to import
 from datetime import UTC, date, datetime
 from types import ModuleType
 
@@ -272,11 +272,8 @@ class StepRun:
                     f"The script called functions more than {_MAX_SUSPENSIONS:,} times in one step.",
                 )
             if spent() > self._limits["step_seconds"]:
-                raise StepFailed(
-                    "limit",
-                    "step_seconds",
-                    f"The script computed for more than {self._limits['step_seconds']:g} s in one step.",
-                )
+                ended = _limit_exceeded("step_seconds", self._limits)
+                raise StepFailed("limit", "step_seconds", ended["message"])
             if isinstance(snapshot, monty.NameLookupSnapshot):
                 snapshot = self._name(snapshot)
             elif isinstance(snapshot, monty.FunctionSnapshot):
@@ -640,22 +637,27 @@ class Worker:
         reply: dict[str, Any]
         state = b""
         spent = _spent_nothing
+        watch: StepWatch | None = None
         try:
             session = self._session(request, snapshot)
             try:
                 spent = cpu_since_now(session.pid)
+                watch = StepWatch(session.pid, spent, request["limits"])
                 run, first = session.begin(request, snapshot)
                 reply, state = run.drive(first, spent)
                 child = spent()
                 if session.keeps(run, state):
                     self._kept = session
             finally:
-                if self._kept is not session:
+                is_alive = watch is None or watch.end()
+                if self._kept is not session or not is_alive:
+                    self._kept = None
                     session.close()
         except StepFailed as ended:
             reply = ended.reply
         except monty.MontyCrashedError as error:
-            reply = _reply_to_crash(str(error))
+            exceeded = watch.exceeded if watch is not None else ""
+            reply = _limit_exceeded(exceeded, request["limits"]) if exceeded else _reply_to_crash(str(error))
         except monty.MontyError as error:
             # What fails while a snapshot is loaded is no fault of the script.
             reply = _reply_to_error(error, running=run is not None or request["op"] == "start")
@@ -682,13 +684,74 @@ class Worker:
             kept.close()
 
 
+class StepWatch:
+    """Ends the interpreter's process when a step exceeds its limit of CPU time or of real time.
+
+    The interpreter itself measures real time only, which passes faster than CPU time on a busy machine, and not inside of every
+    operation.
+    """
+
+    def __init__(self, pid: int | None, spent: Any, limits: dict[str, Any]) -> None:
+        self.exceeded = ""
+        """The limit because of which the process was ended."""
+        self._pid = pid
+        self._spent = spent
+        self._limits = limits
+        self._until = time.monotonic() + limits["wall_seconds"]
+        self._ending = allocate_lock()
+        self._ended = False
+        self._waiting = allocate_lock()
+        self._waiting.acquire()
+        if pid is not None:
+            start_new_thread(self._watch, ())
+
+    def end(self) -> bool:
+        """The step has ended: nothing is done any more. Return False if the process was ended before."""
+        with self._ending:
+            self._ended = True
+        self._waiting.release()
+        return not self.exceeded
+
+    def _watch(self) -> None:
+        while not self._waiting.acquire(timeout=self._left_s()):
+            with self._ending:
+                if not self._ended and self._end_process():
+                    return
+
+    def _left_s(self) -> float:
+        """Until a limit can be reached at the earliest: a script uses no more CPU time than time passes."""
+        left_s = min(self._limits["step_seconds"] - self._spent(), self._until - time.monotonic())
+        return max(float(left_s), 0.01)
+
+    def _end_process(self) -> bool:
+        if self._spent() > self._limits["step_seconds"]:
+            self.exceeded = "step_seconds"
+        elif time.monotonic() >= self._until:
+            self.exceeded = "wall_seconds"
+        else:
+            return False
+        assert self._pid is not None
+        os.kill(self._pid, 9)
+        return True
+
+
+def _limit_exceeded(limit: str, limits: dict[str, Any]) -> dict[str, Any]:
+    if limit == "step_seconds":
+        text = (
+            f"The script computed for more than {limits[limit]:g} s of CPU time in one step (limits.script_step_time)."
+        )
+    else:
+        text = f"A step of the script took longer than {limits[limit]:g} s (limits.script_step_wall)."
+    return _failure("limit", limit, text)
+
+
 _OS_POLICY: Final = {"datetime": "call_host", "sleep": "call_host", "random_start": "call_host"}
 
 
 def _limits(limits: dict[str, Any]) -> dict[str, Any]:
     return {
         "max_memory": limits["memory_bytes"],
-        "max_turn_duration_secs": limits["step_seconds"],
+        "max_turn_duration_secs": limits["wall_seconds"],
         "max_recursion_depth": limits["recursion"],
         "max_suspensions": _MAX_SUSPENSIONS + _MAX_KEPT_SUSPENSIONS + 10,
     }
@@ -727,7 +790,7 @@ def _reply_to_crash(message: str) -> dict[str, Any]:
     """Return the reply if the interpreter's process has ended."""
     if _TOO_LATE in message:
         # It was in one operation that does not look at the time, such as a product of large integers or a regular expression.
-        return _failure("limit", "step_seconds", "The script computed for too long in one operation.")
+        return _failure("limit", "wall_seconds", "The script computed for too long in one operation.")
     return _failure("worker", "interpreter_ended", message)
 
 
@@ -741,7 +804,7 @@ def _reply_to_error(error: Any, *, running: bool) -> dict[str, Any]:
     if isinstance(error, monty.MontySyntaxError):
         return _failure("script", "SyntaxError", message, line)
     if name == "TimeoutError" and not frames and "time limit exceeded" in message:
-        return _failure("limit", "step_seconds", message)
+        return _failure("limit", "wall_seconds", message)
     if name == "MemoryError":
         return _failure("limit", "memory_bytes", message, line)
     if name == "RecursionError":

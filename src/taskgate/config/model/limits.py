@@ -166,7 +166,11 @@ class Limits(Section):
     )
     script_step_time: Duration = Field(
         default=timedelta(seconds=DEFAULTS.script_step_time_s),
-        description="Execution time of one script between two calls.",
+        description="CPU time of one script between two calls.",
+    )
+    script_step_wall: Duration = Field(
+        default=timedelta(seconds=DEFAULTS.script_step_wall_s),
+        description="Time that a script may take between two calls, also on a busy machine.",
     )
     script_cpu_per_caller: Count | None = Field(
         default=None,

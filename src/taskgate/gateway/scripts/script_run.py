@@ -215,6 +215,7 @@ class ScriptRun:
         return ScriptLimits(
             memory_bytes=limits.script_memory_bytes,
             step_seconds=limits.script_step_time_s,
+            wall_seconds=limits.script_step_wall_s,
             output_bytes=limits.script_output_bytes,
             parallel_calls=limits.script_parallel_calls,
         )
