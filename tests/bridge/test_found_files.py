@@ -57,7 +57,7 @@ async def test_found_file_is_used_after_consent_and_a_reload_stays_within_it(tmp
         made.write(configuration(servers={"a": mirror(), "b": added}))
         await until(made, "configuration not reloaded")
         code, out, _ = await made.command("reload", "--json")
-        assert code != 0
+        assert code == 2
         assert "taskgate allow" in json.loads(out)["error"]
         client.call(2, "b__mirror", value=1)
         assert "error" in await client.answer(2)

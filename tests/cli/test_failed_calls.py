@@ -15,6 +15,7 @@ from tests.client.scripted import Request, call_script, http, scripted
 
 from taskgate import client
 from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.gateway_api import GatewayApi, Reply
 from taskgate.cli.printing import exit_code_for
 from taskgate.cli.root import build_app
 
@@ -32,10 +33,15 @@ def server_error(**data: Any) -> client.ServerError:
         (server_error(error_type="upstream_timeout", executed="maybe"), ExitCode.TIMED_OUT),
         (server_error(error_type="policy_denied", executed="no"), ExitCode.REFUSED),
         (server_error(error_type="policy_drift", executed="maybe"), ExitCode.OUTCOME_UNKNOWN),
-        (server_error(error_type="overloaded", executed="no"), ExitCode.REFUSED),
+        (server_error(error_type="overloaded", executed="no"), ExitCode.CANNOT_CONNECT),
+        (server_error(error_type="rate_limited", executed="no"), ExitCode.CANNOT_CONNECT),
+        (server_error(error_type="overloaded", executed="maybe"), ExitCode.OUTCOME_UNKNOWN),
+        (server_error(error_type="task_required", executed="no"), ExitCode.USAGE),
+        (server_error(error_type="task_forbidden", executed="no"), ExitCode.USAGE),
         (server_error(), ExitCode.FAILED),
-        (client.HttpRefusal(429, "no"), ExitCode.REFUSED),
-        (client.HttpRefusal(503, "no", stated="no"), ExitCode.REFUSED),
+        (client.HttpRefusal(429, "no"), ExitCode.CANNOT_CONNECT),
+        (client.HttpRefusal(503, "no", stated="no"), ExitCode.CANNOT_CONNECT),
+        (client.Unauthorized(403, "no"), ExitCode.REFUSED),
         (client.HttpRefusal(503, "no"), ExitCode.OUTCOME_UNKNOWN),
         (client.HttpRefusal(500, "no"), ExitCode.OUTCOME_UNKNOWN),
         (client.ConnectionLost("no", "no"), ExitCode.CANNOT_CONNECT),
@@ -45,6 +51,29 @@ def server_error(**data: Any) -> client.ServerError:
 )
 def test_exit_code_of_error(error: client.ClientError, code: ExitCode) -> None:
     assert exit_code_for(error) is code
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "code"),
+    [
+        (["reload"], 409, ExitCode.USAGE),
+        (["reload"], 403, ExitCode.REFUSED),
+        (["reload"], 503, ExitCode.CANNOT_CONNECT),
+        (["grants", "list"], 503, ExitCode.CANNOT_CONNECT),
+        (["grants", "list"], 429, ExitCode.CANNOT_CONNECT),
+        (["grants", "list"], 409, ExitCode.REFUSED),
+        (["grants", "list"], 500, ExitCode.FAILED),
+    ],
+)
+def test_exit_code_of_an_http_status_of_the_api(
+    words: list[str], status: int, code: ExitCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answered(api: GatewayApi, method: str, path: str, body: bytes | None) -> Reply:
+        return api._read(b'{"error": "no"}', status, None)
+
+    monkeypatch.setattr(GatewayApi, "_ask", answered)
+    done = CliRunner().invoke(build_app(), [*words, "--gateway", "http://127.0.0.1:1", "--json"])
+    assert (done.exit_code, json.loads(done.stdout)["exit_code"]) == (code, code)
 
 
 Answer = Callable[[Request], bytes | None]

@@ -12,7 +12,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     """The command line or the configuration is invalid."""
     CANNOT_CONNECT = 3
-    """The gateway or server cannot be reached, or the port cannot be bound."""
+    """The gateway or server cannot be reached, or is overloaded; or the port cannot be bound."""
     REFUSED = 4
     """A rule, a policy or an approver denied the call, or the token was refused."""
     TIMED_OUT = 5
@@ -31,7 +31,7 @@ MEANINGS = {
     ExitCode.OK: "success",
     ExitCode.FAILED: "the tool returned an error, or the task failed",
     ExitCode.USAGE: "the command line or the configuration is invalid",
-    ExitCode.CANNOT_CONNECT: "the gateway or server cannot be reached, or the port cannot be bound",
+    ExitCode.CANNOT_CONNECT: "the gateway or server cannot be reached or is overloaded, or the port cannot be bound",
     ExitCode.REFUSED: "a rule, a policy or an approver denied the call, or the token was refused",
     ExitCode.TIMED_OUT: "timeout",
     ExitCode.CANCELLED: "the call or task was cancelled",

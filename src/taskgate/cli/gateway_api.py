@@ -25,9 +25,9 @@ READINESS_WITHIN_S = 5
 class ApiProblem(Exception):
     """A failed API request, with its exit code."""
 
-    def __init__(self, code: ExitCode, text: str) -> None:
+    def __init__(self, code: ExitCode, text: str, status: int | None = None) -> None:
         super().__init__(text)
-        self.code = code
+        self.code, self.status = code, status
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,8 @@ _EXITS = {
     404: ExitCode.NOT_FOUND,
     409: ExitCode.REFUSED,
     410: ExitCode.REFUSED,
+    429: ExitCode.CANNOT_CONNECT,
+    503: ExitCode.CANNOT_CONNECT,
 }
 
 
@@ -106,7 +108,7 @@ class GatewayApi:
             text = body.get("message") or body.get("error") or f"The gateway returned HTTP {status}."
             if status == 401:
                 text = _BAD_TOKEN if self._has_own_token else _NO_TOKEN
-            raise ApiProblem(_EXITS.get(status, ExitCode.FAILED), printing.clean(text))
+            raise ApiProblem(_EXITS.get(status, ExitCode.FAILED), printing.clean(text), status)
         return Reply(status, value, after)
 
 

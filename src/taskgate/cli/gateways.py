@@ -11,9 +11,10 @@ from taskgate import clock
 from taskgate.cli import printing
 from taskgate.cli.command_line import Commands, Failed, Option
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.gateway_api import GatewayApi, run_with_gateway
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, run_with_gateway
 from taskgate.cli.local_gateways import running_gateways
 
+CONFLICT = 409
 Json = Annotated[bool, Option("--json", help="Print JSON, one object per line.")]
 
 
@@ -53,7 +54,11 @@ def reload(
     """Reload the configuration of a running gateway. If the file is invalid, the running configuration is kept."""
 
     def work(api: GatewayApi) -> None:
-        done = api.post("/api/v1/system/reload", {}).value
+        try:
+            done = api.post("/api/v1/system/reload", {}).value
+        except ApiProblem as problem:
+            # Nobody has refused anything: the file is invalid.
+            raise ApiProblem(ExitCode.USAGE if problem.status == CONFLICT else problem.code, str(problem)) from None
         print(json.dumps(done) if as_json else "Configuration reloaded.")
 
     run_with_gateway(work, gateway, None, as_json)

@@ -29,11 +29,8 @@ _REFUSALS = {
     "approval_expired",
     "policy_drift",
     "request_drift",
-    "rate_limited",
-    "overloaded",
-    "task_required",
-    "task_forbidden",
 }
+_BUSY = {"rate_limited", "overloaded"}
 
 
 def clean(text: object) -> str:
@@ -120,7 +117,7 @@ def failure(error: ClientError, *, as_json: bool, executed: str | None, gateway:
         data = error.data if isinstance(error, ServerError) else None
         event("error", **details, exit_code=int(code), **({"data": data} if data is not None else {}))
     else:
-        headline, text = _headline(code), clean(error)
+        headline, text = "Busy" if _is_busy(error) else _headline(code), clean(error)
         note(text[:1].upper() + text[1:] if text.lower().startswith(headline.lower()) else f"{headline}: {text}")
         if gateway and type(error).__name__ == "CannotConnect":
             note("Is the gateway running? Start it with: taskgate serve. List running gateways with: taskgate status")
@@ -140,8 +137,8 @@ def exit_code_for(error: ClientError) -> ExitCode:
             return ExitCode.CANNOT_CONNECT
         case client.Unauthorized() | client.LoginFailed() | client.InputNeeded() | client.Refused():
             return ExitCode.REFUSED
-        case client.HttpRefusal() if error.status in (429, 503) and error.executed == "no":
-            return ExitCode.REFUSED
+        case client.HttpRefusal() if _is_busy(error):
+            return ExitCode.CANNOT_CONNECT
         case client.DeadlineExceeded():
             return ExitCode.TIMED_OUT
         case client.TaskCancelled():
@@ -157,6 +154,15 @@ def exit_code_for(error: ClientError) -> ExitCode:
     return ExitCode.OUTCOME_UNKNOWN if error.executed == "maybe" else ExitCode.CANNOT_CONNECT
 
 
+def _is_busy(error: ClientError) -> bool:
+    """Whether the server rejected a request that it may accept later. Nothing ran, and no rule was applied."""
+    from taskgate.client.errors import HttpRefusal, ServerError
+
+    if isinstance(error, HttpRefusal):
+        return error.status in (429, 503) and error.executed == "no"
+    return isinstance(error, ServerError) and error.error_type in _BUSY and error.stated != "maybe"
+
+
 def _exit_code_for_answer(error: Any) -> ExitCode:
     kind = error.error_type
     if kind in ("unknown_tool", "unknown_task", "result_expired"):
@@ -166,6 +172,10 @@ def _exit_code_for_answer(error: Any) -> ExitCode:
     if kind == "outcome_unknown" or error.stated == "maybe":
         # Also for a refusal: the call may have been sent before it.
         return ExitCode.OUTCOME_UNKNOWN
+    if kind in _BUSY:
+        return ExitCode.CANNOT_CONNECT
+    if kind in ("task_required", "task_forbidden"):
+        return ExitCode.USAGE
     if kind in _REFUSALS:
         return ExitCode.REFUSED
     return ExitCode.FAILED
