@@ -38,7 +38,7 @@ from taskgate.ports.server_store import KeptServer
 from taskgate.ports.shared_questions import TAKEN, KeptQuestion
 from taskgate.ports.shared_sessions import KeptSession, SessionLimits
 from taskgate.ports.store_answers import Change, Intended, Outdated, StaleOwner, StoppedByRecheck, TaskQuestion
-from taskgate.ports.topics import APPROVALS, DEAD, GRANTS, LISTS, PINS, SCOPES, SERVERS, TASKS, list_hint
+from taskgate.ports.topics import APPROVALS, DEAD, GRANTS, LISTS, MISSED, PINS, SCOPES, SERVERS, TASKS, list_hint
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 
@@ -83,6 +83,29 @@ async def notified(store: PostgresStore, topic: str, name: str) -> None:
     """Wait until another gateway's announcement has come."""
     async with asyncio.timeout(DEADLINE_S):
         while name not in (await store.wakeups.wait(topic, 1.0) or ()):
+            pass
+
+
+async def test_many_names_in_another_script_are_announced_with_the_writes_of_the_batch(
+    a: PostgresStore, b: PostgresStore
+) -> None:
+    """Escaped, they are six times as long as their characters."""
+    names = {f"{'查询数据库记录' * 6}{number}" for number in range(300)}
+    a.announce_lists("reports", names)
+    assert isinstance(await a.accept(a_call()), Change)
+    missing = {list_hint("reports", name) for name in names}
+    async with asyncio.timeout(DEADLINE_S):
+        while missing:
+            missing -= await b.wakeups.wait(LISTS, 1.0) or set()
+
+
+async def test_a_name_too_long_to_announce_fails_no_write(a: PostgresStore, b: PostgresStore) -> None:
+    await b.wakeups.wait(MISSED, 0)
+    a.announce_lists("查" * 2_000, ())
+    assert isinstance(await a.accept(a_call()), Change)
+    async with asyncio.timeout(DEADLINE_S):
+        # The others are told to read everything.
+        while await b.wakeups.wait(MISSED, 1.0) is None:
             pass
 
 

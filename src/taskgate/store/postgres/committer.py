@@ -10,7 +10,7 @@ from typing import Final
 
 import psycopg
 
-from taskgate.ports.topics import CACHED
+from taskgate.ports.topics import CACHED, MISSED
 from taskgate.store.batch_writer import Batch
 from taskgate.store.locks import Locks
 from taskgate.store.postgres.arrays import bigint_array, text_array
@@ -26,6 +26,9 @@ from taskgate.store.transaction_settings import TransactionSettings
 MAX_REPEATS: Final = 5
 _NOTIFY: Final = b"SELECT pg_notify(%s, %s)"
 _MAX_PAYLOAD: Final = 7_000
+"""Names of this many bytes are announced together."""
+_MOST_PAYLOAD: Final = 7_900
+"""PostgreSQL refuses 8,000 bytes."""
 _UNUSABLE: Final = (
     psycopg.errors.ReadOnlySqlTransaction,
     psycopg.errors.InsufficientPrivilege,
@@ -253,8 +256,8 @@ class Committer:
             connection.execute(SQL["bump_revisions"], {"topics": changed})
         for topic, names in tx.announced.items():
             for part in _parts(sorted(names)):
-                payload = json.dumps([self._presence.ownership.owner, topic, part], separators=(",", ":"))
-                connection.execute(_NOTIFY, [CHANNEL, payload])
+                for payload in _payloads(self._presence.ownership.owner, topic, part):
+                    connection.execute(_NOTIFY, [CHANNEL, payload])
 
     def _end(self, connection: Connection, tx: PostgresTransaction) -> None:
         self._audit_head_if_committed = tx.audit_head
@@ -274,15 +277,25 @@ def lock_number(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big", signed=True)
 
 
+def _payloads(owner: str, topic: str, names: list[str]) -> list[str]:
+    """Return the announcement of these names. If a name is too long for one, others are told to read everything: the writes of the
+    batch must not fail because of it."""
+    payload = json.dumps([owner, topic, names], separators=(",", ":"))
+    if len(payload) <= _MOST_PAYLOAD:
+        return [payload]
+    return [json.dumps([owner, everything, []], separators=(",", ":")) for everything in ("", MISSED)]
+
+
 def _parts(names: Iterable[str]) -> Iterable[list[str]]:
     """Split names into lists short enough for one notification."""
     part: list[str] = []
     size = 0
     for name in names:
-        if size + len(name) + 3 > _MAX_PAYLOAD and part:
+        length = len(json.dumps(name)) + 1
+        if size + length > _MAX_PAYLOAD and part:
             yield part
             part, size = [], 0
         part.append(name)
-        size += len(name.encode()) + 3
+        size += length
     if part:
         yield part
