@@ -20,7 +20,7 @@ from taskgate.core.scripts.record import ReceivedOutcomes
 from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Attempt, Task
-from taskgate.core.tasks.transition import Noted, TransitionEvent
+from taskgate.core.tasks.transition import Noted, RoundAnswered, TransitionEvent
 from taskgate.ports.approval_store import NO_PENDING_LIMITS, ApprovalRequest, PendingLimits
 from taskgate.ports.replicas import Replica
 from taskgate.ports.shared_sessions import SessionStore
@@ -100,8 +100,10 @@ class TaskStore(Protocol):
         message: str | None = None,
         recheck: FinalRecheck,
         audit: AuditEntry | None = None,
+        answered: RoundAnswered | None = None,
     ) -> Intending:
-        """Write the intent to send. Only `Intended` allows the first byte to go out.
+        """Write the intent to send, and the end of the round before if it is given. Only `Intended` allows the first byte to go
+        out.
 
         Checked in the same transaction: the fence is valid, the task has not ended, the approval (if there is one) is valid and is
         spent by this, and `recheck` allows it.

@@ -18,6 +18,7 @@ from taskgate.core.tasks.transition import (
     InputRequested,
     InputSettled,
     MayNotRepeat,
+    RoundAnswered,
     apply,
     may_send,
 )
@@ -62,6 +63,14 @@ def test_answers_to_a_round_may_be_sent_once_whatever_the_class() -> None:
     task = moved(task, SENT)
     assert isinstance(apply(task, SENT, NOW), MayNotRepeat)
     assert moved(task, AttemptVoided()).between_rounds
+
+
+def test_the_intent_of_a_round_may_store_the_end_of_the_one_before() -> None:
+    for state in (b'"state"', None):
+        task = moved(a_task(), SENT, Dispatched(1, "hash", "files", answered=RoundAnswered(state)))
+        assert (task.request_state, task.times_sent, task.times_unanswered, task.asked) == (state, 2, 1, True)
+        assert next_action(task, NOW) is RecoveryAction.REPORT_UNKNOWN
+        assert isinstance(apply(task, SENT, NOW), MayNotRepeat)
 
 
 def test_rounds_do_not_count_as_retries() -> None:

@@ -56,13 +56,24 @@ class RunRefused(msgspec.Struct, frozen=True):
     message: str
 
 
+class RoundAnswered(msgspec.Struct, frozen=True):
+    """The server has answered the last round with questions of which none was asked. `state`: what a stateless server returned."""
+
+    state: bytes | None
+
+
 class Dispatched(msgspec.Struct, frozen=True):
-    """The intent to send, stored before the first byte is sent."""
+    """The intent to send, stored before the first byte is sent.
+
+    `answered`: the end of the round before, if it is not stored yet. Stored on its own it would look like a call of which
+    nothing is in flight, and after a crash the first round would be sent again.
+    """
 
     fence: int
     byte_hash: str
     upstream: str
     message: str | None = None
+    answered: RoundAnswered | None = None
 
 
 class ScriptStarted(msgspec.Struct, frozen=True):
@@ -225,6 +236,9 @@ def apply(task: Task, event: TransitionEvent, now_ms: int) -> Task | Refusal:
     after = MOVES[task.state].get(kind)
     if after is None:
         return NotPossible(task.state, kind)
+    if isinstance(event, Dispatched) and event.answered is not None:
+        state = event.answered.state if event.answered.state is not None else task.request_state
+        task = _round_ended(replace(task, asked=True, request_state=state), now_ms)
     if isinstance(event, Dispatched) and not may_send(task):
         return MayNotRepeat(task.attempts)
     moved = replace(_with_details(task, event, now_ms), state=after, updated_ms=now_ms, revision=task.revision + 1)

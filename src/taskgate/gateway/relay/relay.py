@@ -21,7 +21,7 @@ from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.generations.generation import STATEFUL, STATELESS
 from taskgate.core.generations.stateless import strip_result
 from taskgate.core.questions.capabilities import can_answer
-from taskgate.core.questions.question import ELICIT, Answer, Question, bare_params
+from taskgate.core.questions.question import ELICIT, Answer, Question, bare_params, not_supported
 from taskgate.core.waterfall import Waterfall
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events import ElicitationCompleted, EventHub
@@ -282,7 +282,7 @@ class Relay:
                 request.delivery.keep_state(reply.state)
                 return None
             request.delivery.begin_round(others, reply.state)
-            answers = await asyncio.gather(*(self._ask_elsewhere(request, question) for question in others.values()))
+            answers = await self._ask_round(request, others, self._ask_fallback_of_call)
             return next_params(call.params, _answers_for_server(others, answers), reply.state)
 
         return await in_rounds(link.server, reply, next_round, self._sender(request, call, link), number=number)
@@ -305,9 +305,19 @@ class Relay:
             request.capabilities, question.method, question.decoded()
         )
 
-    async def _ask_elsewhere(self, request: Request, question: Question) -> Answer:
-        if request.delivery.promoted_task is not None:
-            return await request.delivery.promoted_task.ask(question)
+    async def _ask_round(self, request: Request, questions: Mapping[str, Question], ask: Asker) -> Sequence[Answer]:
+        """Ask the questions of one round: all at once if the call is a task, which stores them in one transaction."""
+        promoted_task = request.delivery.promoted_task
+        if promoted_task is None:
+            return await asyncio.gather(*(ask(request, question) for question in questions.values()))
+        refused = {key: self._refusal(question) for key, question in questions.items()}
+        asked = {key: question for key, question in questions.items() if refused[key] is None}
+        answers = await promoted_task.ask_round(asked) if asked else {}
+        return [
+            refused[key] or answers.get(key) or not_supported(question.method) for key, question in questions.items()
+        ]
+
+    async def _ask_fallback_of_call(self, request: Request, question: Question) -> Answer:
         answer = await self._ask_fallback(request, question)
         request.delivery.note_answer(question, answer)
         return answer
@@ -366,7 +376,7 @@ class Relay:
                 return None
             questions = questions_of(link.server, reply)
             request.delivery.begin_round(questions, reply.state)
-            answers = await asyncio.gather(*(self.ask_for(request, question) for question in questions.values()))
+            answers = await self._ask_round(request, questions, self.ask_for)
             return next_params(call.params, _answers_for_server(questions, answers), reply.state)
 
         reply = await in_rounds(link.server, reply, next_round, self._sender(request, call, link))

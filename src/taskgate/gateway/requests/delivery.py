@@ -38,6 +38,10 @@ class PromotedTask(Protocol):
 
     async def ask(self, question: Question) -> Answer: ...
 
+    async def ask_round(self, questions: Mapping[str, Question]) -> Mapping[str, Answer]:
+        """Ask the questions of one round, which are stored together."""
+        ...
+
     def server_waits(self, text: str | None) -> None:
         """Note that the server waits for an answer to a question that is not tied to a call; None when it no longer does."""
         ...

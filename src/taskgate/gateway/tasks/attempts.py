@@ -120,6 +120,13 @@ class Attempts:
         current = await self._records.current(task.id)
         if current is None or current.state.is_terminal:
             return None
+        if not answers and not task.tool_class.may_repeat:
+            # They were refused or withdrawn, which is not stored. A server that keeps no state takes a round without answers for
+            # a new call.
+            text = "The answers to the questions of the server were not stored."
+            lost = UpstreamError("outcome_unknown", text, executed=Executed.MAYBE)
+            await self._records.conclude(task.id, endings.lost(current, lost))
+            return None
         state = Raw(task.request_state) if task.request_state != NO_STATE else None
         given = {key: _result_of(answer) for key, answer in answers.items()}
         return TaskSends(self._records, self._recheck, current, next_params(sent_params(task), given, state))

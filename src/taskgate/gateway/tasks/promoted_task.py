@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 
 from taskgate.core.questions.question import Answer, Question
 from taskgate.core.tasks.task import Task
@@ -56,6 +57,9 @@ class StoredPromotedTask:
 
     async def ask(self, question: Question) -> Answer:
         return await self._questions.ask(self._task_id, question, self._rounds.server_state)
+
+    async def ask_round(self, questions: Mapping[str, Question]) -> Mapping[str, Answer]:
+        return await self._questions.ask_all(self._task_id, questions, self._rounds.server_state)
 
     async def refused(self) -> None:
         if not await ran_before_promotion(self._records, self._task_id, self._rounds.server_state):

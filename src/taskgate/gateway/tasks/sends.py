@@ -14,9 +14,8 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import (
     AttemptLost,
     AttemptVoided,
-    InputRequested,
-    InputSettled,
     MayNotRepeat,
+    RoundAnswered,
     TransitionEvent,
     may_send,
 )
@@ -69,10 +68,10 @@ class TaskSends:
         """Set the params that are sent next."""
         self._params = params
 
-    async def sends_again(self) -> None:
-        """Store the intent. Raises NotSent if nothing may be sent."""
+    async def sends_again(self, answered: RoundAnswered | None = None) -> None:
+        """Store the intent, and the end of the round before if it is given. Raises NotSent if nothing may be sent."""
         byte_hash = hashlib.sha256(wire.join(self.params)).hexdigest()
-        intended = await self._records.retry_while_unavailable(lambda: self._intended(byte_hash))
+        intended = await self._records.retry_while_unavailable(lambda: self._intended(byte_hash, answered))
         match intended:
             case Intended(task=sent):
                 self.task = sent
@@ -86,13 +85,13 @@ class TaskSends:
                 pass
         raise NotSent
 
-    async def _intended(self, byte_hash: str) -> Intending:
+    async def _intended(self, byte_hash: str, answered: RoundAnswered | None) -> Intending:
         """Store the intent. Raises GatewayFault if the data of the recheck is outdated; it is being read again."""
         if self._unsure:
             await self._take_back()
         task, self._unsure = self.task, True
         answer = await self._records.store.intend(
-            task.id, byte_hash=byte_hash, upstream=task.server, recheck=self._recheck
+            task.id, byte_hash=byte_hash, upstream=task.server, recheck=self._recheck, answered=answered
         )
         self._unsure = False
         if isinstance(answer, Outdated):
@@ -114,12 +113,10 @@ class TaskSends:
     async def next_round(self, params: Members, state: bytes | None) -> None:
         """The questions of the server are answered: store the intent of the next round."""
         current = await self._records.current(self.task.id)
-        if current is not None and not current.between_rounds and not current.state.is_terminal:
-            # No question could be asked, so the end of the round is not stored yet.
-            await self._records.conclude(current.id, InputRequested((), None, state, ends_round=True))
-            await self._records.conclude(current.id, InputSettled(()))
+        # If no question could be asked, the end of the round is not stored yet.
+        ended = current is not None and not current.between_rounds
         self._params = params
-        await self.sends_again()
+        await self.sends_again(RoundAnswered(state) if ended else None)
 
     async def after_failure(self, problem: UpstreamError) -> bool:
         """Record what a failed send proves. Return whether it may be retried; if not, the task has ended."""

@@ -26,6 +26,7 @@ from taskgate.core.tasks.transition import (
     Dispatched,
     InputSettled,
     Noted,
+    RoundAnswered,
     ScriptStarted,
     TransitionEvent,
     apply,
@@ -151,6 +152,7 @@ def intend(
     message: str | None,
     recheck: FinalRecheck,
     audit: AuditEntry | None,
+    answered: RoundAnswered | None,
 ) -> Intending:
     task = load_our_task(tx, task_id)
     if not isinstance(task, Task):
@@ -162,7 +164,7 @@ def intend(
     if verdict is not None:
         stopped = advance(tx, task_id, verdict)
         return StoppedByRecheck(stopped.task, stopped.event) if isinstance(stopped, Change) else stopped
-    begins = ScriptStarted() if task.script else Dispatched(tx.ownership.fence, byte_hash, upstream, message)
+    begins = ScriptStarted() if task.script else Dispatched(tx.ownership.fence, byte_hash, upstream, message, answered)
     after = apply(task, begins, tx.now_ms)
     if not isinstance(after, Task):
         return after

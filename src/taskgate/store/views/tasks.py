@@ -15,7 +15,7 @@ from taskgate.core.scripts.record import ReceivedOutcomes
 from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Attempt, Task
-from taskgate.core.tasks.transition import Dispatched, Noted, ResultReceived, TransitionEvent, apply
+from taskgate.core.tasks.transition import Dispatched, Noted, ResultReceived, RoundAnswered, TransitionEvent, apply
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store_answers import (
     Accepting,
@@ -81,12 +81,20 @@ class TaskView(StoreView):
         message: str | None = None,
         recheck: FinalRecheck,
         audit: AuditEntry | None = None,
+        answered: RoundAnswered | None = None,
     ) -> Intending:
         def operation(tx: Transaction) -> Intending:
             if tx.is_shared and (outdated := self._outdated_topics(tx)):
                 return Outdated(outdated)
             return tasks.intend(
-                tx, task_id, byte_hash=byte_hash, upstream=upstream, message=message, recheck=recheck, audit=audit
+                tx,
+                task_id,
+                byte_hash=byte_hash,
+                upstream=upstream,
+                message=message,
+                recheck=recheck,
+                audit=audit,
+                answered=answered,
             )
 
         if not self._engine.may_send():
