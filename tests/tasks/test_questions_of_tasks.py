@@ -161,3 +161,51 @@ async def test_task_whose_question_is_in_the_inbox_is_not_shown_as_working(as_ta
         waited = await caller.call("get_task_result", {"task_id": task_id, "timeout_ms": 100}, _meta=named)
         assert "working" not in waited.result["content"][0]["text"]
         assert "respond_to_elicitation" in waited.result["content"][0]["text"]
+
+
+@pytest.mark.parametrize("server", ["2025", "2026"])
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+@virtual_time
+async def test_call_of_a_client_that_cannot_be_asked_becomes_a_task_with_its_question_in_the_inbox(
+    generation: str, server: str
+) -> None:
+    notes = Upstream(server)
+
+    @notes.tool("paint")
+    async def paint(call: Call) -> str:
+        return str((await call.elicit("Which colour?", FORM))["content"]["colour"])
+
+    async with Gateway(QUICK, {"notes": notes}) as gate:
+        caller = await gate.caller(generation)
+        call = caller.begin_call("notes__paint")
+        reply = await call.done()
+        task_id = reply.result["structuredContent"]["taskgate_notice"]["task_id"]
+        assert 0.9 < call.took < 2
+        (question,) = (await caller.call_json("get_task", task_id=task_id))["pending_elicitations_for_server"]
+        answer = {"request_id": question["request_id"], "action": "accept", "content": {"colour": "blue"}}
+        assert (await caller.call_json("respond_to_elicitation", **answer, task_id=task_id))["success"] is True
+        result = (await caller.call("get_task_result", {"task_id": task_id})).result
+        assert result["content"][0]["text"] == "blue"
+
+
+@pytest.mark.parametrize("server", ["2025", "2026"])
+@pytest.mark.parametrize("refused_by", ["the server's setting", "the scope"])
+@virtual_time
+async def test_server_may_not_ask_a_client_without_an_inbox(refused_by: str, server: str) -> None:
+    notes = Upstream(server)
+    declared = list[Any]()
+
+    @notes.tool("paint")
+    async def paint(call: Call) -> str:
+        declared.append(call.meta.get("io.modelcontextprotocol/clientCapabilities"))
+        return str(await call.elicit("Which colour?", FORM))
+
+    settings: dict[str, Any] = {"scopes": {"default": {"default_servers": ["*"], "helper_tools": "never"}}}
+    if refused_by == "the server's setting":
+        settings = {"servers": {"notes": {"questions": "refuse"}}}
+    async with Gateway({**QUICK, **settings}, {"notes": notes}) as gate:
+        caller = await gate.caller("2026")
+        begun = caller.begin_call("notes__paint")
+        await gate.advance(0.5)
+        assert begun.is_done
+        assert not any(declared)

@@ -70,6 +70,5 @@ async def test_each_form_sent_to_a_caller_has_an_audit_row(upstream: str, genera
         await gate.advance(50)
         rows = await gate.life.app.store.audit_rows(0, 1000)
         forms = [row.entry for row in rows if row.entry.event == "form_elicitation"]
-        expected = 1 if native or generation == "2025" else 0
-        assert [(entry.principal, entry.server) for entry in forms] == [("anonymous", "notes")] * expected
+        assert [(entry.principal, entry.server) for entry in forms] == [("anonymous", "notes")]
         assert not any("Your name" in str(entry) for entry in forms)

@@ -139,11 +139,17 @@ class RequestDispatcher:
         if session is not None:
             session.begin(message_id, request.delivery.carrier or request.delivery.carrier_task())
             return
-        # A stateless request declares the client's capabilities itself, and upstream servers rely on them (-32021). Only the
-        # facade modes add the inbox.
-        scope = self.plan.value.scopes.get(request.caller.scope)
-        if scope is not None and scope.mode in FACADE_MODES:
+        if self._keeps_questions(request.caller.scope, method):
             request.delivery.use_inbox()
+
+    def _keeps_questions(self, scope_name: str, method: str) -> bool:
+        """Whether questions of servers to a stateless client that cannot answer them wait in its inbox.
+
+        A stateless request declares the client's capabilities itself, and servers rely on them (-32021). A call of a tool can
+        become a task while a question waits; for other requests only the facade modes add the inbox.
+        """
+        scope = self.plan.value.scopes.get(scope_name)
+        return scope is not None and (scope.mode in FACADE_MODES or (method == "tools/call" and scope.has_helpers))
 
     def failure(
         self,

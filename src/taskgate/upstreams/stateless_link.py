@@ -149,7 +149,8 @@ class StatelessLink:
             members = self._stamped(members, request.profile)
         elif (request.profile.inbox and self.keeps_questions) or self.uses_models:
             profile = request.profile.towards(self.keeps_questions, self.uses_models)
-            members = with_meta(members, {CAPABILITIES: wire.raw(profile.capabilities)})
+            if profile is not request.profile:
+                members = with_meta(members, {CAPABILITIES: wire.raw(profile.capabilities)})
         if request.requests_progress:
             members = with_meta(members, {PROGRESS_TOKEN: wire.raw(number)})
         params = wire.join(members)
