@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Mapping as AnyMapping
 from typing import Any
 
@@ -86,15 +86,15 @@ def server_leaving(name: str, server: Node) -> list[Leaving]:
     return list(_leaving(("servers", name), server))
 
 
-def require_consent(items: Iterable[Leaving], consent: Consent | None) -> None:
-    """Raise NotAllowed if the configuration needs consent, and some of these are not allowed."""
+def require_consent(consent: Consent | None, items: Callable[[], Iterable[Leaving]]) -> None:
+    """Raise NotAllowed if the configuration needs consent, and some of these are not allowed. Otherwise they are not computed."""
     if consent is None:
         return
     try:
         is_allowed = consent.checker()
     except OSError as problem:
         raise NotAllowed([Problem(consent.watch, 0, 0, "", problem.strerror or str(problem))]) from None
-    missing = [item for item in items if not is_allowed(item.digest)]
+    missing = [item for item in items() if not is_allowed(item.digest)]
     hint = f"the file is not used; read it, then run: {consent.command}"
     problems = [problem_at(item.mark, item.where, "is not allowed", hint) for item in missing[:SHOWN_AT_ONCE]]
     if missing:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping as Environment
 from contextlib import suppress
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
 
 from taskgate.config.cross_references import check_references
@@ -244,7 +245,7 @@ def _read_tree(tree: Mapping, sources: ValueSources, *, has_references: bool) ->
     tree, problems = apply_overrides(_without_notes(tree), variables)
     tree, block = normalize_servers(tree)
     # Before anything of the file is used: below, variables and files are read and commands run.
-    require_consent(leaving(tree, block.servers), sources.consent)
+    require_consent(sources.consent, partial(leaving, tree, block.servers))
     if (tree.map("secrets").text("allow_command") or "").lower() in _ON:
         sources.allow_commands()
     overridden = any("${" in variables.get(name, "") for name in (*NUMBERS, FORCE_REQUIRED))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping as Environment
 from dataclasses import field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from taskgate.config.document import kind_of, read_document
@@ -96,7 +96,7 @@ def _add_record(registry: ServerRecords, path: Path, taken: dict[str, Mark], sou
             [problem_at(place, "id", f'"{name}" is already used (at {first})', "this record is skipped; rename it")]
         )
     record = _normalized(tree)
-    require_consent(server_leaving(name, record), sources.consent)
+    require_consent(sources.consent, partial(server_leaving, name, record))
     if "allowed_tools" not in record.entries:
         record = record.with_value("allowed_tools", Sequence((), tree.mark))
         hint = 'write allowed_tools: ["*"] to allow all tools'
