@@ -34,7 +34,7 @@ from taskgate.core.governance.approval import Approval, Binding
 from taskgate.core.governance.card import Card, card, show_json
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.patterns import PatternSet
-from taskgate.core.questions.answers import secret_fields
+from taskgate.core.questions.secret_requests import secret_fields
 from taskgate.core.redaction.difference import difference
 from taskgate.core.redaction.fields import compile_redaction
 from taskgate.core.redaction.looks_secret import looks_secret
@@ -165,9 +165,9 @@ def learning(size: int) -> Step:
     return lambda: memory.learn("caller", "s", "t", arguments, 0.0)
 
 
-def a_form(properties: dict[str, Any]) -> Step:
+def a_form(properties: dict[str, Any], message: str = "") -> Step:
     """Look for fields that ask for a secret."""
-    params = {"requestedSchema": {"properties": properties}}
+    params = {"message": message, "requestedSchema": {"properties": properties}}
     return lambda: secret_fields(params)
 
 
@@ -303,6 +303,7 @@ CASES = (
     # A name of at most 128 characters and a value of at most 256 are searched for a completion.
     Case("completion: secrets", (128, 8 * KIB), lambda n: lambda: looks_secret("a" * n, "aB3-" * (n // 4))),
     Case("form: long title", TEXT, lambda n: a_form({"a": {"title": "a" * n}})),
+    Case("form: long message", TEXT, lambda n: a_form({"a": {}}, "нет 1 " * (n // 6))),
     Case("form: many fields", TEXT, lambda n: a_form({f"{number:x}": {"title": ""} for number in range(n // 8)})),
     Case("form: many words", TEXT, lambda n: a_form({"aB_" * 5 + f"{number:x}": {} for number in range(n // 20)})),
     Case("redaction", (100, 1_000, 3_000), a_redaction),

@@ -15,11 +15,9 @@ from taskgate.core.errors import CallerError
 from taskgate.core.events import Event, EventKind
 from taskgate.core.questions.answers import (
     MAX_SCHEMA_BYTES,
-    MAX_SEARCHED,
     elicitation_answer,
     form_problem,
     sampling_answer,
-    secret_fields,
 )
 from taskgate.core.questions.capabilities import with_inbox
 from taskgate.core.questions.endings import mermaid
@@ -87,29 +85,6 @@ def test_a_message_may_be_text_a_block_or_blocks(content: Any) -> None:
 def test_a_message_without_a_block_is_refused(content: Any) -> None:
     with pytest.raises(CallerError):
         sampling_answer("assistant", content, "m", None)
-
-
-def test_fields_for_secrets_are_found() -> None:
-    properties = {
-        "api_key": {"type": "string"},
-        "name": {"type": "string"},
-        "word": {"type": "string", "title": "Your password"},
-        "pin2": {"format": "password"},
-        "odd": 7,
-    }
-    assert secret_fields({"requestedSchema": {"properties": properties}}) == ["api_key", "word", "pin2"]
-    assert secret_fields({}) == []
-    assert secret_fields({"requestedSchema": {}}) == []
-
-
-def test_fields_that_are_not_searched_count_as_secrets() -> None:
-    properties: dict[str, Any] = {"name": {}, "long": {"title": "a" * MAX_SEARCHED}, "street": {}}
-    assert secret_fields({"requestedSchema": {"properties": properties}}) == ["long", "street"]
-
-
-def test_a_usual_form_is_searched_to_its_end() -> None:
-    properties = {f"field_{number}": {"title": f"The field with number {number}"} for number in range(100)}
-    assert secret_fields({"requestedSchema": {"properties": {**properties, "api_key": {}}}}) == ["api_key"]
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,9 @@ from typing import Any, Final
 from taskgate.core import wire
 from taskgate.core.errors import CallerError
 from taskgate.core.questions.question import Answer
-from taskgate.core.redaction.looks_secret import looks_secret
 
 ACTIONS: Final = ("accept", "decline", "cancel")
 MAX_SCHEMA_BYTES: Final = 64 * 1024
-MAX_SEARCHED: Final = 8 * 1024
-"""Characters of names and titles of one form that are searched for words of secrets: each takes a microsecond."""
-_SEARCH_COST: Final = 16
-"""What the search of one field costs in addition, in characters."""
 _SIZE_LIMIT: Final = 1 << 20
 """Limits regular expressions to linear time: a server's pattern must not block the gateway."""
 
@@ -83,26 +78,3 @@ def sampling_answer(role: str, content: Any, model: str, stop_reason: str | None
     if stop_reason is not None:
         result["stopReason"] = stop_reason
     return Answer(result=wire.encode(result))
-
-
-def secret_fields(params: Mapping[str, Any]) -> list[str]:
-    """Return fields of a form that seem to request a secret. Forms must not: secrets belong on a page of the server.
-
-    In doubt, a field counts as one, so all fields after the first `MAX_SEARCHED` characters of names and titles do.
-    """
-    schema = params.get("requestedSchema")
-    properties = schema.get("properties") if type(schema) is dict else None
-    if type(properties) is not dict:
-        return []
-    found: list[str] = []
-    left = MAX_SEARCHED
-    for position, (name, field) in enumerate(properties.items()):
-        title = field.get("title") if type(field) is dict else None
-        texts = (name, title) if type(title) is str else (name,)
-        left -= _SEARCH_COST + sum(map(len, texts))
-        if left < 0:
-            return found + list(properties)[position:]
-        secret = type(field) is dict and (field.get("format") == "password" or field.get("writeOnly") is True)
-        if secret or any(looks_secret(text, "") for text in texts):
-            found.append(name)
-    return found

@@ -21,7 +21,7 @@ MAX_NAME: Final = 4096
 _UNSEEN: Final = ("Cf", "Cc", "Cs", "Co", "Cn", "Mn", "Me", "Zs", "Zl", "Zp")
 _ASCII_UNSEEN: Final = dict.fromkeys([*range(0x21), 0x7F])
 # Capital letters that look like other Latin letters than their lower-case forms do.
-_CAPITALS: Final = str.maketrans("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "abezhikmnoptyx")
+CAPITALS: Final = str.maketrans("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "abezhikmnoptyx")
 # After case folding: letters that are drawn like a Latin one in most typefaces, also those that only resemble one.
 DRAWN_LIKE: Final = {
     ord(folded): like for like, letters in LOOKALIKES.items() for folded in letters.casefold()
@@ -43,7 +43,7 @@ def skeleton(name: str) -> str:
 @lru_cache(maxsize=4096)
 def _skeleton(name: str) -> str:
     # Remove marks first: normalization takes quadratic time to sort a long run of them.
-    plain = unicodedata.normalize("NFKD", "".join(map(_seen, name))).translate(_CAPITALS).casefold()
+    plain = unicodedata.normalize("NFKD", "".join(map(_seen, name))).translate(CAPITALS).casefold()
     # Folding can produce letters that decompose again.
     plain = unicodedata.normalize("NFKD", plain).casefold()
     return "".join(map(_seen, plain)).translate(DRAWN_LIKE)

@@ -12,11 +12,11 @@ from taskgate.core import wire
 from taskgate.core.errors import CallerError
 from taskgate.core.identity.addressees import OPERATORS_INBOX, may_be_asked
 from taskgate.core.identity.conversation import ConversationKey, conversation_of
-from taskgate.core.questions.answers import secret_fields
 from taskgate.core.questions.capabilities import can_answer
 from taskgate.core.questions.endings import Ending
 from taskgate.core.questions.question import ELICIT, ROOTS, SAMPLE, Answer
 from taskgate.core.questions.roots_form import roots_form
+from taskgate.core.questions.secret_requests import secret_fields
 from taskgate.core.timestamps import iso
 from taskgate.gateway.requests.request import Request
 from taskgate.lazy_dataclass import dataclass
@@ -61,6 +61,8 @@ class Waiting:
     given: Answer | None = None
     ending: Ending = Ending.COMPLETED
     """The outcome, with the answer."""
+    asks_secrets: list[str] | None = None
+    """The fields that seem to ask for a secret, once they were searched."""
 
     def shown(self) -> dict[str, Any]:
         """Return it as `get_elicitations` and `get_sampling_requests` show it, always with the server's name."""
@@ -77,9 +79,10 @@ class Waiting:
             shown["undecided"] = True
         if self.page is not None:
             shown["page"] = self.page
-        secret = secret_fields(self.params) if self.method == ELICIT else []
-        if secret:
-            shown["secret_fields"] = secret
+        if self.asks_secrets is None:
+            self.asks_secrets = secret_fields(self.params) if self.method == ELICIT else []
+        if self.asks_secrets:
+            shown["secret_fields"] = self.asks_secrets
             shown["warning"] = (
                 f"{self.server} asks for what looks like a secret in a plain form. Think before answering."
             )

@@ -1,0 +1,141 @@
+"""Forms that ask for a secret are found, in many languages and however the words are written.
+
+`forms/` has 200 such forms and 200 honest ones, by a writer who had not seen the words of the program. The words were completed
+with `develop.json`, half of them. `kept.json` was searched once at the end, and nothing was changed to fit it: 86 of its 100 forms
+that ask for a secret were flagged, and 3 of its 100 honest ones.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskgate.core.questions.secret_requests import MAX_SEARCHED, secret_fields
+
+FORMS = Path(__file__).parent / "forms"
+FREE = {"answer": {"type": "string", "title": "Answer"}}
+NUMBER = {"answer": {"type": "integer", "title": "Answer"}}
+
+
+def asked(message: str, properties: dict[str, Any] | None = None) -> list[str]:
+    return secret_fields(
+        {"message": message, "requestedSchema": {"properties": FREE if properties is None else properties}}
+    )
+
+
+@pytest.mark.unmeasured
+@pytest.mark.parametrize(("name", "at_least", "at_most"), [("develop", 98, 0), ("kept", 86, 3)])
+def test_forms_of_another_writer_are_flagged(name: str, at_least: int, at_most: int) -> None:
+    forms = json.loads((FORMS / f"{name}.json").read_text())
+    flagged = {form["id"] for form in forms if secret_fields(form)}
+    phishing = {form["id"] for form in forms if form["kind"] == "phishing"}
+    assert (len(forms), len(phishing)) == (200, 100)
+    assert len(flagged & phishing) >= at_least
+    assert len(flagged - phishing) <= at_most
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Please repeat your password.",
+        "pass\u200bword",
+        "pаsswоrd",  # two Cyrillic letters
+        "ΡASSWORD",  # a Greek capital
+        "P4$$W0RD",
+        "p a s s w o r d of the server",
+        "p.i.n.",
+        "drowssap, read it backwards",
+        "<b>pass</b>word",
+        "your &#112;ass&#x77;ord",
+        "パスワ一ド",  # the sign for one in the place of a long vowel
+        "请输入您的支 付 密 码",
+        "كـلـمـة الـسـر",
+        "Ihr Zugangsschl\u00fcssel",
+        "vaše heslo",
+        "motdepasse",
+        "paste the whole content of your .env",
+        "Name of your first pet",
+        "the three digits on the back of your card",
+        "What do you key in at the ATM?",
+        "Which word do you put in below your user name when you log in?",
+        "Quels chiffres tapez-vous au distributeur ?",
+    ],
+)
+def test_message_that_asks_for_a_secret_is_found(message: str) -> None:
+    assert asked(message) == ["answer"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Which phone number should receive the SMS reminder?",
+        "Enter your GitHub username to sign in",
+        "Name for the new API key",
+        "Which token do you want to swap?",
+        "GPIO pin number",
+        "Max tokens",
+        "Author and keyword of the article",
+        "Quale parola devo cercare nel testo?",
+        "Ταχυδρομικός κώδικας",
+        "Which password manager does the team use?",
+        "&#x110000; &#99999999;",
+    ],
+)
+def test_honest_message_is_not_flagged(message: str) -> None:
+    assert asked(message) == []
+
+
+def test_field_is_found_by_its_name_title_description_and_pattern() -> None:
+    fields = {
+        "erisimAnahtari": {"type": "string"},
+        "a": {"type": "string", "title": "P̣ỊṆ"},
+        "b": {"type": "string", "description": "the code that we sent you by SMS (one-time code)"},
+        "c": {"type": "string", "pattern": "^sk-[a-z]+"},
+        "d": {"type": "string", "title": "Street"},
+        "e": {"type": "string", "pattern": "^([a-z]+ ){11}[a-z]+$"},
+        "f": {"type": "string", "writeOnly": True},
+    }
+    assert asked("Settings", fields) == ["erisimAnahtari", "a", "b", "c", "e", "f"]
+
+
+def test_choice_beside_a_field_counts_for_the_field() -> None:
+    choice = {"type": "string", "oneOf": [{"const": "1", "title": "API secret key"}]}
+    assert asked("Choose", {"what": choice, "text": {"type": "string"}}) == ["text"]
+    assert asked("Choose", {"what": {"enum": ["Passkeys", "User name and password"]}}) == []
+    assert asked("Password?", {"sure": {"type": "boolean"}, "since": {"type": "string", "format": "date"}}) == []
+
+
+def test_number_is_flagged_for_codes_only() -> None:
+    assert asked("The PIN of your card", NUMBER) == ["answer"]
+    assert asked("Minimal number of characters of a password", NUMBER) == []
+
+
+def test_message_that_is_not_searched_counts_as_a_request_for_a_secret() -> None:
+    assert asked("a" * (MAX_SEARCHED + 1)) == ["answer"]
+    assert asked("a" * 10_000_000) == ["answer"]
+
+
+def test_fields_for_secrets_are_found() -> None:
+    properties = {
+        "api_key": {"type": "string"},
+        "name": {"type": "string"},
+        "word": {"type": "string", "title": "Your password"},
+        "pin2": {"format": "password"},
+        "odd": 7,
+    }
+    assert secret_fields({"requestedSchema": {"properties": properties}}) == ["api_key", "word", "pin2"]
+    assert secret_fields({}) == []
+    assert secret_fields({"requestedSchema": {}}) == []
+
+
+def test_fields_that_are_not_searched_count_as_secrets() -> None:
+    properties: dict[str, Any] = {"name": {}, "long": {"title": "a" * MAX_SEARCHED}, "street": {}}
+    assert secret_fields({"requestedSchema": {"properties": properties}}) == ["long", "street"]
+
+
+def test_a_usual_form_is_searched_to_its_end() -> None:
+    properties = {f"field_{number}": {"title": f"The field with number {number}"} for number in range(100)}
+    assert secret_fields({"requestedSchema": {"properties": {**properties, "api_key": {}}}}) == ["api_key"]
