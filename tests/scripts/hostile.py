@@ -55,7 +55,7 @@ TABLE = (
         replace(SHORT, memory_bytes=64 * 1024 * 1024),
     ),
     Hostile("large regular expression", "import re\nre.match('ab' * 500000, 'x')", (_LIMIT, "memory_bytes")),
-    Hostile("exit with a number", "raise SystemExit(3)", (_SCRIPT, "RuntimeError")),
+    Hostile("exit with a number", "raise SystemExit(3)", (_SCRIPT, "TypeError")),
     Hostile("shared parts as result", "x = []\nfor i in range(40):\n    x = [x, x]\nx", (_LIMIT, "result_bytes")),
     Hostile(
         "shared parts as argument",

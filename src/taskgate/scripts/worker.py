@@ -44,6 +44,7 @@ _CODE_FILE: Final = "<python-input-1>"
 _REFERENCE: Final = b"taskgate-result:"
 """Begins a reference to a result, which a script has as bytes: no result of a tool is bytes."""
 _SNAPSHOT_MAGIC: Final = b"TGS1"
+_INTERNAL: Final = "Internal error in monty: "
 _TOO_LATE: Final = "request timeout"
 """In the message of the interpreter's library when it has killed its process because of the time."""
 
@@ -801,6 +802,9 @@ def _reply_to_error(error: Any, *, running: bool) -> dict[str, Any]:
     line = lines[-1] if lines else 0
     inner = error.exception()
     name, message = type(inner).__name__, str(inner)
+    if running and message.startswith(_INTERNAL):
+        # An exception with something else than one text, which the interpreter cannot raise.
+        name, message = "TypeError", message.removeprefix(_INTERNAL)
     if isinstance(error, monty.MontySyntaxError):
         return _failure("script", "SyntaxError", message, line)
     if name == "TimeoutError" and not frames and "time limit exceeded" in message:
