@@ -11,10 +11,10 @@ from typing import Final
 import psycopg
 
 from taskgate.ports.topics import CACHED, MISSED
-from taskgate.store.batch_writer import Batch
+from taskgate.store.batch_writer import Batch, unavailable
 from taskgate.store.locks import Locks
 from taskgate.store.postgres.arrays import bigint_array, text_array
-from taskgate.store.postgres.connection import Connection, connect
+from taskgate.store.postgres.connection import Connection, connect, reason
 from taskgate.store.postgres.inspection import UNSAFE_COMMIT
 from taskgate.store.postgres.presence import CHANNEL, LEASE_MS, Presence
 from taskgate.store.postgres.statements import SQL
@@ -36,6 +36,8 @@ _UNUSABLE: Final = (
     psycopg.errors.UndefinedColumn,
 )
 """The database does not accept writes any more. No operation caused this, so none is singled out."""
+_REFUSED: Final = (psycopg.errors.IntegrityError, psycopg.errors.RaiseException)
+"""The database refused a correct statement, by a constraint or a trigger."""
 _CLASHES: Final = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
 
@@ -195,7 +197,7 @@ class Committer:
         except Exception as error:  # the failure of one write, raised to its caller
             connection.execute("ROLLBACK TO one")
             tx.reset_audit_head(head)
-            return error
+            return unavailable(reason(error)) if isinstance(error, _REFUSED) else error
         connection.execute("RELEASE one")
         return None
 

@@ -226,7 +226,7 @@ class Writer(BatchWriter):
         except sqlite3.OperationalError:
             raise
         except Exception as error:  # the failure of one write, raised to its caller
-            failure = error
+            failure = unavailable(str(error)) if is_refused(error) else error
             self._connection.execute("ROLLBACK TO one")
             transaction.reset_audit_head(None)
         self._connection.execute("RELEASE one")
@@ -350,6 +350,11 @@ class Writer(BatchWriter):
 
     def _has_more(self) -> bool:
         return bool(self._waiting or self._rewrites)
+
+
+def is_refused(error: Exception) -> bool:
+    """Return whether the database refused a correct statement, for example by a constraint or a trigger."""
+    return isinstance(error, sqlite3.IntegrityError)
 
 
 def _is_locked(error: sqlite3.Error) -> bool:
