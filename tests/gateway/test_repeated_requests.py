@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.virtual_time import Gateway, Upstream, virtual_time
+from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 from tests.virtual_time.http11 import body_parts, read_head, request_bytes
 
 from taskgate.core.wire import MessageReader
@@ -95,6 +95,42 @@ async def test_a_request_is_not_answered_before_all_that_arrived_with_it_is_read
             assert b"".join([part async for part in body_parts(reader, headers)])
         writer.close()
     assert waiting == [2, 1, 0]
+
+
+@virtual_time
+async def test_replies_to_requests_with_the_same_head_come_in_the_order_of_the_requests() -> None:
+    """Also if the second request arrives while the first one is being answered, and its reply is ready at once."""
+    server = Upstream("2025")
+
+    @server.tool("slow")
+    async def slow(call: Call) -> str:
+        await call.sleep(5)
+        return "done"
+
+    async with Gateway({}, {"s": server}) as gate:
+        headers, streams = await session_headers(gate), await gate.connect()
+        await answered_thrice(streams, ping(headers))
+        call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "s__slow", "arguments": {}}}
+        reader, writer = streams
+        writer.write(request_bytes("POST", "/mcp", headers, json.dumps(call).encode()))
+        await gate.advance(1)
+        writer.write(ping(headers))
+        ids = []
+        for _ in range(2):
+            _, reply_headers = await read_head(reader)
+            body = b"".join([part async for part in body_parts(reader, reply_headers)])
+            ids.append(json.loads(body)["id"])
+        assert ids == [2, 1]
+
+
+@virtual_time
+async def test_the_body_of_a_repeated_head_is_limited_as_any_other() -> None:
+    async with Gateway({"limits": {"request_bytes": "4 KiB"}}, {"s": Upstream("2025")}) as gate:
+        headers, streams = await session_headers(gate), await gate.connect()
+        await answered_thrice(streams, ping(headers))
+        large = {**PING, "params": {"_meta": {"filler": "x" * 5_000}}}
+        status, reply = await status_of(streams, request_bytes("POST", "/mcp", headers, json.dumps(large).encode()))
+        assert (status, reply["error"]["data"]["executed"]) == (413, "no")
 
 
 READER = MessageReader()

@@ -156,3 +156,10 @@ def test_no_round_is_sent_twice(
         assert len(shop.answers) <= 1
         # A server that asked two questions in one round gets both answers.
         assert all(set(given) == set(ROUNDS[questions]) for given in shop.answers), at
+
+
+@pytest.mark.parametrize("questions", ROUNDS)
+@pytest.mark.parametrize("way", ["task", "plain"])
+def test_without_a_crash_every_round_is_sent(monkeypatch: pytest.MonkeyPatch, questions: str, way: str) -> None:
+    ended, shop = run(lambda: one_crash(monkeypatch, questions, way, "2025", at=10_000, after=True))
+    assert (ended, shop.begun, len(shop.answers)) == ("completed", 1, 1)
