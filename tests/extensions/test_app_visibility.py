@@ -123,3 +123,31 @@ async def test_lists_pass_visibility_on_unchanged() -> None:
         shown = {tool["name"]: tool.get("_meta") for tool in await caller.tools()}
         assert shown["board__refresh"] == {"ui": {"resourceUri": "ui://board/main.html", "visibility": ["app"]}}
         assert shown["board__reload"] == OLD_PRIVATE
+
+
+@BOTH
+@virtual_time
+async def test_a_script_calls_no_tool_that_is_for_apps_only(generation: str) -> None:
+    """Neither by its attribute nor by its listed name. The model wrote the script."""
+    server = board()
+    scripts = {"scopes": {"default": {"default_servers": ["*"], "scripts": "on"}}}
+    async with Gateway(scripts, {"board": server}) as gate:
+        caller = await gate.caller(generation)
+        code = """
+found = []
+for name in ("board__refresh", "board__reload", "board__nothing"):
+    try:
+        found.append(await call_tool(name))
+    except Exception as e:
+        found.append([tool_error(e).type, tool_error(e).executed])
+found
+"""
+        reply = await caller.call("run_script", {"code": code})
+        assert reply.result["structuredContent"]["result"] == [["unknown_tool", "no"]] * 3
+        for hidden in ("refresh", "reload"):
+            refused = (await caller.call("run_script", {"code": f"await board.{hidden}()"})).result
+            assert refused["isError"] is True
+        assert server.count() == 0
+        (shown,) = [await caller.call("run_script", {"code": "await board.summary()"})]
+        assert not shown.result.get("isError")
+        assert server.count("summary") == 1

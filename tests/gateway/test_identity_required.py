@@ -174,6 +174,31 @@ async def test_what_a_proxy_forwards_is_not_from_this_machine(header: str, confi
             assert (await gate.http(method, path, body, {**sent, header: "192.0.2.9"}).done()).status == status
 
 
+@pytest.mark.parametrize("open_to_all", [True, False])
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [
+        ("http://localhost:1234", True),
+        ("https://localhost", True),
+        ("HTTPS://127.0.0.1:8443/", True),
+        ("ftp://localhost", False),
+        ("file://localhost", False),
+        ("ws://localhost", False),
+        ("chrome-extension://localhost", False),
+        ("javascript://localhost", False),
+        ("//localhost", False),
+        ("localhost", False),
+        ("null", False),
+    ],
+)
+def test_an_origin_is_a_web_page_of_an_allowed_host(origin: str, allowed: bool, open_to_all: bool) -> None:
+    """Pages of a browser's extensions and of local files have origins with other schemes, and any host that they choose."""
+    guard = Guard([], [], open_to_all)
+    sent = {b"host": b"localhost", b"origin": origin.encode()}
+    assert guard.refuses(sent, on_loopback=True) == (None if allowed else 403)
+    assert Guard([], [origin], open_to_all).refuses(sent, on_loopback=True) is None, "the operator may name it"
+
+
 async def test_ready_and_metrics_check_the_host_and_health_does_not() -> None:
     async with running_gateway(CONFIG) as gateway:
         for path, status in (("/ready", 421), ("/metrics", 421), ("/approvals", 421), ("/health", 200)):
