@@ -37,6 +37,7 @@ def build_features(root: GatewayFile, before: Features | None = None) -> Feature
         root.limits.url_elicitation_expiry.total_seconds(),
         root.limits.url_elicitation_loopback,
         root.store is not None and root.store.unsafe_degraded_passthrough,
+        anonymous_tasks_by_session=root.auth.anonymous_tasks == "session",
         task_card=TaskCard(root.apps.task_card),
         result_not_ready=root.compat.result_not_ready,
         audit_every_call=root.audit.calls == "every",

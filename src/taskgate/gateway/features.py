@@ -41,6 +41,8 @@ class Features:
     loopback_urls: bool = False
     degraded_passthrough: bool = False
     """Whether plain calls continue although shared records were not confirmed recently."""
+    anonymous_tasks_by_session: bool = False
+    """`auth.anonymous_tasks: session`."""
     task_card: TaskCard = TaskCard.AUTO
     result_not_ready: bool = False
     """`compat.result_not_ready`."""

@@ -116,6 +116,11 @@ class Auth(Section):
     anonymous: ScopeName | None = Field(
         default=None, description="The one scope that requires no token although others do."
     )
+    anonymous_tasks: Literal["id", "session"] = Field(
+        default="id",
+        description="What opens a task of a caller without an identity: its `id`, with which others can read and cancel it too; or "
+        "only the `session` that started it (2025), or a request with the same `taskgate/client` (2026), which is not a secret.",
+    )
     jwt: tuple[Jwt, ...] = Field(default=(), description="Issuers whose JWTs are accepted.")
     login: OidcLogin | None = Field(
         default=None, description="OpenID Connect login to the web console, in addition to login links."

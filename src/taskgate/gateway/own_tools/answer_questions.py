@@ -15,9 +15,8 @@ from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, text_reply
 from taskgate.gateway.questions.inbox import Inbox
 from taskgate.gateway.questions.waiting import Waiting
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.task_access import may_see
+from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.store import Store
 
 _REQUEST_ID: Final = Parameter(
     "request_id", ArgumentKind.TEXT, "The id of the question, as a reply named it.", required=True
@@ -32,7 +31,7 @@ _REASON: Final = Parameter("reason", ArgumentKind.TEXT, "Why, for the log of the
 @dataclass(frozen=True, slots=True)
 class QuestionParts:
     inbox: Inbox
-    store: Store
+    records: TaskRecords
 
 
 async def _find(parts: QuestionParts, request: Request, given: dict[str, Any], methods: tuple[str, ...]) -> Waiting:
@@ -50,8 +49,8 @@ async def _find(parts: QuestionParts, request: Request, given: dict[str, Any], m
 async def _named(parts: QuestionParts, request: Request, given: dict[str, Any], methods: tuple[str, ...]) -> Waiting:
     """Return the caller's question: from its own inbox, or of a task that it may see."""
     task_id = given.get("task_id")
-    task = await parts.store.get(task_id) if task_id is not None and is_task_id(task_id) else None
-    if task is not None and may_see(request, task):
+    task = await parts.records.store.get(task_id) if task_id is not None and is_task_id(task_id) else None
+    if task is not None and parts.records.may_see(request, task):
         for waiting in parts.inbox.of_task(task.id, methods):
             if waiting.id == given["request_id"]:
                 return waiting

@@ -27,7 +27,6 @@ from taskgate.core.tasks.task import Task
 from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, max_wait_s, relayed, text_reply
 from taskgate.gateway.requests.heartbeat import Heartbeat
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.task_access import may_see
 from taskgate.gateway.tasks.own_tasks import own_tasks
 from taskgate.ports.upstream_replies import RelayedError
 
@@ -93,7 +92,7 @@ async def tasks_of(
 async def find(parts: TaskParts, request: Request, task_id: str) -> Task:
     """Return the task, also if its result was deleted: the tools show it as expired."""
     task = await parts.tasks.store.get(task_id, include_expired=True) if is_task_id(task_id) else None
-    if task is None or not may_see(request, task):
+    if task is None or not parts.tasks.records.may_see(request, task):
         raise CallerError(
             "unknown_task", f"There is no task {task_id[:60]!r}, or it is no longer kept. list_tasks shows your tasks."
         )

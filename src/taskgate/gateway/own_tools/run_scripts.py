@@ -50,6 +50,8 @@ async def run_script(parts: ScriptToolParts, request: Request, given: dict[str, 
     if given.get("dry_run"):
         return text_reply(await planned(parts.lookup, request, source))
     refuse_faults(source.faults)
+    if given.get("resume_of") is not None:
+        await parts.tasks.records.refuse_foreign(request, given["resume_of"])
     approval = await _approval(parts, request)
     if approval is not None:
         plan = await planned(parts.lookup, request, source)

@@ -22,6 +22,11 @@ def ended_task(row: HistoryRow) -> CallerError:
     return error
 
 
-def may_see(request: Request, task: Task) -> bool:
-    """A task is bound to its principal. Without authentication, the unguessable id is the proof."""
-    return task.principal == request.caller.principal
+def may_see(request: Request, task: Task, *, by_session: bool) -> bool:
+    """A task is bound to its principal. Without authentication, the unguessable id is the proof.
+
+    `by_session`: without authentication the conversation must be that of the call, too (`auth.anonymous_tasks: session`).
+    """
+    if task.principal != request.caller.principal:
+        return False
+    return not by_session or not request.caller.anonymous or task.caller == request.caller_key

@@ -94,7 +94,7 @@ class TaskMethods:
         last = self._note_poll(task, interval)
         wait = interval * EARLY - (clock.monotonic() - last)
         if last and wait > 0 and await self._records.changes.next_change(task, min(wait, interval)):
-            return await self._records.find(request, task.id)
+            return await self._records.find(request, task.id, proved=True)
         return task
 
     def _note_poll(self, task: Task, interval_s: float) -> float:
@@ -161,7 +161,7 @@ class TaskMethods:
                 return task
             if not await self._records.changes.next_change(task, min(left, KEEP_ALIVE_S)) and left > KEEP_ALIVE_S:
                 request.delivery.outlet.hold_open()
-            task = await self._records.find(request, task.id)
+            task = await self._records.find(request, task.id, proved=True)
             if when_changed is not None:
                 when_changed(task)
             if request.delivery.outlet.is_read:

@@ -117,13 +117,13 @@ class QuestionsInReply:
         state = self._state(request, name)
         if state is None:
             return None
-        task = await self._records.find(request, state.body.split(_BETWEEN)[1])
+        task = await self._records.find(request, state.body.split(_BETWEEN)[1], proved=True)
         arguments = bytes(request.members().get("arguments", Raw(b"{}")))
         await read_ahead(arguments)
         if arguments_digest(arguments) != task.digest:
             raise CallerError("invalid_params", "The arguments are not those of the call that waits for the answers.")
         await self._accept(request, state)
-        return await self._records.find(request, task.id)
+        return await self._records.find(request, task.id, proved=True)
 
     async def accept(self, request: Request, name: str) -> None:
         """Store the answers that a call of the tool `name` returns to questions that it was given."""
@@ -141,7 +141,7 @@ class QuestionsInReply:
     async def _accept(self, request: Request, state: RequestState) -> None:
         """Store the answers. Unknown and answered keys are ignored; a question without an answer may be carried again."""
         carrying, *task_ids = state.body.split(_BETWEEN)
-        tasks = {task_id: await self._records.find(request, task_id) for task_id in task_ids}
+        tasks = {task_id: await self._records.find(request, task_id, proved=True) for task_id in task_ids}
         given = request.params.get("inputResponses")
         for named, value in _answers(request).items() if type(given) is dict else ():
             task_id, _, key = named.partition(_BETWEEN)

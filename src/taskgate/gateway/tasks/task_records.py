@@ -276,20 +276,38 @@ class TaskRecords:
             self.open_tasks = max(0, self.open_tasks - 1)
         self.changes.changed(task)
 
-    async def find(self, request: Request, task_id: Any) -> Task:
+    async def find(self, request: Request, task_id: Any, *, proved: bool = False) -> Task:
         """The task, if this caller may see it. Unknown and foreign tasks get the same error; one of the caller that has ended and
-        is no longer stored is reported as such while history has its row."""
+        is no longer stored is reported as such while history has its row.
+
+        `proved`: this request has found the task before, or the id is from a signed state that its caller was given.
+        """
         if type(task_id) is not str:
             raise CallerError("invalid_params", '"taskId" must be a string.')
         task = await self.store.get(task_id) if is_task_id(task_id) else None
         if task is None or is_expired(task, self.store.now_ms()):
             row = await self.store.history_row(task_id) if is_task_id(task_id) else None
-            if row is not None and row.caller == as_key(request.caller.principal):
+            # History does not record the conversation of a call.
+            kept_apart = request.caller.anonymous and self._by_session
+            if row is not None and row.caller == as_key(request.caller.principal) and not kept_apart:
                 raise ended_task(row)
             raise unknown_task()
-        if not may_see(request, task):
+        if not self.may_see(request, task, proved=proved):
             raise unknown_task()
         return task
+
+    def may_see(self, request: Request, task: Task, *, proved: bool = False) -> bool:
+        return may_see(request, task, by_session=self._by_session and not proved)
+
+    async def refuse_foreign(self, request: Request, task_id: str) -> None:
+        """Raise CallerError if the id is that of a task which this caller may not see."""
+        task = await self.store.get(task_id) if is_task_id(task_id) else None
+        if task is not None and not self.may_see(request, task):
+            raise unknown_task()
+
+    @property
+    def _by_session(self) -> bool:
+        return self._plan.value.features.anonymous_tasks_by_session
 
     def poll_ms(self, task: Task) -> int:
         calls = self._plan.value.calls

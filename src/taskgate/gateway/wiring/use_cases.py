@@ -129,7 +129,7 @@ def _own_tools(
     helpers = {
         **bind_tools(TASK_TOOLS, following),
         **bind_tools(WAITING_TOOLS, following),
-        **bind_tools(QUESTION_TOOLS, QuestionParts(activity.inbox, following.tasks.store)),
+        **bind_tools(QUESTION_TOOLS, QuestionParts(activity.inbox, following.tasks.records)),
     }
     resources = ResourceParts(readings, following)
     tools = {
