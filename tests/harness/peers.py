@@ -69,10 +69,16 @@ class Caller:
     tasks: bool = False
 
     async def play(
-        self, script: Sequence[dict[str, Any]], *, url: str | None = None, command: Sequence[str] | None = None
+        self,
+        script: Sequence[dict[str, Any]],
+        *,
+        url: str | None = None,
+        command: Sequence[str] | None = None,
+        alone: bool = False,
     ) -> list[dict[str, Any]]:
-        """Play the script against a URL or a command and return one observation per step."""
+        """Play the script against a URL or a command and return one observation per step. `alone`: nobody answers questions."""
         where = ["--url", url] if url else ["--command", json.dumps(list(command or ()))]
+        where += ["--alone"] if alone else []
         words = [*where, "--generation", self.generation.value, json.dumps(list(script))]
         if self.peer.startswith("ts"):
             code, out, err = await NODE_AGAIN.run(PROGRAMS / self.program, words, within=90)
@@ -113,6 +119,7 @@ FASTMCP_CALLERS = (
 )
 FASTMCP_TASKS = Upstream("fastmcp", "fastmcp", "tasks_server_fastmcp.py", STATELESS, tasks=True)
 MEETING = Upstream("meeting", "mcp130", "meeting_server_130.py", STATEFUL)
+ASKING = Upstream("asking", "mcp130", "asking_server_130.py", STATEFUL)
 EVERYTHING = Upstream("everything", "mcp23", "everything_server.py", STATELESS, tasks=True)
 PYTHON = sys.executable
 

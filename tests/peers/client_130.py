@@ -64,7 +64,7 @@ async def main(chosen: argparse.Namespace) -> None:
         else:
             server = StdioServerParameters(command=chosen.command[0], args=chosen.command[1:])
             reader, writer = await stack.enter_async_context(stdio_client(server))
-        session = ClientSession(reader, writer, **person.callbacks())
+        session = ClientSession(reader, writer, **person.callbacks(alone=chosen.alone))
         await stack.enter_async_context(session)
         await session.initialize()
         report(await perform(chosen.script, Actions(session, t, notebook), notebook))

@@ -71,7 +71,7 @@ async def main(chosen: argparse.Namespace) -> None:
     if target is None:
         target = StdioServerParameters(command=chosen.command[0], args=chosen.command[1:])
     mode = "2026-07-28" if stateless else "legacy"
-    client = Client(target, mode=mode, log_level="info", **person.callbacks())
+    client = Client(target, mode=mode, log_level="info", **person.callbacks(alone=chosen.alone))
     async with client, AsyncExitStack() as stack:
         actions = Actions(client, notebook, stack, stateless)
         report(await perform(chosen.script, actions, notebook))

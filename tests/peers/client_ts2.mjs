@@ -12,14 +12,16 @@ const version = '2026-07-28';
 const clientInfo = { name: 'client-ts2', version: '1.0.0' };
 const chosen = options();
 const notebook = new Notebook();
-const capabilities = { elicitation: { form: {}, url: {} }, sampling: {}, roots: {} };
+const capabilities = chosen.alone ? {} : { elicitation: { form: {}, url: {} }, sampling: {}, roots: {} };
 const client = new Client(clientInfo, {
     capabilities,
     versionNegotiation: chosen.stateless ? { mode: { pin: version } } : { mode: 'legacy' }
 });
-client.setRequestHandler('elicitation/create', ({ params }) => notebook.elicit(params));
-client.setRequestHandler('sampling/createMessage', ({ params }) => notebook.sample(params));
-client.setRequestHandler('roots/list', () => notebook.roots());
+if (!chosen.alone) {
+    client.setRequestHandler('elicitation/create', ({ params }) => notebook.elicit(params));
+    client.setRequestHandler('sampling/createMessage', ({ params }) => notebook.sample(params));
+    client.setRequestHandler('roots/list', () => notebook.roots());
+}
 client.setNotificationHandler('notifications/message', ({ params }) => {
     notebook.logs.push([params.level, params.data]);
 });
@@ -59,7 +61,7 @@ actions.task = async ({ name, arguments: given, cancel }) => {
     const session = tasks.createTaskSessionFromClient(client, {
         endpointId: 'upstream',
         tools: { currentTool: wanted => tools.find(tool => tool.name === wanted) },
-        onInputRequest: async ({ kind, params }) => notebook[answer[kind]](params),
+        ...(!chosen.alone && { onInputRequest: async ({ kind, params }) => notebook[answer[kind]](params) }),
         ...(chosen.stateless && { rawDispatch: post, v2RequestFraming: framing() })
     });
     try {

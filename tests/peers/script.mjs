@@ -93,10 +93,16 @@ function describe(error) {
 export function options() {
     const { values, positionals } = parseArgs({
         allowPositionals: true,
-        options: { url: { type: 'string' }, command: { type: 'string' }, generation: { type: 'string', default: '2025' } }
+        options: {
+            url: { type: 'string' },
+            command: { type: 'string' },
+            generation: { type: 'string', default: '2025' },
+            alone: { type: 'boolean' }
+        }
     });
     const command = values.command === undefined ? undefined : JSON.parse(values.command);
-    return { url: values.url, command, stateless: values.generation === '2026', script: JSON.parse(positionals[0]) };
+    const stateless = values.generation === '2026';
+    return { url: values.url, command, stateless, alone: values.alone, script: JSON.parse(positionals[0]) };
 }
 
 // The operations that read the same in both SDK lines; `callTool` differs and is handed in.

@@ -88,6 +88,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--url")
     parser.add_argument("--command", type=json.loads, help="a JSON list: the server to start over stdio")
     parser.add_argument("--generation", choices=["2025", "2026"], default="2025")
+    parser.add_argument(
+        "--alone", action="store_true", help="no person is at the client: it has no callbacks for questions"
+    )
     parser.add_argument("script", type=json.loads)
     return parser.parse_args()
 

@@ -69,15 +69,14 @@ class Person:
     def __init__(self, types: ModuleType, notebook: Notebook) -> None:
         self.types, self.notebook = types, notebook
 
-    def callbacks(self) -> dict[str, Any]:
-        """Under the names that both SDKs give them."""
-        return {
+    def callbacks(self, *, alone: bool = False) -> dict[str, Any]:
+        """Under the names that both SDKs give them. `alone`: without those that answer questions."""
+        answering = {
             "sampling_callback": self.sample,
             "elicitation_callback": self.elicit,
             "list_roots_callback": self.roots,
-            "logging_callback": self.log,
-            "message_handler": self.message,
         }
+        return {**({} if alone else answering), "logging_callback": self.log, "message_handler": self.message}
 
     async def elicit(self, context: Any, params: Any) -> Any:
         if params.mode == "url":
