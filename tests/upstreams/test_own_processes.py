@@ -1,4 +1,4 @@
-"""Conversations get their own process once a question of a shared one could not be assigned to a call."""
+"""Which conversations share a process of a stdio server: those that cannot be asked, until a question could not be assigned."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from tests.virtual_time import Caller, Exchange, Gateway, virtual_time
+
+from taskgate.upstreams.own_links import ASKS_NOTHING_AFTER
 
 SERVER = Path(__file__).with_name("question_server.py")
 BLUE = {"action": "accept", "content": {"value": "blue"}}
@@ -47,8 +49,8 @@ async def ask_beside(gate: Gateway, staying: Caller, asking: Caller, **more: Any
 
 
 async def separated(gate: Gateway) -> tuple[Caller, Caller]:
-    """Two sessions whose shared process has sent a question that could not be assigned to a call."""
-    one, two = await session(gate), await session(gate)
+    """Two sessions that cannot be asked, and whose shared process has sent a question that could not be assigned to a call."""
+    one, two = await gate.caller("2025"), await gate.caller("2025")
     stays, asks = await ask_beside(gate, one, two)
     await answer_by_operator(gate)
     assert ((await stays.done()).text, json.loads((await asks.done()).text)) == ("stayed", BLUE)
@@ -96,7 +98,7 @@ async def test_another_program_of_the_same_name_is_shared_again() -> None:
         await separated(gate)
         changed = {"shop": {**config()["servers"]["shop"], "args": [str(SERVER), "changed"]}}
         await gate.reload({"servers": changed})
-        one, two = await session(gate), await session(gate)
+        one, two = await gate.caller("2025"), await gate.caller("2025")
         assert await process_of(one) == await process_of(two)
 
 
@@ -209,7 +211,7 @@ async def test_calls_without_a_conversation_share_beyond_the_limit() -> None:
 @virtual_time
 async def test_task_runs_in_the_process_of_its_conversation() -> None:
     async with Gateway(config(tokens=tokens("ann"))) as gate:
-        one, two = await session(gate, "ann-token"), await session(gate, "ann-token")
+        one, two = await gate.caller("2025", token="ann-token"), await gate.caller("2025", token="ann-token")
         stays, asks = await ask_beside(gate, one, two)
         rows = (await gate.operator("GET", "/api/questions")).json()
         assert [row["caller"] for row in rows] == ["ann"]
@@ -227,3 +229,83 @@ def running(gate: Gateway) -> int:
     """How many processes of the server run."""
     upstream = gate.life.app.gateway.console.servers.upstreams.value["shop"]
     return sum(1 for link in upstream._links.values() if link.alive)  # type: ignore[attr-defined, misc]
+
+
+@virtual_time
+async def test_first_questions_of_two_sessions_at_the_same_time_reach_their_own_clients() -> None:
+    async with Gateway(config()) as gate:
+        one, two = await session(gate), await session(gate)
+        calls = [caller.begin_call("shop__ask", {}) for caller in (one, two)]
+        assert [json.loads((await call.done()).text) for call in calls] == [BLUE, BLUE]
+        assert [len(caller.asked) for caller in (one, two)] == [1, 1]
+        assert await process_of(one) != await process_of(two)
+        assert (await gate.operator("GET", "/api/questions")).json() == []
+
+
+@virtual_time
+async def test_sessions_that_cannot_be_asked_share_a_process_also_with_one_that_can() -> None:
+    async with Gateway(config()) as gate:
+        callers = [await gate.caller("2025"), await session(gate), await gate.caller("2025")]
+        assert len({await process_of(caller) for caller in callers}) == 1
+
+
+@virtual_time
+async def test_named_stateless_clients_that_can_be_asked_have_a_process_each_until_they_are_idle() -> None:
+    async with Gateway(config()) as gate:
+        caller = await gate.caller("2026", capabilities=CAN_ANSWER)
+        names = [{"_meta": {"taskgate/client": name}} for name in ("one", "two", "three", "one")]
+        pids = [await process_of(caller, **named) for named in names]
+        assert len(set(pids)) == 3
+        assert pids[0] == pids[3]
+        await gate.advance(1900)
+        assert await process_of(caller, _meta={"taskgate/client": "four"}) == pids[0]
+
+
+@virtual_time
+async def test_process_of_an_ended_session_serves_the_next_one_that_can_be_asked() -> None:
+    async with Gateway(config()) as gate:
+        one, two = await session(gate), await session(gate)
+        pids = [await process_of(one), await process_of(two)]
+        await one.close()
+        await gate.advance(1)
+        assert await process_of(await session(gate)) == pids[0]
+        assert await process_of(two) == pids[1]
+
+
+@virtual_time
+async def test_server_that_asks_nothing_is_shared_until_its_first_question() -> None:
+    async with Gateway(config()) as gate:
+        for caller in [await gate.caller("2025") for _ in range(2)]:
+            for _ in range(ASKS_NOTHING_AFTER // 2):
+                shared = await process_of(caller)
+        one, two = await session(gate), await session(gate)
+        assert (await process_of(one), await process_of(two)) == (shared, shared)
+        assert json.loads((await one.call("shop__ask", {})).text) == BLUE
+        assert await process_of(two) == shared, "its process may hold its state"
+        assert await process_of(await session(gate)) != shared
+
+
+@virtual_time
+async def test_one_conversation_alone_does_not_show_that_a_server_asks_nothing() -> None:
+    async with Gateway(config()) as gate:
+        one = await session(gate)
+        for _ in range(ASKS_NOTHING_AFTER):
+            shared = await process_of(one)
+        assert await process_of(await session(gate)) != shared
+
+
+@virtual_time
+async def test_sessions_that_can_be_asked_share_beyond_the_limit() -> None:
+    async with Gateway(config(limits={"instances_per_server": 2})) as gate:
+        pids = [await process_of(await session(gate)) for _ in range(5)]
+        assert len(set(pids)) == 3
+        assert pids[3:] == [pids[0], pids[0]]
+
+
+@virtual_time
+async def test_calls_without_a_conversation_share_a_process_with_one_that_can_be_asked() -> None:
+    async with Gateway(config()) as gate:
+        pids = [await process_of(await session(gate))]
+        caller = await gate.caller("2026", capabilities=CAN_ANSWER)
+        pids += [await process_of(caller), await process_of(caller)]
+        assert len(set(pids)) == 1

@@ -1,9 +1,10 @@
-"""Separate processes for conversations of a server whose requests could not be attributed on a shared process.
+"""Separate processes for conversations of a server that may ask questions.
 
-A server's request that names no call may belong to any conversation with an open call on the same process. Once that
-has happened, new conversations get separate processes. Conversations on the shared process stay there while it runs,
-because it may hold their state. A call without a conversation gets a process that no other open call uses. Beyond the
-limit, processes are shared again.
+A server's request that names no call may belong to any conversation with an open call on the same process. So two conversations
+that can be asked do not share a process, unless the server is known to ask nothing. Others share one, until a request could not be
+attributed: then all new conversations get separate processes, and a call without a conversation gets a process that no other open
+call uses. Conversations stay where they are while the process runs, because it may hold their state. Beyond the limit, processes
+are shared again.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from taskgate import clock
 from taskgate.core.generations.generation import Generation
 from taskgate.core.identity.addressees import has_conversation
+from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import LinkKey
 from taskgate.upstreams.open_link import AnyLink
 from taskgate.upstreams.stateful_link import StatefulLink
@@ -26,6 +29,21 @@ _OF_CALLS: Final = "call "
 """Prefixes that replace the session id in keys. Session ids contain no space."""
 
 
+ASKS_NOTHING_AFTER: Final = 50
+"""A server that was called this often, by two conversations, without asking anything, is taken to ask nothing."""
+_REMEMBERED: Final = 10_000
+
+
+@dataclass(slots=True)
+class _Placed:
+    """A conversation that was given a link."""
+
+    apart: bool
+    """Whether the link is its own."""
+    seen: float
+    """The time of its last call."""
+
+
 class OwnLinks:
     """Chooses keys of links. `links` are open, `opening` has the keys of those being opened."""
 
@@ -33,6 +51,16 @@ class OwnLinks:
         self._links = links
         self._opening = opening
         self._limit = limit
+        self.separated = False
+        """Whether every new conversation gets a link of its own."""
+        self._placed: dict[str, _Placed] = {}
+        """The conversations that were given a link."""
+        self._asked_on: dict[LinkKey, str] = {}
+        """The conversation on each shared link that can be asked."""
+        self._calls = 0
+        self._conversations = 0
+        self._asks = False
+        """Whether the server has asked a question."""
         self._taken: set[LinkKey] = set()
         """Keys reserved by calls without a conversation whose link is not open yet."""
         self._seen: dict[LinkKey, tuple[int, float]] = {}
@@ -41,9 +69,54 @@ class OwnLinks:
     def adopt(self, limit: int) -> None:
         self._limit = limit
 
+    def separate(self) -> None:
+        self.separated = True
+
+    def note_question(self) -> None:
+        self._asks = True
+
+    def is_placed(self, caller: LinkKey) -> bool:
+        """Whether it is decided which link serves this caller's conversation. Counts its calls."""
+        self._calls += 1
+        name = _name_for(caller)
+        placed = self._placed.get(name)
+        if placed is not None:
+            placed.seen = clock.monotonic()
+        return self.separated or not name or placed is not None
+
+    def place(self, caller: LinkKey, shared: LinkKey, *, can_be_asked: bool) -> None:
+        """Decide which link serves the conversation of this caller. `shared` is the key of the shared link."""
+        name, now = _name_for(caller), clock.monotonic()
+        if self.separated or not name or name in self._placed:
+            return
+        apart = can_be_asked and self._may_ask and self._is_in_use(self._asked_on.get(shared), now)
+        if can_be_asked and not apart:
+            self._asked_on[shared] = name
+        self._placed[name] = _Placed(apart, now)
+        self._conversations += 1
+        if len(self._placed) > _REMEMBERED:
+            del self._placed[next(iter(self._placed))]
+
+    @property
+    def _may_ask(self) -> bool:
+        return self._asks or self._calls < ASKS_NOTHING_AFTER or self._conversations < 2
+
+    def _is_in_use(self, name: str | None, now: float) -> bool:
+        """Whether a conversation still uses its link. A session does until it ends, a stateless one until it is idle."""
+        placed = self._placed.get(name) if name is not None else None
+        if name is None or placed is None:
+            return False
+        return not name.startswith(_OF_CONVERSATION) or now - placed.seen < IDLE_CONVERSATION_S
+
+    def forget(self, session: str) -> None:
+        """A session has ended."""
+        self._placed.pop(session, None)
+
     def key(self, caller: LinkKey, shared: LinkKey) -> LinkKey:
         """Return the key of the link for this caller; `shared` is the key of the shared link."""
         name = _name_for(caller)
+        if not self.separated and not (name in self._placed and self._placed[name].apart):
+            return shared
         link = self._open(shared)
         if not name or (link is not None and caller.conversation in link.conversations):
             return shared

@@ -79,7 +79,9 @@ class Server:
         self._closed = False
         self._announcer: LinkKey | None = None
         self._own: OwnLinks | None = None
-        """Separate links of conversations, once they are needed."""
+        """Separate links of conversations."""
+        if self._by_stdio and spec.instances is Instances.AUTO:
+            self._own = OwnLinks(self._links, self._opening, spec.own_links)
         self._health = HealthWatch(self._links_to_ping, self._health_changed, self._on_unresponsive)
 
     def adopt(self, spec: ServerSpec) -> None:
@@ -95,8 +97,11 @@ class Server:
         link = self.open_link(caller)
         if link is not None:
             return link
-        if self._own is not None and not has_conversation(caller.conversation):
-            return await self._link_of_call(self._own, caller, self._declared(profile))
+        own = self._own
+        if own is not None and own.separated and not has_conversation(caller.conversation):
+            return await self._link_of_call(own, caller, self._declared(profile))
+        if own is not None:
+            own.place(caller, self._shared_key(caller), can_be_asked=_can_be_asked(profile))
         return await self._opened(caller, self._declared(profile))
 
     def _declared(self, profile: ClientProfile) -> ClientProfile:
@@ -118,9 +123,9 @@ class Server:
         return link
 
     def separate_conversations(self) -> bool:
-        if self._own is not None or not self._by_stdio or self.spec.instances is not Instances.AUTO:
+        if self._own is None or self._own.separated:
             return False
-        self._own = OwnLinks(self._links, self._opening, self.spec.own_links)
+        self._own.separate()
         return True
 
     async def end_idle(self) -> None:
@@ -135,8 +140,11 @@ class Server:
         return link
 
     def open_link(self, caller: LinkKey) -> Link | None:
-        if self._own is not None and self._has_link_of_call(caller):
-            return self._own.link_of_call(caller.conversation)
+        if self._own is not None:
+            if self._own.separated and self._has_link_of_call(caller):
+                return self._own.link_of_call(caller.conversation)
+            if not self._own.is_placed(caller):
+                return None
         link = self._links.get(self._key_for(caller))
         return link if link is not None and link.alive else None
 
@@ -163,6 +171,10 @@ class Server:
         placed = self._places_of_clients.canonical_key(caller) if caller.place else caller
         key = key_in(self.spec, placed, generation)
         return self._own.key(placed, key) if self._own is not None and generation is STATEFUL else key
+
+    def _shared_key(self, caller: LinkKey) -> LinkKey:
+        placed = self._places_of_clients.canonical_key(caller) if caller.place else caller
+        return key_in(self.spec, placed, STATEFUL)
 
     def _listening_caller(self) -> LinkKey:
         alive = [key for key, link in self._links.items() if link.alive] if self._by_stdio else []
@@ -292,6 +304,8 @@ class Server:
         self.listener.on_notification(link, method, params)
 
     async def on_question(self, link: Link, question: Question, calls: Sequence[UpstreamCall]) -> Answer:
+        if self._own is not None:
+            self._own.note_question()
         return await self.listener.on_question(link, question, calls)
 
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
@@ -350,6 +364,8 @@ class Server:
         if not session:
             return
         self._reconnection.forget_crashes(session)
+        if self._own is not None:
+            self._own.forget(session)
         opening = [task for key, task in self._opening.items() if key.session == session]
         for task in opening:
             task.cancel()
@@ -418,3 +434,8 @@ class Server:
         await self._watched.close()
         links, self._links = list(self._links.values()), {}
         await asyncio.gather(*self._retiring, *(link.close(for_good=False) for link in links), return_exceptions=True)
+
+
+def _can_be_asked(profile: ClientProfile) -> bool:
+    """Whether the client declared that it answers questions itself."""
+    return any(isinstance(profile.capabilities.get(name), Mapping) for name in ("elicitation", "sampling"))

@@ -178,8 +178,8 @@ class Server(Section):
     instances: Instances = Field(
         default="auto",
         description="Who shares a connection. `shared`: all callers; `per_session`; `per_principal`; `auto`: HTTP per session, "
-        "stdio per principal, and one process per conversation after a question of the server could not be "
-        "assigned to a caller.",
+        "stdio per principal, but not one process for two conversations whose clients can be asked, unless the server "
+        "asks nothing, and one process per conversation after a question could not be assigned to a caller.",
     )
     generation: ProtocolGeneration = Field(
         default="auto",
