@@ -31,6 +31,7 @@ Check
   make mutants               remove one guard of safety or security at a time; a test must fail for each
   make faults                every way in which a server can fail, compared with a record of what ran
   make fuzz                  100,000 mutated frames in each direction
+  make config-equality       read generated configuration files with this version and with BASE=COMMIT, and compare
   make properties            every property of tests/ with ten times as many generated inputs as make test
   make chaos                 the long crash tests of one gateway
   make chaos-scripts         a crash at every write of a script, in virtual time and by SIGKILL
@@ -233,6 +234,10 @@ bench-floor: $(STAMP)
 .PHONY: bench-growth
 bench-growth: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.growth $(GROWTH)
+
+.PHONY: config-equality
+config-equality: $(STAMP)
+	$(BIN)/python -m tests.config_equality.compare $(BASE)
 
 .PHONY: soak
 soak: $(STAMP)

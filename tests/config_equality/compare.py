@@ -1,0 +1,97 @@
+"""Compare how this version and another one read the generated files: `make config-equality BASE=COMMIT`.
+
+python -m tests.config_equality.compare COMMIT [--show 20] [--ignore-values KEY.PATH ...]
+
+The files come from the schema of the other version, so keys that are new here are in none of them. Prints each kind of difference
+once, with the number of files and one of them, and fails if there is one. Values that only this version has are ignored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections import defaultdict
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "config-equality"
+
+
+def source_of(commit: str) -> Path:
+    """The source folder of another version, from the repository."""
+    folder = BUILD / commit
+    if not folder.exists():
+        archive = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, check=True, capture_output=True).stdout
+        with tarfile.open(fileobj=BytesIO(archive)) as files:
+            files.extractall(folder, filter="data")
+    return folder / "src"
+
+
+def run(source: Path, *arguments: str | Path) -> str:
+    """Run `answers` with the version in this folder."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(source), str(ROOT)))}
+    command = [sys.executable, "-m", "tests.config_equality.answers", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
+
+
+def differences(before: Any, after: Any, path: str = "") -> list[str]:
+    """The places where two answers differ, with both sides. What only the new one has is no difference."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        found = [f"{path}.{key}: missing" for key in before.keys() - after.keys()]
+        for key in sorted(before.keys() & after.keys()):
+            found += differences(before[key], after[key], f"{path}.{key}" if path else key)
+        if not path:
+            found += [f"{key}: new" for key in after.keys() - before.keys()]
+        return found
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = enumerate(zip(before, after, strict=True))
+        return [each for number, (old, new) in pairs for each in differences(old, new, f"{path}[{number}]")]
+    return (
+        []
+        if before == after and type(before) is type(after)
+        else [f"{path}: {json.dumps(before)} -> {json.dumps(after)}"]
+    )
+
+
+def compared(before: str, after: str, ignored: frozenset[str]) -> tuple[int, int, dict[str, list[str]]]:
+    """How many files both accept and both refuse, and the files with each kind of difference."""
+    accepted = refused = 0
+    found: dict[str, list[str]] = defaultdict(list)
+    for old, new in zip(before.splitlines(), after.splitlines(), strict=True):
+        was, is_now = json.loads(old), json.loads(new)
+        text = was.pop("file")
+        assert is_now.pop("file") == text
+        kinds = [one for one in differences(was, is_now) if one.partition(":")[0] not in ignored]
+        for kind in kinds:
+            found[kind].append(text)
+        if not kinds:
+            accepted += "values" in was
+            refused += "problems" in was
+    return accepted, refused, found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("commit")
+    parser.add_argument("--show", type=int, default=20)
+    parser.add_argument("--ignore-values", nargs="*", default=[], help="for example values.limits.json_depth")
+    options = parser.parse_args()
+    other = source_of(options.commit)
+    schema = BUILD / f"{options.commit}.json"
+    schema.write_text(run(other, "--schema"))
+    before, after = run(other, schema), run(ROOT / "src", schema)
+    accepted, refused, found = compared(before, after, frozenset(options.ignore_values))
+    for kind, texts in sorted(found.items(), key=lambda each: -len(each[1]))[: options.show]:
+        print(f"{len(texts):6} files: {kind}\n        {texts[0][:300]}")
+    print(f"equal: {accepted} accepted, {refused} refused; different in {len(found)} ways")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
