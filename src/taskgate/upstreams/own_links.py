@@ -43,6 +43,9 @@ class _Placed:
     seen: float
     """The time of its last call."""
 
+    def called(self, now: float) -> None:
+        self.seen = now
+
 
 class OwnLinks:
     """Chooses keys of links. `links` are open, `opening` has the keys of those being opened."""
@@ -81,7 +84,7 @@ class OwnLinks:
         name = _name_for(caller)
         placed = self._placed.get(name)
         if placed is not None:
-            placed.seen = clock.monotonic()
+            placed.called(clock.monotonic())
         return self.separated or not name or placed is not None
 
     def place(self, caller: LinkKey, shared: LinkKey, *, can_be_asked: bool) -> None:
