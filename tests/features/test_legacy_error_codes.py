@@ -52,6 +52,32 @@ async def test_unknown_reference_with_one_server(
         assert found["completion"]["values"] == (["world"] if completes else [])
 
 
+@pytest.mark.parametrize("reply", ["empty", "internal error", "not offered"])
+@virtual_time
+async def test_unknown_template_with_one_server_is_refused_like_by_the_older_servers(reply: str) -> None:
+    """Many servers answer for a template that they do not have as for one without values."""
+    notes = Upstream("2025")
+    notes.capabilities |= {"resources": {}, "completions": {}}
+
+    async def templates(_call: Call) -> dict[str, Any]:
+        return {"resourceTemplates": [{"name": "note", "uriTemplate": "note://{id}"}]}
+
+    async def complete(call: Call) -> dict[str, Any]:
+        if reply != "empty" and call.params["ref"]["uri"] != "note://{id}":
+            raise Failure(-32603 if reply == "internal error" else -32601, "No")
+        return {"completion": {"values": []}}
+
+    notes.on("resources/templates/list", templates)
+    notes.on("completion/complete", complete)
+    async with Gateway(ERLMCP, {"notes": notes}) as gate:
+        caller = await gate.caller("2025")
+        asked = {"ref": {"type": "ref/resource", "uri": "note://{other}"}, "argument": {"name": "other", "value": ""}}
+        error = (await caller.request("completion/complete", asked)).error
+        assert (error["code"], error["data"]["error_type"]) == (-32021, "unknown_reference")
+        asked["ref"]["uri"] = "note://{id}"
+        assert (await caller.request("completion/complete", asked)).result["completion"]["values"] == []
+
+
 @pytest.mark.parametrize(("profile", "code"), [({}, -32602), (ERLMCP, -32048)])
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 @virtual_time

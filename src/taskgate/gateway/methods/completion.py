@@ -112,6 +112,15 @@ def _takes_uri(schema: Any, argument: str) -> bool:
     return argument == "uri" or (isinstance(described, Mapping) and described.get("format") in ("uri", "iri"))
 
 
+def _not_offered() -> CallerError:
+    return CallerError("unknown_reference", "The ref names no prompt, tool or resource template that is offered here.")
+
+
+def _has_values(answer: bytes) -> bool:
+    completion = wire.parse_strictly(bytes(wire.members_of(answer).get("completion", Raw(b"{}"))))
+    return type(completion) is dict and bool(completion.get("values"))
+
+
 @dataclass(frozen=True, slots=True)
 class Completing:
     lookup: Lookup
@@ -134,9 +143,7 @@ class Completing:
             fresh = await (again or self.lookup.find_name(request, view, query.name))
             source = (self._source(request, fresh, query) if fresh is not None else None) or source
         if source is None:
-            raise CallerError(
-                "unknown_reference", "The ref names no prompt, tool or resource template that is offered here."
-            )
+            raise _not_offered()
         used = self.completions.used(memory, source.place) if source.place is not None else {}
         ours = rank(source.index, query.typed, used, now=clock.monotonic(), given=dict(query.given))
         answer = await self._with_owner(request, source, ours)
@@ -239,14 +246,24 @@ class Completing:
             uri = wire.parse_strictly(bytes(ref["uri"]))
             params["ref"] = Raw(wire.join({**ref, "uri": wire.raw(own_address(source.owner, uri))}))
         call = self.sending.prepared(request, source.owner, "completion/complete", params, "")
+        legacy = self._has_legacy_numbers(request)
         try:
-            return await self.sending.carry(request, source.owner, call)
+            answer = await self.sending.carry(request, source.owner, call)
         except RelayedError as error:
+            if not source.is_known and legacy:
+                raise self._unknown_reference(request, error) from None
             if error.code == _NOT_OFFERED:
                 return None
             if not source.is_known and error.code in _UNKNOWN_TO_SERVER:
                 raise self._unknown_reference(request, error) from None
             raise
+        if not source.is_known and legacy and not _has_values(answer):
+            # Many servers answer for an unknown reference as for one without values. The older servers refuse it.
+            raise _not_offered()
+        return answer
+
+    def _has_legacy_numbers(self, request: Request) -> bool:
+        return self.lookup.plan.value.features.legacy_numbers and request.generation is Generation.STATEFUL
 
     def _unknown_reference(self, request: Request, error: RelayedError) -> RelayedError:
         """The error for a reference that the server does not know either: the server's error, with the gateway's error type and
@@ -256,6 +273,6 @@ class Completing:
         data = wire.parse_strictly(bytes(members.get("data", Raw(b"{}"))))
         if type(data) is dict:
             members["data"] = wire.raw({"error_type": UNKNOWN_REFERENCE, "legacy_code": code.legacy, **data})
-        if self.lookup.plan.value.features.legacy_numbers and request.generation is Generation.STATEFUL:
+        if self._has_legacy_numbers(request):
             members["code"] = wire.raw(code.legacy)
         return RelayedError(wire.join(members), error.code)
