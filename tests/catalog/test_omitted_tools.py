@@ -62,7 +62,7 @@ async def listed_names(caller: Any) -> list[str]:
 
 
 @virtual_time
-@pytest.mark.parametrize("levels", [70, 300, 3_000])
+@pytest.mark.parametrize("levels", [140, 300, 3_000])
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 async def test_only_the_tool_that_is_too_deep_is_omitted(generation: str, streamed: bool, levels: int) -> None:
@@ -80,7 +80,7 @@ async def test_only_the_tool_that_is_too_deep_is_omitted(generation: str, stream
 @pytest.mark.parametrize("generation", ["2025", "2026"])
 async def test_omitted_tool_cannot_be_called(generation: str) -> None:
     large = json.dumps({"type": "object", "properties": {f"p{number}": {} for number in range(20_000)}})
-    tools = (definition("tool_0"), definition("tool_deep", nested(80)), definition("tool_large", large))
+    tools = (definition("tool_0"), definition("tool_deep", nested(160)), definition("tool_large", large))
     upstream = server(*tools, generation=generation)
     async with Gateway(PLAIN, {"a": upstream}) as gate:
         caller = await gate.caller(generation)
@@ -107,7 +107,7 @@ async def test_tool_beyond_the_limit_cannot_be_called() -> None:
 
 @virtual_time
 async def test_omitted_tools_stay_omitted_in_lists_from_the_last_run() -> None:
-    upstream = server(definition("tool_0"), definition("tool_deep", nested(80)))
+    upstream = server(definition("tool_0"), definition("tool_deep", nested(160)))
     async with Gateway(PLAIN, {"a": upstream}) as gate:
         assert await listed_names(await gate.caller("2025")) == ["tool_0"]
 
@@ -123,7 +123,7 @@ async def test_omitted_tools_stay_omitted_in_lists_from_the_last_run() -> None:
 
 
 @virtual_time
-@pytest.mark.parametrize("levels", [1, 80])
+@pytest.mark.parametrize("levels", [1, 160])
 async def test_held_call_of_an_unlisted_tool_is_not_sent_after_the_tool_was_omitted(levels: int) -> None:
     """No tool of that name was listed when a person was asked, so no definition differs: the omission alone stops it. The control
     lists another tool instead, and the call is sent."""
@@ -185,7 +185,7 @@ async def test_ten_thousand_tools_are_listed_with_default_limits() -> None:
 
 @virtual_time
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("levels", [70, 3_000])
+@pytest.mark.parametrize("levels", [140, 3_000])
 async def test_result_that_is_too_deep_fails_and_names_the_limit(levels: int, streamed: bool) -> None:
     upstream = server(definition("tool_0"))
 
@@ -306,3 +306,25 @@ async def test_last_known_tools_are_kept_if_the_first_page_becomes_too_large(gen
         assert await listed_names(caller) == ["tool_0", "tool_1"]
         lists = (await gate.operator("GET", "/api/v1/servers/a")).json()["lists"]
         assert "first page of tools/list of the server a" in lists["problem"]
+
+
+@virtual_time
+async def test_schema_of_32_nested_objects_is_listed() -> None:
+    """Each of them takes two levels of JSON, and a third one beside it."""
+    schema = '{"type":"object","properties":{"a":' * 32 + '{"type":"string"}' + "}}" * 32
+    async with Gateway(PLAIN, {"a": server(definition("tool_0", schema))}) as gate:
+        assert await listed_names(await gate.caller("2025")) == ["tool_0"]
+
+
+@virtual_time
+async def test_name_that_a_server_lists_twice_is_noted_once() -> None:
+    """The two definitions would differ from the pinned one by turns, at each fetch."""
+    first, second = (f'{{"name":"tool_0","description":"{text}","inputSchema":{{"type":"object"}}}}' for text in "ab")
+    async with Gateway(PLAIN, {"a": server(first, second, definition("tool_1"))}) as gate:
+        caller = await gate.caller("2025")
+        for _ in range(10):
+            tools = [tool for tool in await caller.tools() if tool["name"].startswith("tool_")]
+            assert [(tool["name"], tool.get("description")) for tool in tools] == [("tool_0", "a"), ("tool_1", None)]
+            await asyncio.sleep(400)
+        assert sum("twice" in str(line) for line in gate.log) == 1
+        assert not any("definition changed" in str(line) for line in gate.log)

@@ -286,5 +286,5 @@ TOOLS: dict[str, tuple[Wire, Tool]] = {
 
 if __name__ == "__main__":
     if "--deep" in sys.argv:
-        TOOLS["deep"] = ({"inputSchema": deep(80)}, echo)
+        TOOLS["deep"] = ({"inputSchema": deep(160)}, echo)
     asyncio.run(OddServer().serve())

@@ -37,7 +37,7 @@ class Limits:
     pending_questions_per_server: int = 100
     question_timeout_s: float = 600.0
     busy_after_s: float = 0.5
-    json_depth: int = 64
+    json_depth: int = 128
     json_nodes: int = 100_000
     stream_buffer_bytes: int = MIB
     stream_buffer_events: int = 256

@@ -185,8 +185,10 @@ class _Fetch:
             except wire.BeyondLimits as problem:
                 omitted.entry(await _name(kind, text), problem.reason)
                 continue
-            if entry is not None:
+            if entry is not None and omitted.is_first(entry.name):
                 found.append(entry)
+            elif entry is not None:
+                omitted.twice(entry.name)
             elif kind is EntryKind.SKILL and faults < MAX_FAULTS:
                 faults += 1
                 omitted.note(f"A skill of {server} is skipped: {skill_fault(raw)}")
@@ -234,7 +236,19 @@ class _Omitted:
         self._entries: list[str] = []
         self._rest: list[str] = []
         self._unnamed = 0
+        self._names: set[str] = set()
+        self._twice: dict[str, None] = {}
         self.tools = NOTHING_OMITTED
+
+    def is_first(self, name: str) -> bool:
+        """Return whether the list has not had this name before. Two definitions of one name would differ from its pin by turns."""
+        known = len(self._names)
+        self._names.add(name)
+        return len(self._names) > known
+
+    def twice(self, name: str) -> None:
+        if len(self._twice) < NAMED_IN_NOTES:
+            self._twice[name] = None
 
     def entry(self, name: str | None, why: str) -> None:
         self.tools = self.tools.with_names((name,)) if name is not None else self.tools
@@ -253,7 +267,11 @@ class _Omitted:
 
     def notes(self) -> list[str]:
         more = [f"{self._list}: {self._unnamed} more are too deep or too large"] if self._unnamed else []
-        return [*self._entries, *more, *self._rest]
+        twice = [
+            f"{self._list}: the {self._what} {name[:80]!r} is listed twice; the first one is used"
+            for name in self._twice
+        ]
+        return [*self._entries, *more, *twice, *self._rest]
 
 
 async def _members(result: bytes) -> Members:
