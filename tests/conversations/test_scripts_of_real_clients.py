@@ -85,6 +85,11 @@ def result_of(observation: dict[str, Any], *path: str) -> Any:
     return found["structuredContent"]["result"]
 
 
+def asked_texts(outcome: dict[str, Any]) -> list[str]:
+    """The texts of the forms that a client was asked to fill in, without the line that names the script."""
+    return [text.partition("\n\n")[2] for kind, text in outcome.get("questions", []) if kind == "form"]
+
+
 @pytest.mark.parametrize(("caller", "transport"), every(CALLERS))
 async def test_client_runs_a_script_as_a_plain_call(gateway: Gateway, caller: Caller, transport: str) -> None:
     described = {"op": "call", "name": "describe_tools", "arguments": {"names": ["peer.echo"]}}
@@ -99,7 +104,7 @@ async def test_client_runs_a_script_as_a_plain_call(gateway: Gateway, caller: Ca
 @pytest.mark.parametrize(("caller", "transport"), every(CALLERS))
 async def test_script_asks_the_person_at_the_client(gateway: Gateway, caller: Caller, transport: str) -> None:
     [ran] = await played(gateway, caller, transport, "scripted", runs("call", ASKING_SCRIPT))
-    assert ran.get("questions") == [["form", "Who are you?"]], ran
+    assert asked_texts(ran) == ["Who are you?"], ran
     assert result_of(ran) == "Ann"
 
 
@@ -111,7 +116,7 @@ async def test_client_runs_a_script_as_a_task(gateway: Gateway, caller: Caller, 
     for step in (ran, asked):
         assert (step.get("value") or {}).get("status") == "completed", step
     assert result_of(ran, "result") == {"both": ["one", "two"]}
-    assert asked["questions"] == [["form", "Who are you?"]]
+    assert asked_texts(asked) == ["Who are you?"]
     assert result_of(asked, "result") == "Ann"
 
 

@@ -173,3 +173,61 @@ async def test_call_that_waits_for_an_approval_is_not_sent_after_its_tool_change
         assert await approve_all(gate) == 1
         assert await result_of(gate, task) == [["request_drift", "no"]]
         assert store.count("buy") == 0
+
+
+WAITING = """
+first = await shop.buy(n=1)
+await sleep(600)
+[first, await shop.buy(n=2)]
+"""
+SWITCHED_OFF = {"scopes": {"default": {"default_servers": ["*"], "scripts": "off"}}}
+OTHER = {"tokens": [{"id": "bob", "sha256": hashlib.sha256(b"bob").hexdigest()}]}
+
+
+async def error_of(gate: Gateway, task: str) -> Any:
+    """The error with which a script ended, read from the store."""
+    body = await gate.life.app.store.result_bytes(task)
+    assert body is not None, "the script did not end"
+    return json.loads(body)["data"]
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("config", "error_type"), [({**ON, **OTHER}, "credential_revoked"), ({**SWITCHED_OFF, **TOKENS}, "policy_denied")]
+)
+@pytest.mark.parametrize("restart", [False, True])
+async def test_script_ends_when_its_caller_may_no_longer_run_it_and_is_resumed_later(
+    config: dict[str, Any], error_type: str, restart: bool
+) -> None:
+    store = shop()
+    async with Gateway({**ON, **TOKENS}, {"shop": store}) as gate:
+        caller = await gate.caller("2025", token="ann")
+        task = await started(gate, caller, WAITING)
+        await gate.advance(5)
+        assert store.count("buy") == 1
+        await gate.reload(config)
+        if restart:
+            await gate.restart()
+        await gate.advance(10)
+        error = await error_of(gate, task)
+        assert (error["error_type"], error["executed"]) == (error_type, "yes")
+        assert [call["tool"] for call in error["calls"]["executed"]] == ["shop__buy"]
+        await gate.reload({**ON, **TOKENS})
+        again = await gate.caller("2025", token="ann")
+        resumed = await started(gate, again, WAITING, resume_of=task)
+        await gate.advance(700)
+        assert await result_of(gate, resumed) == ["bought 1", "bought 2"]
+        assert store.count("buy") == 2
+
+
+@virtual_time
+async def test_held_call_of_a_script_is_withdrawn_with_the_token_of_its_caller() -> None:
+    store = shop()
+    async with Gateway({**ON, **TOKENS, **APPROVE_BUY}, {"shop": store}) as gate:
+        task = await started(gate, await gate.caller("2025", token="ann"), TWICE)
+        await gate.advance(5)
+        await gate.reload({**ON, **OTHER, **APPROVE_BUY})
+        await gate.advance(5)
+        assert await approve_all(gate) == 0
+        assert (await error_of(gate, task))["error_type"] == "credential_revoked"
+        assert store.count("buy") == 0

@@ -79,3 +79,34 @@ async def test_plain_call_does_not_join_an_equal_call_of_a_script() -> None:
         assert (await plain.done()).text == "bought 1"
         assert structured(await ended(caller, task))["result"] == "bought 1"
         assert store.count("buy") == 2
+
+
+@virtual_time
+async def test_grant_for_one_script_covers_no_other_inputs() -> None:
+    """What is approved for one path must not run for another."""
+    store = shop()
+    code = "[await shop.buy(n=inputs['n']), await shop.buy(n=inputs['n'])]"
+    async with Gateway({**ON, **APPROVE_BUY}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        task = await started(gate, caller, code, inputs={"n": 1})
+        await gate.advance(5)
+        await approve(gate, same_script=True)
+        assert structured(await ended(caller, task))["result"] == ["bought 1", "bought 1"]
+        again = await started(gate, caller, code, inputs={"n": 1})
+        assert structured(await ended(caller, again))["result"] == ["bought 1", "bought 1"]
+        await started(gate, caller, code, inputs={"n": 2})
+        await gate.advance(5)
+        assert len(await waiting(gate)) == 1
+        assert store.count("buy") == 4
+
+
+@virtual_time
+async def test_card_of_a_call_from_a_script_shows_the_script() -> None:
+    async with Gateway({**ON, **APPROVE_BUY}, {"shop": shop()}) as gate:
+        caller = await gate.caller("2025")
+        await started(gate, caller, "path = '/data'\nawait shop.buy(n=1)")
+        await gate.advance(5)
+        [one] = await waiting(gate)
+        shown = (await gate.operator("GET", f"/api/approvals/{one['id']}")).json()
+        assert "await shop.buy(n=1)" in shown["script"]
+        assert shown["from_script"]["line"] == 2

@@ -187,11 +187,31 @@ async def run_in_rounds(caller: Caller, code: str, *answers: str) -> tuple[Reply
     reply = await caller.request("tools/call", params)
     while reply.result.get("resultType") == "input_required":
         questions = reply.result["inputRequests"]
-        asked.append([question["params"]["message"] for question in questions.values()])
+        asked.append([asked_text(question["params"]["message"]) for question in questions.values()])
         responses = {key: {"action": "accept", "content": {"answer": next(given)}} for key in questions}
         state = {"requestState": reply.result["requestState"], "inputResponses": responses}
         reply = await caller.request("tools/call", {**params, **state})
     return reply, asked
+
+
+def asked_text(message: str) -> str:
+    """The text of a script's question, without the line that names the script."""
+    return message.partition("\n\n")[2]
+
+
+@virtual_time
+async def test_question_of_a_script_names_the_script_its_caller_and_the_line() -> None:
+    """`Taskgate security check: enter your passphrase` must not be taken for a question of the gateway."""
+    async with Gateway(scope(), {"shop": shop()}) as gate:
+        caller = await gate.caller("2026", token="ann", capabilities=ANSWERS_FORM)
+        params = {"name": "run_script", "arguments": {"code": "x = 1\nawait ask('Security check: your passphrase?')"}}
+        reply = await caller.request("tools/call", params)
+        [question] = reply.result["inputRequests"].values()
+        origin, _, text = question["params"]["message"].partition("\n\n")
+        assert text == "Security check: your passphrase?"
+        assert "line 2 of script tg_" in origin
+        assert "ann" in origin
+        assert "taskgate" not in json.dumps(question["params"]).lower()
 
 
 @virtual_time

@@ -133,6 +133,7 @@ def build_governing(root: GatewayFile, policy: PolicyEngine | None) -> Governing
         people,
         _record(root.governance.record),
         _operators_own(root),
+        frozenset(names.values()) | {principal_name(each.tenant or "", each.id) for each in root.auth.certificates},
     )
 
 

@@ -11,7 +11,7 @@ from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.identity.roles import Permission
-from taskgate.core.questions.question import ELICIT, FORMS, ROOTS, SAMPLE
+from taskgate.core.questions.question import ELICIT, FORMS, ROOTS, SAMPLE, SCRIPTS
 from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.ports import QuestionInbox
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
@@ -23,6 +23,8 @@ _ANSWER: Final = closed_object(
     action={"enum": ["accept", "decline", "cancel"]}, content={}, role=TEXT, model=TEXT, stop_reason=TEXT, reason=TEXT
 )
 SAMPLING: Final = "sampling"
+_OF_SCRIPTS: Final = (SCRIPTS, OWN_SERVER)
+"""Questions that an earlier version has stored are of the gateway."""
 KINDS: Final = {ELICIT: "elicitation", ROOTS: "roots", SAMPLE: SAMPLING}
 
 
@@ -120,11 +122,11 @@ class QuestionsApi:
 
 def may_see(user: Approver, waiting: Waiting) -> bool:
     """Operators see the questions of servers. The question of a script is for its caller only."""
-    return user.may_see_data_of(waiting.caller) and (waiting.server != OWN_SERVER or _is_caller(user, waiting))
+    return user.may_see_data_of(waiting.caller) and (waiting.server not in _OF_SCRIPTS or _is_caller(user, waiting))
 
 
 def may_answer(user: Approver, waiting: Waiting) -> bool:
-    acts = waiting.server != OWN_SERVER and user.may(Permission.ACT)
+    acts = waiting.server not in _OF_SCRIPTS and user.may(Permission.ACT)
     return user.reaches(waiting.caller) and (acts or _is_caller(user, waiting))
 
 

@@ -208,5 +208,10 @@ class CredentialsChanged(HubEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class PlanReplaced(HubEvent):
+    """Another plan is in force."""
+
+
+@dataclass(frozen=True, slots=True)
 class ScopesChanged(HubEvent):
     """A new plan is in force, under which callers may see other lists."""

@@ -62,6 +62,8 @@ class Governing:
     record: RecordSettings | None = None
     operators_own: frozenset[str] = frozenset()
     """Principals that are the operator: those of a local gateway without identities."""
+    principals: frozenset[str] = frozenset()
+    """Every principal to whom the configuration gives a token or a certificate."""
 
     def owns_account_of(self, approver: Approver, principal: str) -> bool:
         """Return whether an account connected for this principal belongs to this person."""

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from taskgate.core.governance.pipeline import Gates, open_gates
 from taskgate.core.governance.task_annotation import AnnotationMode
+from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
 from taskgate.core.scoping.profile import Profile
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import ScopePolicy
@@ -76,6 +77,14 @@ class Plan:
     def prefixes(self) -> dict[str, str]:
         """Return the configured name prefixes by server."""
         return {server: record.namespace for server, record in self.registry.records.items() if record.namespace}
+
+    def has_credential_of(self, principal: str) -> bool:
+        """Return whether this principal may still have a credential: whether the configuration or a temporary scope has one.
+
+        They have none for subjects of issuers, for users of this machine, for the operator, and for callers without a token.
+        """
+        is_elsewhere = principal in (ANONYMOUS, OPERATOR) or any(mark in principal for mark in "#:")
+        return is_elsewhere or principal in self.governing.principals or principal in self.temporary_scopes
 
     def has_helpers(self, scope: str | None) -> bool:
         """Return whether texts for callers of this scope may name the helper tools; None: of all scopes."""

@@ -10,7 +10,7 @@ from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.configured_servers import ConfiguredServers
 from taskgate.gateway.dynamic_servers import DynamicServers
-from taskgate.gateway.events import EventHub, ScopesChanged, TemporaryScopesChanged
+from taskgate.gateway.events import EventHub, PlanReplaced, ScopesChanged, TemporaryScopesChanged
 from taskgate.gateway.governance.annotation_report import AnnotationReport
 from taskgate.gateway.governance.known_people import FOR_EVER_MS, KnownPeople
 from taskgate.gateway.governance.pins import Pins
@@ -87,6 +87,7 @@ class Reload:
             warn_unsafe_config(plan.gates, self.store)
         if before.registry is not plan.registry or before.scopes != plan.scopes or before.gates is not plan.gates:
             self.events.publish(ScopesChanged())
+        self.events.publish(PlanReplaced())
 
     async def drain(self, name: str, *, drained: bool) -> None:
         """Remove a server from every scope, or restore it, at every gateway on the store. Its connections and calls in progress
@@ -130,3 +131,4 @@ class Reload:
         plan = self.temporary_scopes.merged(replace(plan, revision=self.plan.value.revision))
         self.plan.replace(replace(self.plan.value, scopes=plan.scopes, temporary_scopes=plan.temporary_scopes))
         self.views.forget(event.gone)
+        self.events.publish(PlanReplaced())

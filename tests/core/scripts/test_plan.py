@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from taskgate.core.scripts.check_source import parse
 from taskgate.core.scripts.names import PythonName
 from taskgate.core.scripts.plan import NamedCall, ScriptPlan
@@ -44,6 +46,32 @@ getattr(files, 'read')
 await call_tool(3)
 """
     assert plan_of(code, NAMES).dynamic == (1, 2, 3, 4, 5, 6, 7, 8, 9)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "e = [eval][0]; await e('s').charge()",
+        "f = {'a': exec}['a']",
+        "x = f'{eval}'",
+        "def f(g=eval): pass",
+        "x.eval('a')",
+        "from x import exec as y",
+        "eval = 3",
+        "def exec(): pass",
+        "f(eval=1)",
+        "def f(eval): pass",
+        "class eval: pass",
+        "async def eval(): pass",
+    ],
+)
+def test_every_mention_of_eval_and_exec_is_marked(code: str) -> None:
+    """Also where it is not called: a script can pass it around under another name."""
+    assert plan_of(f"1\n{code}", NAMES).dynamic == (2,)
+
+
+def test_eval_in_a_text_is_not_marked() -> None:
+    assert plan_of("x = 'eval'  # exec\nevaluate = 1", NAMES).dynamic == ()
 
 
 def test_questions_are_reported() -> None:

@@ -58,7 +58,7 @@ class Card:
     unvalidated: str = ""
     """Why the arguments were not validated against the tool's input schema; empty if they were."""
     script: str = ""
-    """The code, line by line, if the call runs a script. It is also in the arguments."""
+    """The code, line by line, if the call runs a script or was made by one. The first is also in the arguments."""
     plan: PlannedScript | None = None
     """What the script would call, as of the request."""
     from_script: ScriptOrigin | None = None
@@ -89,12 +89,16 @@ def card(
     last_approved: Any | None = None,
     url: str | None = None,
     runs_script: bool = False,
+    from_script: Any | None = None,
 ) -> Card:
-    """Build the card. `last_approved` are the arguments of the last approved call of this tool, if there was one."""
+    """Build the card. `last_approved` are the arguments of the last approved call of this tool, if there was one. `from_script`
+    are the arguments of the script that made the call.
+    """
     shown = redaction.redact(arguments)
     text = _text(shown.value)
     bound = approval.binding
-    script = escape_homoglyphs(show_code(shown.value)) if runs_script else ""
+    runs = shown.value if runs_script else redaction.redact(from_script).value
+    script = escape_homoglyphs(show_code(runs))
     previous = (
         escape_homoglyphs(show_code(redaction.redact(last_approved).value))
         if runs_script and last_approved is not None

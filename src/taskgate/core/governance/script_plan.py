@@ -115,7 +115,7 @@ def plan_notes(plan: PlannedScript) -> tuple[str, ...]:
     notes = []
     if plan.computed_lines:
         notes.append(
-            f"tool names are computed at run time on {lines_text(plan.computed_lines)}: any tool may be called"
+            f"tool names or code are computed at run time on {lines_text(plan.computed_lines)}: any tool may be called"
         )
     if plan.unknown_lines:
         notes.append(f"tools that the scope does not have are named on {lines_text(plan.unknown_lines)}")

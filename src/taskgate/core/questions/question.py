@@ -60,6 +60,10 @@ class Question:
         return self.method == ELICIT and type(self.decoded().get("elicitations")) is list
 
 
+SCRIPTS: Final = "a script"
+"""In place of the server in questions of scripts. No server has this name, because it contains a space."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A result or a JSON-RPC error object, as raw bytes. Exactly one is set."""

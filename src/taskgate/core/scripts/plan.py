@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from typing import Final
 
 from taskgate.core.scripts.check_source import SourceFault
 from taskgate.core.scripts.names import PythonName
 from taskgate.lazy_dataclass import dataclass
+
+_EVALUATES: Final = {"eval", "exec"}
+"""They run text as code. Any mention counts, because a script can pass a function around under other names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,9 @@ class ScriptPlan:
     unknown: tuple[NamedCall, ...] = ()
     """Names in `call_tool` or below a server's name that the scope does not have."""
     dynamic: tuple[int, ...] = ()
-    """Lines where the name of the tool is computed at run time, so that any tool of the scope may be called."""
+    """Lines where the name of the tool is computed at run time, or which mention `eval` or `exec`: any tool of the scope may be
+    called.
+    """
     question_lines: tuple[int, ...] = ()
     """Lines that ask the caller."""
     fault: SourceFault | None = None
@@ -62,6 +68,8 @@ class _Planning:
         receivers = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
         called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
         for node in nodes:
+            if _EVALUATES & _names_of(node):
+                self._dynamic.add(getattr(node, "lineno", 1))
             if isinstance(node, ast.Attribute):
                 self._attribute(node)
             elif isinstance(node, ast.Call):
@@ -81,12 +89,10 @@ class _Planning:
             self._note(tool, f"{node.value.id}.{node.attr}", node.lineno)
 
     def _call(self, node: ast.Call) -> None:
-        if not isinstance(node.func, ast.Name) or node.func.id not in ("call_tool", "map_tool", "ask", "eval", "exec"):
+        if not isinstance(node.func, ast.Name) or node.func.id not in ("call_tool", "map_tool", "ask"):
             return
         if node.func.id == "ask":
             self._question_lines.add(node.lineno)
-        elif node.func.id in ("eval", "exec"):
-            self._dynamic.add(node.lineno)
         elif node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str):
             name = node.args[0].value
             self._note(name if name in self._tools else None, name, node.lineno)
@@ -103,6 +109,18 @@ class _Planning:
     def _note(self, tool: str | None, written: str, line: int) -> None:
         kept = self._unknown if tool is None else self._found
         kept.setdefault(written if tool is None else tool, []).append(line)
+
+
+def _names_of(node: ast.AST) -> set[str]:
+    """The names that a node itself writes, wherever it does."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
+            return {name}
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.alias(name=name, asname=own_name):
+            return {name, own_name or name}
+    return set()
 
 
 def _listed(found: dict[str, list[int]]) -> tuple[NamedCall, ...]:

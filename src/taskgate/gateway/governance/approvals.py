@@ -414,15 +414,25 @@ class Approvals:
         workflow = self.workflow(held.approval.workflow)
         approval = rules.as_of(held.approval, workflow, self._store.now_ms())
         redaction, url = self._plan.value.governing.redaction(workflow.name), self.page_url(held.approval.id)
+        origin = approval.from_script
+        script = await self._store.get(origin.task_id) if origin is not None else None
+        of_script = script.arguments if script is not None else b"null"
 
         def made() -> Card:
             last = value_of(before.arguments) if before is not None else None
             given = value_of(held.arguments)
             return card(
-                approval, workflow, given, redaction, last_approved=last, url=url, runs_script=_runs_script(held)
+                approval,
+                workflow,
+                given,
+                redaction,
+                last_approved=last,
+                url=url,
+                runs_script=_runs_script(held),
+                from_script=value_of(of_script),
             )
 
-        size = len(held.arguments) + (len(before.arguments) if before is not None else 0)
+        size = len(held.arguments) + len(of_script) + (len(before.arguments) if before is not None else 0)
         return made() if size <= RENDERED_INLINE_BYTES else await asyncio.to_thread(made)
 
     async def _last_approved(self, held: HeldCall) -> HeldCall | None:

@@ -81,6 +81,10 @@ class PreSendRecheck:
         plan = self._plan.value
         if task.parent and self._people.was_revoked_since(task.principal, task.created_ms):
             return Stopped(CREDENTIAL_REVOKED, "The credential of the caller of this script was revoked.")
+        if task.parent and not plan.has_credential_of(task.principal):
+            return Stopped(
+                CREDENTIAL_REVOKED, "The configuration no longer has the credential of the caller of this script."
+            )
         call = GatedCall(
             task.principal,
             plan.governing.roles.get(task.principal, frozenset()),

@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.catalog.own_tool_names import OWN_SERVER
-from taskgate.core.questions.question import ELICIT, Answer, Question
+from taskgate.core.governance.card import show_name
+from taskgate.core.questions.question import ELICIT, SCRIPTS, Answer, Question
 from taskgate.core.scripts.record import OpenCall
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
@@ -35,14 +35,20 @@ class ScriptQuestions:
         asking = self._asking.get(call.number)
         if asking is None:
             shown = msgspec.json.decode(call.arguments)
-            params = {"mode": "form", "message": shown["message"], "requestedSchema": _form(shown["schema"])}
-            question = Question(ELICIT, Raw(wire.encode(params)), OWN_SERVER, key=call.question, of_script=True)
+            message = self._origin(call.line) + shown["message"]
+            params = {"mode": "form", "message": message, "requestedSchema": _form(shown["schema"])}
+            question = Question(ELICIT, Raw(wire.encode(params)), SCRIPTS, key=call.question, of_script=True)
             asking = asyncio.get_running_loop().create_task(
                 self._questions.ask_once(self._script, call.question, question)
             )
             self._asking[call.number] = asking
             asking.add_done_callback(lambda _: self._answered())
         return _outcome(call, asking.result()) if asking.done() else None
+
+    def _origin(self, line: int) -> str:
+        """Who asks: the text of a script could otherwise be taken for one of the gateway."""
+        where = f"line {line} of script {self._script.id}" if line else f"script {self._script.id}"
+        return f"Asked by {where}, which {show_name(self._script.principal)} started:\n\n"
 
     def close(self) -> None:
         """Stop waiting. Open questions stay with the task of the script."""

@@ -23,13 +23,15 @@ from msgspec.structs import replace
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
-from taskgate.core.scripts.code_digest import code_digest
+from taskgate.core.governance.pipeline import REFUSED
+from taskgate.core.scripts.code_digest import script_digest
 from taskgate.core.scripts.record import OpenCall, ReceivedOutcomes, ScriptRecord
 from taskgate.core.scripts.snapshot_seal import SnapshotPlace, bind_record, is_bound, seal, split_record, verify
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted, TransitionEvent
+from taskgate.gateway.governance.pre_send_recheck import CREDENTIAL_REVOKED
 from taskgate.gateway.scripts.call_outcomes import decode_outcome, outcome_of
 from taskgate.gateway.scripts.cancel_call import cancel_call
 from taskgate.gateway.scripts.earlier_calls import EarlierCalls, earlier_calls
@@ -110,7 +112,7 @@ class ScriptRun:
         self._questions = ScriptQuestions(parts.tasks.questions, task, self.wake.set)
         self._earlier = EarlierCalls(self._records, (), ())
         self._digest = ""
-        """Digest of the source."""
+        """Digest of the source and the inputs."""
         self._passed = PassedResults(parts, task, "")
 
     def call_changed(self, task: Task) -> None:
@@ -139,7 +141,7 @@ class ScriptRun:
             await self._load(stored)
         await self._check_interpreter(stored)
         given: dict[str, Any] = msgspec.json.decode(self._task.arguments)
-        self._digest = code_digest(given["code"])
+        self._digest = script_digest(given["code"], given.get("inputs"))
         self._passed = PassedResults(self._parts, self._task, given["code"])
         try:
             self._earlier = await self._read(lambda: earlier_calls(self._parts, self._task, self._record.reused))
@@ -206,6 +208,24 @@ class ScriptRun:
         text += how_to_resume(self._task.id)
         fault = GatewayFault("script_not_resumable", text, executed=executed_by(calls), data=data)
         await self._end(endings.by_error(self._task, fault))
+
+    async def _stop_if_withdrawn(self) -> None:
+        """End the script if its caller may no longer run scripts: before the next call, and as soon as it waits."""
+        task, plan = self._task, self._parts.lookup.plan.value
+        scope = plan.scopes.get(task.scope)
+        if not plan.has_credential_of(task.principal):
+            why = CREDENTIAL_REVOKED, "The configuration no longer has the credential of the caller of this script."
+        elif scope is None or not scope.scripts:
+            why = REFUSED, f"Scripts are switched off in the scope {task.scope}."
+        else:
+            return
+        await self._cancel_pending("the script was stopped")
+        calls = await self._calls()
+        error_type, text = why
+        text += " The script was stopped, and its calls are listed in the data of this error. When this has changed: "
+        data = {**resume_data(task.id), "calls": calls_by_execution(calls, self._record)}
+        fault = CallerError(error_type, text + how_to_resume(task.id), executed=executed_by(calls), data=data)
+        await self._end(endings.by_error(task, fault))
 
     # Steps.
 
@@ -286,6 +306,7 @@ class ScriptRun:
         if not step.calls and not any(call.question for call in record.pending if call.number in outcomes):
             self._record, self._snapshot = replace(record, pending=before), step.snapshot
             return
+        await self._stop_if_withdrawn()
         prepared = await ScriptCalls(self._parts, self._task, self._digest, self._earlier, self._passed).prepare(
             step.calls
         )
@@ -356,6 +377,7 @@ class ScriptRun:
         budget_s = self._parts.lookup.plan.value.limits.script_time_s
         while True:
             self.wake.clear()
+            await self._stop_if_withdrawn()
             outcomes, active, held, wait_s = await self._read_pending()
             self._report_held(held)
             if outcomes:

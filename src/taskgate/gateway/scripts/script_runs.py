@@ -9,7 +9,7 @@ from typing import Any
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.task import Task
-from taskgate.gateway.events import EventHub, ScriptCancelled, ScriptDue, TaskChanged
+from taskgate.gateway.events import EventHub, PlanReplaced, ScriptCancelled, ScriptDue, TaskChanged
 from taskgate.gateway.scripts.cancel_call import cancel_call
 from taskgate.gateway.scripts.script_chain import ChainPart, calls_of
 from taskgate.gateway.scripts.script_parts import ScriptParts
@@ -27,6 +27,7 @@ class ScriptRuns:
         events.subscribe(ScriptDue, lambda event: self.start(event.task))
         events.subscribe(ScriptCancelled, lambda event: self._cancelled(event.task))
         events.subscribe(TaskChanged, self._changed)
+        events.subscribe(PlanReplaced, self._plan_replaced)
 
     def __len__(self) -> int:
         return len(self._running)
@@ -44,6 +45,11 @@ class ScriptRuns:
         known = self._running.get(event.task.parent) if event.task.parent else None
         if known is not None:
             known[0].call_changed(event.task)
+
+    def _plan_replaced(self, _event: PlanReplaced) -> None:
+        """Each script checks whether it may go on."""
+        for run, _ in self._running.values():
+            run.wake.set()
 
     async def _guarded(self, task: Task, run: ScriptRun) -> None:
         """Log a failed run. The script is continued from its newest step, or ended if the fault is in the gateway."""
