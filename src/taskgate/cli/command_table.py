@@ -43,6 +43,7 @@ HEADINGS: dict[str, dict[str, Listed]] = {
         "call": Listed("call", "Call a tool of a gateway or server."),
         "run": Listed("run_script", "Run a script of tool calls at a gateway."),
         "tasks": Listed("tasks", "List, follow and cancel tasks."),
+        "scripts": Listed("scripts", "List and stop scripts of all callers."),
         "history": Listed("history", "Search calls that have ended."),
     },
     "Approve and answer": {

@@ -20,6 +20,7 @@ from taskgate.dashboard.personal_data_api import DataApi
 from taskgate.dashboard.questions_api import QuestionsApi
 from taskgate.dashboard.rerun_api import RerunApi
 from taskgate.dashboard.routes import Found, Route, RouteTable, Visit, get
+from taskgate.dashboard.scripts_api import ScriptsApi
 from taskgate.dashboard.tasks_api import TasksApi
 from taskgate.dashboard.tokens_api import PeopleApi
 from taskgate.dashboard.web import Answer, EventAnswer, RequestProblem, WebRequest, json_answer, problem
@@ -36,6 +37,7 @@ class Api:
     ) -> None:
         records = inbox.records
         self.tasks = TasksApi(services.calls.tasks, services.plan, records, services.address)
+        self.scripts = ScriptsApi(services.calls.tasks, records)
         self.now = NowApi(services.servers.upstreams, records)
         self.calls = ConsoleCalls(services.calls.requests)
         self.reruns = RerunApi(records, services.calls.history, self.calls, services.plan)
@@ -58,6 +60,7 @@ class Api:
                 *more,
                 get("/openapi.json", Access.LOGIN, self._openapi, "The OpenAPI document of this API."),
                 *self.approvals.routes(),
+                *self.scripts.routes(),
                 *self.definitions.routes(),
                 *self.tasks.routes(),
                 *self.now.routes(),

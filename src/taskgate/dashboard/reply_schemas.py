@@ -307,6 +307,10 @@ OPERATOR_TASK: Final = extended(
 TASK_PAGE: Final = record(
     tasks=rows(OPERATOR_TASK), next=nullable(text("value of `after` for the next page; null at the end"))
 )
+SCRIPTS: Final = record(scripts=rows(OPERATOR_TASK))
+STOPPED_SCRIPTS: Final = record(
+    stopped=rows(extended(OPERATOR_TASK, ran=text("which calls were executed, or may have been, with their number")))
+)
 TASK_DETAIL: Final = extended(
     OPERATOR_TASK,
     trace=nullable(text("id of the W3C trace that the call belongs to")),

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from typing import Final
 
 from taskgate.core.scripts.check_source import SourceFault
 from taskgate.core.scripts.names import PythonName
 from taskgate.lazy_dataclass import dataclass
-
-_EVALUATES: Final = {"eval", "exec"}
-"""They run text as code. Any mention counts, because a script can pass a function around under other names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +64,8 @@ class _Planning:
         receivers = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
         called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
         for node in nodes:
-            if _EVALUATES & _names_of(node):
-                self._dynamic.add(getattr(node, "lineno", 1))
+            if line := _mentions_evaluation(node):
+                self._dynamic.add(line)
             if isinstance(node, ast.Attribute):
                 self._attribute(node)
             elif isinstance(node, ast.Call):
@@ -111,16 +107,24 @@ class _Planning:
         kept.setdefault(written if tool is None else tool, []).append(line)
 
 
-def _names_of(node: ast.AST) -> set[str]:
-    """The names that a node itself writes, wherever it does."""
+def _mentions_evaluation(node: ast.AST) -> int:
+    """The line, if this part of the tree names a function that runs text as code; otherwise 0. Any mention counts, because a script
+    can pass a function around under other names.
+    """
     match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
-            return {name}
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            return {name}
-        case ast.alias(name=name, asname=own_name):
-            return {name, own_name or name}
-    return set()
+        case (
+            ast.Name(id="eval" | "exec")
+            | ast.Attribute(attr="eval" | "exec")
+            | ast.arg(arg="eval" | "exec")
+            | ast.keyword(arg="eval" | "exec")
+            | ast.FunctionDef(name="eval" | "exec")
+            | ast.AsyncFunctionDef(name="eval" | "exec")
+            | ast.ClassDef(name="eval" | "exec")
+            | ast.alias(name="eval" | "exec")
+            | ast.alias(asname="eval" | "exec")
+        ):
+            return node.lineno
+    return 0
 
 
 def _listed(found: dict[str, list[int]]) -> tuple[NamedCall, ...]:

@@ -1,0 +1,126 @@
+"""Running scripts as JSON: list those of all callers, and stop those of a principal, of a scope, or all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from taskgate.core.audit.chain import AuditEntry
+from taskgate.core.catalog.own_tool_names import OWN_SERVER, OwnToolName
+from taskgate.core.errors import CallerError
+from taskgate.core.governance.approver import Approver
+from taskgate.core.identity.access import Access
+from taskgate.core.tasks.state import OPEN
+from taskgate.core.tasks.task import Task
+from taskgate.dashboard import reply_schemas
+from taskgate.dashboard.ports import Tasks
+from taskgate.dashboard.records import Records
+from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
+from taskgate.dashboard.tasks_api import operator_row
+from taskgate.dashboard.web import Answer, json_answer, problem
+from taskgate.gateway.scripts.call_outcomes import executed_value
+from taskgate.ports.store_answers import TaskFilter
+
+_PAGE: Final = 200
+_TOGETHER: Final = 50
+"""Scripts that are stopped at the same time."""
+_NAMED_TOOLS: Final = 20
+"""Tools that the row of the audit log names."""
+_WHICH: Final = closed_object(principal=TEXT, scope=TEXT, all={"type": "boolean"}, reason=TEXT)
+
+
+class ScriptsApi:
+    def __init__(self, tasks: Tasks, records: Records) -> None:
+        self._tasks = tasks
+        self._records = records
+
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            get(
+                "/scripts",
+                Access.SEE,
+                self._list,
+                "Scripts that have not ended, of all callers, newest first.",
+                command="taskgate scripts list",
+                query={"principal": "only those of this principal", "scope": "only those in this scope"},
+                answer=reply_schemas.SCRIPTS,
+            ),
+            post(
+                "/scripts/stop",
+                Access.ACT,
+                self._stop,
+                "Stop scripts of a principal, of a scope, of both together, or all, at every gateway on the store. Calls that were "
+                "sent end as when a task is cancelled.",
+                _WHICH,
+                command="taskgate scripts stop",
+                answer=reply_schemas.STOPPED_SCRIPTS,
+            ),
+        )
+
+    async def _list(self, visit: Visit) -> Answer:
+        found = await self._open(visit.user, visit.parameter("principal"), visit.parameter("scope"))
+        return json_answer({"scripts": [operator_row(task) for task in found]})
+
+    async def _stop(self, visit: Visit) -> Answer:
+        body = visit.request.json()
+        principal, scope, reason = body.get("principal"), body.get("scope"), body.get("reason")
+        texts_only = all(given is None or type(given) is str for given in (principal, scope, reason))
+        if set(body) - {"principal", "scope", "all", "reason"} or not texts_only:
+            return problem(400, "The body may contain only principal, scope, all and reason.")
+        if (body.get("all") is True) is (principal is not None or scope is not None):
+            return problem(400, 'Give a principal, a scope or both, or "all": true.')
+        found = await self._open(visit.user, principal, scope)
+        rows: list[dict[str, Any]] = []
+        for first in range(0, len(found), _TOGETHER):
+            some = found[first : first + _TOGETHER]
+            rows += [
+                row for row in await asyncio.gather(*(self._stop_one(visit, task, reason) for task in some)) if row
+            ]
+        return json_answer({"stopped": rows})
+
+    async def _stop_one(self, visit: Visit, script: Task, reason: str | None) -> dict[str, Any] | None:
+        """None if the script has ended meanwhile."""
+        by = f"by {visit.user.id}: {reason}" if reason else f"by {visit.user.id}"
+        try:
+            stopped = await self._tasks.methods.cancel_task(script, by)
+        except CallerError:
+            return None
+        ran = await self._what_ran(script)
+        entry = AuditEntry(
+            0,
+            "script_stopped",
+            script.principal,
+            scope=script.scope,
+            kind="script",
+            decision="cancelled",
+            task_id=script.id,
+            reason=f"{by}; {ran}",
+        )
+        await self._records.store.record_now(entry)
+        return {**operator_row(stopped), "ran": ran}
+
+    async def _what_ran(self, script: Task) -> str:
+        """Which calls of the script were executed, or may have been, as text."""
+        tools: dict[str, int] = {}
+        after = -1
+        while calls := await self._records.store.script_calls(script.id, after):
+            for call in calls:
+                if executed_value(call.task) != "no":
+                    tools[call.task.wire_name] = tools.get(call.task.wire_name, 0) + 1
+            after = calls[-1].number
+        named = [f"{tool} ({count})" for tool, count in list(tools.items())[:_NAMED_TOOLS]]
+        more = f" and {len(tools) - _NAMED_TOOLS} more tools" if len(tools) > _NAMED_TOOLS else ""
+        return f"executed, or sent: {', '.join(named)}{more}" if named else "no call was executed"
+
+    async def _open(self, user: Approver, principal: str | None, scope: str | None) -> list[Task]:
+        """The scripts that have not ended, of those that this person may see."""
+        name = OwnToolName.RUN_SCRIPT.value
+        wanted = TaskFilter(principal=principal, scope=scope, server=OWN_SERVER, tool=name, states=OPEN)
+        found: list[Task] = []
+        after: str | None = None
+        while True:
+            page = await self._records.tasks(user, wanted, only=None, after=after, limit=_PAGE)
+            found += [task for task in page.tasks if task.script]
+            after = page.after
+            if after is None:
+                return found
