@@ -55,6 +55,7 @@ Measure
   make bench-replicas        several gateways on PostgreSQL
   make pause                 the longest time that any input of a peer blocks the gateway
   make retention             new tasks at the highest rate for ten minutes (MINUTES=10), and whether expired data is deleted as fast
+  make retention-beside-calls  what deleting expired results costs plain calls, in alternating rounds of one process
   make soak                  memory, files and disk under 60 minutes of mixed load (SOAK="--minutes 10")
   make takeover              CPU time of a restart with, and of taking over, 10,000 open tasks
 
@@ -289,6 +290,11 @@ MINUTES ?= 10
 .PHONY: retention
 retention: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.retention --minutes $(MINUTES)
+
+# What deleting expired results costs plain calls, in alternating rounds of one process.
+.PHONY: retention-beside-calls
+retention-beside-calls: $(STAMP)
+	$(BIN)/python -m tests.benchmarks.retention_beside_calls
 
 # CPU time of a start with ten thousand open tasks, and of taking over ten thousand tasks of a dead gateway.
 .PHONY: takeover

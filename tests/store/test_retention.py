@@ -98,8 +98,9 @@ async def test_a_backlog_of_any_size_is_deleted_in_small_portions(store: Store, 
     ended = AMOUNTS.tasks * 95 // 100
     gone_before = AMOUNTS.tasks // 10 - AMOUNTS.tasks * 5 // 1000 * 10
     sweeps = Sweeps(store)
-    retention = Retention((sweeps.portions,), _nothing, lambda: 60.0)
+    retention = Retention((sweeps.portions,), _nothing, lambda: 60.0, lambda: 0.0)
     await retention.catch_up()
+    assert store.deletion_cpu_s > 0
     assert len(sweeps.expired) == len(set(sweeps.expired)) > (ended - gone_before) * 0.9
     clock.now_ms += SHOWN_AS_EXPIRED_MS
     await retention.catch_up()
@@ -123,7 +124,7 @@ async def test_two_gateways_expire_each_task_once(monkeypatch: pytest.MonkeyPatc
 
     second = open_postgres(url, owner="gw_second", clock=clock)
     both = [Sweeps(first), Sweeps(second)]
-    await asyncio.gather(*(Retention((one.portions,), _nothing, lambda: 60.0).catch_up() for one in both))
+    await asyncio.gather(*(Retention((one.portions,), _nothing, lambda: 60.0, lambda: 0.0).catch_up() for one in both))
     expired = both[0].expired + both[1].expired
     assert len(expired) == len(set(expired)) > AMOUNTS.tasks // 2
     received = Counter[str]()

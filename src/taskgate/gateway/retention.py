@@ -4,12 +4,17 @@ A portion is one short write that shares its commit with concurrent calls. For e
 `PORTION_EVERY_S`. If commits take long, because the store or the machine is busy, several portions run together, up to
 `MAX_PORTIONS`, so that retention does not fall behind. While rows expire as fast as new ones are written, it runs continuously;
 otherwise every `tasks.sweep_interval_ms`.
+
+All kinds together use at most `CPU_SHARE` of the time of one processor, however many rows expire at once: the rest is left to
+calls. If they have worked for longer than `RAISED_AFTER_S` without an end, rows expire faster than that, and the share is
+doubled, up to twice.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from taskgate import clock
@@ -18,18 +23,61 @@ from taskgate.telemetry.logs import log
 PORTION_EVERY_S: Final = 0.016
 SHORTEST_PAUSE_S: Final = 0.005
 MAX_PORTIONS: Final = 16
+CPU_SHARE: Final = 0.1
+"""Measured in the operations; what the commits of these rows take in the store's threads is not in it."""
+RAISED_AFTER_S: Final = 60.0
+MAX_RAISES: Final = 2
 LEFTOVERS_EVERY_S: Final = 3_600.0
 
 Portions = Callable[[int], Awaitable[bool]]
 """Deletes up to this many portions. Returns whether more may remain."""
 
 
+class _Budget:
+    """When the CPU time that deletion has used is paid for."""
+
+    def __init__(self, spent_s: Callable[[], float]) -> None:
+        self._spent_s = spent_s
+        self._charged_s = spent_s()
+        self._paid_at = float("-inf")
+        self._working = 0
+        self._since = 0.0
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Around the work on one kind, until none of its rows is left."""
+        if self._working == 0:
+            self._since = clock.monotonic()
+        self._working += 1
+        try:
+            yield
+        finally:
+            self._working -= 1
+
+    @property
+    def _share(self) -> float:
+        raises = min(MAX_RAISES, int((clock.monotonic() - self._since) / RAISED_AFTER_S))
+        return CPU_SHARE * (1 << raises)
+
+    def charge(self, began: float) -> float:
+        """Charge what was used since the last call, by work that began then. Return how long to wait."""
+        spent = self._spent_s()
+        self._paid_at = max(self._paid_at, began) + (spent - self._charged_s) / self._share
+        self._charged_s = spent
+        return self._paid_at - clock.monotonic()
+
+
 class Retention:
     def __init__(
-        self, kinds: Sequence[Portions], leftovers: Callable[[], Awaitable[object]], every_s: Callable[[], float]
+        self,
+        kinds: Sequence[Portions],
+        leftovers: Callable[[], Awaitable[object]],
+        every_s: Callable[[], float],
+        spent_s: Callable[[], float],
     ) -> None:
-        """`leftovers` deletes records that no index finds; it runs periodically."""
+        """`leftovers` deletes records that no index finds; it runs periodically. `spent_s` is the CPU time of deletion so far."""
         self._kinds = kinds
+        self._budget = _Budget(spent_s)
         self._leftovers = leftovers
         self._every_s = every_s
         self._last_orphan_check = float("-inf")
@@ -39,12 +87,25 @@ class Retention:
 
     async def catch_up(self) -> None:
         """Delete all kinds concurrently until none has more."""
-        await asyncio.gather(*(_delete_all_expired(kind) for kind in self._kinds))
+        await asyncio.gather(*(self._delete_all_expired(kind) for kind in self._kinds))
 
     async def _run_periodically(self, kind: Portions) -> None:
         while True:
             await clock.sleep(self._every_s())
-            await _guarded(_delete_all_expired(kind))
+            await _guarded(self._delete_all_expired(kind))
+
+    async def _delete_all_expired(self, kind: Portions) -> None:
+        count, began = 1, clock.monotonic()
+        with self._budget.working():
+            while await kind(count):
+                unpaid_s = self._budget.charge(began)
+                took = clock.monotonic() - began
+                pause = max(SHORTEST_PAUSE_S, count * PORTION_EVERY_S - took)
+                await clock.sleep(max(pause, unpaid_s))
+                now = clock.monotonic()
+                # More at once only if it was the commit that took long, and not the work itself.
+                behind = int((now - began) / PORTION_EVERY_S) if unpaid_s <= pause else 1
+                count, began = min(max(1, behind), MAX_PORTIONS), now
 
     async def _delete_orphans(self) -> None:
         while True:
@@ -52,15 +113,6 @@ class Retention:
             if clock.monotonic() - self._last_orphan_check >= LEFTOVERS_EVERY_S:
                 self._last_orphan_check = clock.monotonic()
                 await _guarded(self._leftovers())
-
-
-async def _delete_all_expired(kind: Portions) -> None:
-    count, began = 1, clock.monotonic()
-    while await kind(count):
-        took = clock.monotonic() - began
-        await clock.sleep(max(SHORTEST_PAUSE_S, count * PORTION_EVERY_S - took))
-        now = clock.monotonic()
-        count, began = min(max(1, int((now - began) / PORTION_EVERY_S)), MAX_PORTIONS), now
 
 
 async def _guarded(work: Awaitable[object]) -> None:

@@ -329,6 +329,7 @@ class Lifecycle:
             ),
             app.store.sweep_leftovers,
             lambda: app.loaded.root.tasks.sweep_interval_ms / 1000,
+            lambda: app.store.deletion_cpu_s,
         )
         await retention.run()
 

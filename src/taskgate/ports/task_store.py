@@ -192,6 +192,11 @@ class TaskStore(Protocol):
         """Delete up to that many portions of what is no longer retained, each in a short write."""
         ...
 
+    @property
+    def deletion_cpu_s(self) -> float:
+        """The CPU time that deleting expired records has taken since the start."""
+        ...
+
     async def sweep_leftovers(self) -> int:
         """Delete what is found only by a scan: event streams without events, and long results that no task refers to; return the
         number of the latter. Called rarely."""

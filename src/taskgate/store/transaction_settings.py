@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from taskgate.ports.event_outbox import KEPT_EVENTS, KEPT_EVENTS_MS
+from taskgate.store.cpu_meter import CpuMeter
 from taskgate.store.history_state import HistoryState
 
 
@@ -12,10 +13,12 @@ class TransactionSettings:
     Changed on the event loop and read by the committing thread; each change is a single assignment.
     """
 
-    __slots__ = ("events_for_ms", "history", "max_events")
+    __slots__ = ("deletion", "events_for_ms", "history", "max_events")
 
     def __init__(self, max_events: int = KEPT_EVENTS, events_for_ms: int = KEPT_EVENTS_MS) -> None:
         self.history = HistoryState()
+        self.deletion = CpuMeter()
+        """The CPU time of retention."""
         self.keep_events(max_events, events_for_ms)
 
     def keep_events(self, max_events: int, for_ms: int) -> None:

@@ -65,7 +65,7 @@ class ChainView(LogView):
             tx.run("cut_chain", of=of, cut=mark)
             tx.run("forget_audit_of", of=of, number=up_to)
 
-        await self._write_or_fault(write, Locks(names=("audit chains",)))
+        await self._delete(write, Locks(names=("audit chains",)))
 
 
 def read_chains(url: str) -> Iterator[tuple[str, bytes | None, Iterator[Row]]]:

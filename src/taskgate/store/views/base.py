@@ -58,6 +58,10 @@ class StoreView:
             raise GatewayFault("store_unavailable", "Another Taskgate has taken over this store; this one must stop.")
         return answer
 
+    async def _delete(self, operation: Operation[T], locks: Locks = NO_LOCKS) -> T:
+        """Write for retention, which must know its CPU time."""
+        return await self._write_or_fault(self._engine.settings.deletion.counted(operation), locks)
+
     def _defer(self, write: DeferredWrite) -> None:
         def guarded(tx: Transaction) -> None:
             if not tx.is_stale():

@@ -111,14 +111,14 @@ class HistoryView(StoreView):
 
     async def forget_history(self, keep_ms: int, max_rows: int, portions: int = 1) -> bool:
         for _ in range(portions):
-            if not await self._write_or_fault(lambda tx: history.forget_old(tx, keep_ms)):
+            if not await self._delete(lambda tx: history.forget_old(tx, keep_ms)):
                 break
         else:
             return True
         maximum = portions * history.ROWS_PER_PORTION
         lost = to_delete(await self.history_size(), max_rows, maximum)
         for part in _portions(lost):
-            await self._write_or_fault(partial(history.forget_of_callers, lost=part))
+            await self._delete(partial(history.forget_of_callers, lost=part))
         return sum(lost.values()) == maximum
 
 

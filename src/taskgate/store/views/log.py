@@ -73,7 +73,8 @@ class LogView(StoreView):
         return await self._read(lambda reader: reader.audit_rows(after, limit))
 
     async def audit_times(self, after: int = 0, limit: int = 1_000, *, chain: str = "") -> tuple[AuditTime, ...]:
-        return await self._read(lambda reader: reader.audit_times(after, limit))
+        counted = self._engine.settings.deletion.counted  # mostly read by retention
+        return await self._read(counted(lambda reader: reader.audit_times(after, limit)))
 
     async def forget_audit(self, up_to: int, *, chain: str = "", mark: bytes = b"") -> None:
-        await self._write_or_fault(lambda tx: tx.run("forget_audit", number=up_to).rowcount)
+        await self._delete(lambda tx: tx.run("forget_audit", number=up_to).rowcount)

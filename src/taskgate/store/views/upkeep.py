@@ -36,12 +36,13 @@ class UpkeepView(StoreView):
 
     async def sweep(self, portions: int = 1) -> SweepResult:
         now, limit = self.now_ms(), portions * TASKS_PER_PORTION
-        found = await self._read(lambda reader: reader.expiring(now, limit))
+        counted = self._engine.settings.deletion.counted
+        found = await self._read(counted(lambda reader: reader.expiring(now, limit)))
         parts = [found[start : start + TASKS_PER_PORTION] for start in range(0, len(found), TASKS_PER_PORTION)]
         # Together, so that they share a commit; the writer runs other work between them.
         expired, swept = await asyncio.gather(
             asyncio.gather(*map(self._expire, parts)),
-            asyncio.gather(*(self._write_or_fault(forget) for _ in range(portions))),
+            asyncio.gather(*(self._delete(forget) for _ in range(portions))),
         )
         gone = tuple(task for part in expired for task in part)
         return SweepResult(
@@ -59,15 +60,19 @@ class UpkeepView(StoreView):
         tasks_found = [task for task, _ in found]
         # Locked beforehand, so that two gateways that append to several streams cannot deadlock.
         streams = tuple({task.conversation_key.stream for task in tasks_found})
-        expired = await self._write_or_fault(lambda tx: expire(tx, tasks_found), Locks(callers=streams))
+        expired = await self._delete(lambda tx: expire(tx, tasks_found), Locks(callers=streams))
         ours = {task.id for task in expired}
         await self._engine.large_results.remove([name for task, name in found if name is not None and task.id in ours])
         return expired
 
+    @property
+    def deletion_cpu_s(self) -> float:
+        return self._engine.settings.deletion.spent_s
+
     async def sweep_leftovers(self) -> int:
         after: str | None = ""
         while after is not None:
-            after = await self._write_or_fault(partial(forget_streams, after=after))
+            after = await self._delete(partial(forget_streams, after=after))
             await clock.sleep(_PAUSE_BETWEEN_PORTIONS_S)
         await self._write_or_fault(forget_owners)
         return await self._engine.large_results.remove_orphans()

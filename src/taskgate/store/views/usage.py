@@ -39,7 +39,7 @@ class UsageView(StoreView):
 
     async def forget_recorded_calls(self, keep_ms: int, portions: int = 1) -> bool:
         for _ in range(portions):
-            if not await self._write_or_fault(lambda tx: _forget(tx, keep_ms)):
+            if not await self._delete(lambda tx: _forget(tx, keep_ms)):
                 return False
         return True
 
