@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from taskgate.core.questions import secret_requests
 from taskgate.core.questions.secret_requests import MAX_SEARCHED, secret_fields
+from taskgate.core.questions.secret_words import NUMERIC_SECRETS, SECRETS
 
 FORMS = Path(__file__).parent / "forms"
 FREE = {"answer": {"type": "string", "title": "Answer"}}
@@ -139,3 +141,13 @@ def test_fields_that_are_not_searched_count_as_secrets() -> None:
 def test_a_usual_form_is_searched_to_its_end() -> None:
     properties = {f"field_{number}": {"title": f"The field with number {number}"} for number in range(100)}
     assert secret_fields({"requestedSchema": {"properties": {**properties, "api_key": {}}}}) == ["api_key"]
+
+
+def test_listed_word_is_found_as_it_is_written() -> None:
+    """Words and forms are folded in the same way. The words are prepared at the first form, here again."""
+    for prepared in ("_all_words", "_numeric_words", "_neutral", "_concepts", "_is_seen_non_ascii"):
+        getattr(secret_requests, prepared).cache_clear()
+    words = [" ".join(word.strip("\n ~.").split()) for word in f"{SECRETS},{NUMERIC_SECRETS}".split(",")]
+    assert [word for word in words[::15] if asked(f"{word.upper()} !") != ["answer"] != asked(word)] == []
+    assert asked("Which four digits do you key in at the ATM?", NUMBER) == ["answer"]
+    assert asked("a gpio pin number", NUMBER) == []
