@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from taskgate.config.load import LoadedConfig, load
+from taskgate.config.load import LoadedConfig, load, load_again
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.gateway.methods.subscriptions import SESSIONS_AT_ONCE, Subscriptions
 from taskgate.lifecycle import reloading
@@ -67,13 +67,13 @@ async def test_file_without_references_is_loaded_only_if_its_text_changed(
     file = tmp_path / "taskgate.yaml"
     file.write_text("schema: 1\n")
     app = Applied(load(file))
-    loads: list[Path] = []
+    loads: list[LoadedConfig] = []
 
-    def counted(path: Path) -> LoadedConfig:
-        loads.append(path)
-        return load(path)
+    def counted(loaded: LoadedConfig) -> LoadedConfig:
+        loads.append(loaded)
+        return load_again(loaded)
 
-    monkeypatch.setattr(reloading, "load", counted)
+    monkeypatch.setattr(reloading, "load_again", counted)
     reloader = Reloader(app, "127.0.0.1")  # type: ignore[arg-type]
     assert await reloader.reload(only_changes=True) is None
     assert (len(loads), app.times) == (0, 0)
