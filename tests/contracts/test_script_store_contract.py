@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from tests.contracts.store_under_test import START, StoreUnderTest, a_call, asking
@@ -112,6 +113,24 @@ async def test_ended_script_makes_no_calls(store: Store) -> None:
     child = call_of(script, 1)
     assert await store.step_script(script.id, waiting_for(1, child), (child,)) == AlreadyOver(TaskState.CANCELLED)
     assert (await store.script(script.id), await store.get(child.draft.id)) == (None, None)
+
+
+async def test_one_of_the_scripts_that_resume_another_at_once_is_the_newest(store: Store) -> None:
+    first, *others = [await started(store) for _ in range(4)]
+    ended = await store.advance(first.id, h.ErrorReceived(b"{}", "failed", Executed.NO))
+    assert isinstance(ended, Change)
+    answers = await asyncio.gather(*[store.join_chain(other.id, [first.id]) for other in others])
+    (newest,) = set(answers)
+    assert newest in [other.id for other in others]
+    assert await store.join_chain(newest, [first.id]) == newest
+    other = next(other for other in others if other.id != newest)
+    assert await store.join_chain(other.id, [first.id, newest]) == other.id
+    assert await store.join_chain(newest, [first.id]) == other.id
+    kept = await store.get(first.id)
+    assert kept is not None
+    assert (kept.state, kept.finished_ms) == (ended.task.state, ended.task.finished_ms)
+    assert await store.result_bytes(first.id) == b"{}"
+    assert await store.join_chain(newest, [a_call().id]) is None
 
 
 async def test_script_is_not_handed_over_to_a_gateway_that_does_not_exist(store: Store) -> None:

@@ -99,6 +99,17 @@ async def test_many_names_in_another_script_are_announced_with_the_writes_of_the
             missing -= await b.wakeups.wait(LISTS, 1.0) or set()
 
 
+async def test_one_of_the_scripts_that_resume_another_at_both_gateways_is_the_newest(
+    a: PostgresStore, b: PostgresStore
+) -> None:
+    for _ in range(10):
+        first, at_a, at_b = [await accepted(store, script=True) for store in (a, a, b)]
+        await a.advance(first.id, h.Cancelled("test"))
+        answers = await asyncio.gather(a.join_chain(at_a.id, [first.id]), b.join_chain(at_b.id, [first.id]))
+        assert len(set(answers)) == 1
+        assert set(answers) < {at_a.id, at_b.id}
+
+
 async def test_a_name_too_long_to_announce_fails_no_write(a: PostgresStore, b: PostgresStore) -> None:
     await b.wakeups.wait(MISSED, 0)
     a.announce_lists("查" * 2_000, ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from typing import Any
@@ -126,9 +127,8 @@ async def test_script_of_another_principal_is_not_resumed() -> None:
         ann, bob = await gate.caller("2025", token="ann"), await gate.caller("2025", token="bob")
         failed = await started(gate, ann, FAILING)
         await ended(ann, failed)
-        task = await started(gate, bob, CORRECTED, resume_of=failed)
-        reply = await bob.request("tasks/result", {"taskId": task})
-        assert reply.error["data"]["error_type"] == "unknown_task"
+        reply = await bob.call("run_script", {"code": CORRECTED, "resume_of": failed})
+        assert reply.result["_meta"]["taskgate/error"]["error_type"] == "unknown_task"
 
 
 @virtual_time
@@ -211,6 +211,92 @@ async def test_corrections_of_a_corrected_script_repeat_no_call_of_the_chain() -
         assert last["result"] == ["bought 1", "bought 2", "read 3", "bought 4"]
         assert last["calls"] == {"executed": 4, "not_executed": 0, "unknown": 0, "reused": 3}
         assert (store.count("buy"), store.count("read")) == (3, 1)
+
+
+async def refusal(caller: Any, task: str) -> dict[str, Any]:
+    error = (await caller.request("tasks/result", {"taskId": task})).error
+    return {**error["data"], "message": error["message"]}
+
+
+async def newest_of(gate: Gateway, caller: Any, earlier: str) -> str:
+    """The script that a refused correction of the earlier one is told to resume."""
+    refused = await refusal(caller, await started(gate, caller, CHAIN_FIRST, resume_of=earlier))
+    return str(refused["resume_with"]["arguments"]["resume_of"])
+
+
+@virtual_time
+async def test_second_correction_of_a_script_is_refused_and_names_the_newest() -> None:
+    """As after a lost reply: it does not know the calls of the first correction."""
+    store = shop()
+    async with Gateway({**ON}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        first = await started(gate, caller, CHAIN_FIRST)
+        await ended(caller, first)
+        second = await started(gate, caller, CHAIN_SECOND, resume_of=first)
+        await ended(caller, second)
+        third = await started(gate, caller, CHAIN_THIRD, resume_of=second)
+        await ended(caller, third)
+        for earlier in (first, second):
+            again = await started(gate, caller, CHAIN_LAST, resume_of=earlier)
+            refused = await refusal(caller, again)
+            assert (refused["error_type"], refused["executed"]) == ("script_resumed", "no")
+            assert refused["resume_with"]["arguments"] == {"resume_of": third}
+            assert f'resume_of="{third}"' in refused["message"]
+            # Nor does the refused one lead past the others.
+            after_refused = await started(gate, caller, CHAIN_LAST, resume_of=again)
+            assert (await refusal(caller, after_refused))["error_type"] == "script_resumed"
+        assert (store.count("buy"), store.count("read")) == (2, 1)
+        last = structured(await ended(caller, await started(gate, caller, CHAIN_LAST, resume_of=third)))
+        assert last["calls"] == {"executed": 4, "not_executed": 0, "unknown": 0, "reused": 3}
+
+
+@virtual_time
+async def test_second_correction_is_refused_while_the_first_one_runs_also_after_a_crash() -> None:
+    store = shop(slow_s=30)
+    async with Gateway({**ON}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        first = await started(gate, caller, "raise ValueError('typo')")
+        await ended(caller, first)
+        running = await started(gate, caller, "await sleep(60)\nawait shop.buy(n=1)", resume_of=first)
+        assert await newest_of(gate, caller, first) == running
+        gate.crash()
+        await gate.start()
+        caller = await gate.caller("2025")
+        assert await newest_of(gate, caller, first) == running
+        assert structured(await ended(caller, running))["result"] == "bought 1"
+        assert store.count("buy") == 1
+
+
+@virtual_time
+async def test_of_two_corrections_at_once_one_runs() -> None:
+    store = shop(slow_s=30)
+    async with Gateway({**ON}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        first = await started(gate, caller, "raise ValueError('typo')")
+        await ended(caller, first)
+        both = await asyncio.gather(*[started(gate, caller, "await shop.buy(n=1)", resume_of=first) for _ in range(2)])
+        replies = [await caller.request("tasks/result", {"taskId": task}) for task in both]
+        (refused,) = [reply.error["data"] for reply in replies if "error" in reply.last]
+        assert refused["error_type"] == "script_resumed"
+        assert refused["resume_with"]["arguments"]["resume_of"] in both
+        assert store.count("buy") == 1
+
+
+@virtual_time
+async def test_correction_that_never_began_does_not_prevent_another() -> None:
+    store = shop()
+    rule = {"governance": {"rules": [{"match": "run_script", "action": "approve"}]}}
+    async with Gateway({**ON}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        first = await started(gate, caller, CHAIN_FIRST)
+        await ended(caller, first)
+        await gate.reload({**ON, **rule})
+        never = await started(gate, caller, CHAIN_SECOND, resume_of=first)
+        await caller.request("tasks/cancel", {"taskId": never})
+        await gate.reload({**ON})
+        content = structured(await ended(caller, await started(gate, caller, CHAIN_SECOND, resume_of=first)))
+        assert executed_of(content) == [("shop__buy", first), ("shop__buy", None)]
+        assert store.count("buy") == 2
 
 
 @virtual_time

@@ -67,6 +67,12 @@ class ScriptStore(Protocol):
         """Store a step. Refused if the script has ended or has another owner; then nothing is changed."""
         ...
 
+    async def join_chain(self, task_id: str, earlier: Sequence[str]) -> str | None:
+        """Make a script the newest of the chain of the scripts that it resumes (at least one, the first one first), unless another
+        script, which is not one of these, is the newest. Return the newest; None if the first is no longer kept.
+        """
+        ...
+
     async def script(self, task_id: str) -> StoredScript | None:
         """The newest step of a script; None before the first."""
         ...

@@ -56,6 +56,7 @@ CODES: Final[dict[str, Code]] = {
     "result_not_ready": Code(-32602, -32602, -32089),
     "task_finished": Code(-32602, -32602, -32090),
     "script_open": Code(-32602, -32602),
+    "script_resumed": Code(-32602, -32602),
     "script_not_resumable": Code(-32603, -32603),
     "unknown_server": Code(-32602, -32602),
     "idempotency_conflict": Code(-32602, -32602),

@@ -110,6 +110,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     script_line: int = 0
     # For a call that a script made: the digest of the source.
     script_digest: str = ""
+    # For a script that others resume: the newest script that has begun of the chain that starts with this one.
+    newest_of_chain: str = ""
     # The local directory of the client, if it matters to the server: the task may run only there, also after a restart.
     place: str = ""
     server: str

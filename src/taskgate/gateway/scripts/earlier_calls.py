@@ -8,16 +8,18 @@ whose outcome is unknown nor one whose result has expired is sent again: the fir
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-from taskgate.core.errors import Executed
+from taskgate.core.errors import CallerError, Executed
 from taskgate.core.tasks.task import OutcomeKind, Task
 from taskgate.gateway.scripts.call_outcomes import outcome_of
 from taskgate.gateway.scripts.cancel_call import cancel_call
 from taskgate.gateway.scripts.script_chain import ChainPart, calls_of, earlier_scripts
 from taskgate.gateway.scripts.script_parts import ScriptParts
+from taskgate.gateway.scripts.script_result import resume_data
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.script_interpreter import CallOutcome, Raised
+from taskgate.ports.store import Store
 
 _Key = tuple[str, str, str]
 
@@ -61,10 +63,14 @@ def _key(task: Task) -> _Key:
 
 
 async def earlier_calls(parts: ScriptParts, script: Task, used: Collection[str]) -> EarlierCalls:
-    """The calls of the scripts that this one resumes. Raises CallerError if one of these is not known, or has not ended."""
+    """The calls of the scripts that this one resumes. Raises CallerError if one of these is not known or has not ended, or if
+    another script has resumed them.
+    """
     records = parts.tasks.records
     chain = []
-    for earlier in await earlier_scripts(records.store, script):
+    scripts = await earlier_scripts(records.store, script)
+    await _follow_newest(records.store, script, scripts)
+    for earlier in scripts:
         calls = await calls_of(records.store, earlier.id)
         left_open = [call.task.id for call in calls if not call.task.state.is_terminal]
         if left_open:
@@ -74,3 +80,20 @@ async def earlier_calls(parts: ScriptParts, script: Task, used: Collection[str])
             calls = await calls_of(records.store, earlier.id)
         chain.append(ChainPart(earlier.id, calls))
     return EarlierCalls(records, chain, used)
+
+
+async def _follow_newest(store: Store, script: Task, earlier: Sequence[Task]) -> None:
+    """Refuse a second correction of a script: it does not know which calls the first one made, and would repeat them. The store
+    decides which of two that begin at the same time is the first.
+    """
+    if not earlier:
+        return
+    newest = await store.join_chain(script.id, [one.id for one in earlier])
+    if newest is None:
+        raise CallerError("unknown_task", "The first of the scripts to resume is no longer kept.")
+    if newest != script.id:
+        text = (
+            f"{newest} has already resumed the script, and calls that it made could be repeated. Nothing was executed. Read the "
+            f'result of {newest}; if it is not what you need, call run_script with resume_of="{newest}".'
+        )
+        raise CallerError("script_resumed", text, data={"resume_with": resume_data(newest)["resume_with"]})

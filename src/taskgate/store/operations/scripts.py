@@ -14,7 +14,7 @@ from taskgate.core.tasks.transition import AlreadyOver
 from taskgate.ports.script_store import ChildCall, ScriptStep, Stepped, Stepping, StoredScript
 from taskgate.ports.store_answers import Change
 from taskgate.store.operations import tasks
-from taskgate.store.operations.task_changes import load_our_task
+from taskgate.store.operations.task_changes import load_any_task, load_our_task, move_task
 from taskgate.store.sealing import Sealing
 from taskgate.store.transaction import Transaction
 
@@ -62,6 +62,20 @@ def step(tx: Transaction, task_id: str, stored: ScriptStep, children: Sequence[C
         snapshot=tx.sealing.seal(snapshot, task_id),
     )
     return Stepped(accepted)
+
+
+def join_chain(tx: Transaction, task_id: str, earlier: Sequence[str]) -> str | None:
+    """Record in the first script of a chain which one is the newest. A script that did not follow the newest would not know its
+    calls.
+    """
+    first = load_any_task(tx, earlier[0])
+    if not isinstance(first, Task):
+        return None
+    newest = first.newest_of_chain
+    if newest and newest not in earlier:
+        return newest
+    move_task(tx, first, msgspec.structs.replace(first, newest_of_chain=task_id, revision=first.revision + 1), None)
+    return task_id
 
 
 def script_from(sealing: Sealing, task_id: str, doc: bytes, snapshot: bytes) -> StoredScript:

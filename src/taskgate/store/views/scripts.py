@@ -14,6 +14,12 @@ class ScriptView(StoreView):
     async def step_script(self, task_id: str, step: ScriptStep, children: Sequence[ChildCall] = ()) -> Stepping:
         return await self._write(lambda tx: scripts.step(tx, task_id, step, children), _of_step(task_id, children))
 
+    async def join_chain(self, task_id: str, earlier: Sequence[str]) -> str | None:
+        first = earlier[0]
+        return await self._write_or_fault(
+            lambda tx: scripts.join_chain(tx, task_id, earlier), Locks(tasks=(first,), reads=(first,))
+        )
+
     async def script(self, task_id: str) -> StoredScript | None:
         return await self._read(lambda reader: reader.script(task_id))
 
