@@ -9,10 +9,10 @@ from taskgate.assembly.listing import listed_servers
 from taskgate.assembly.plan import build_plan
 from taskgate.config.load import LoadedConfig
 from taskgate.core.catalog.entry import EntryKind
-from taskgate.core.catalog.names import NameTable
+from taskgate.core.catalog.names import NameTable, alike_names
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.decision import Denied, Gate
-from taskgate.core.governance.pipeline import decide
+from taskgate.core.governance.pipeline import decide_listed
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.explain import ExplainRow, explain
 from taskgate.core.scoping.scope import ScopePolicy, ScopeProblem, check
@@ -77,7 +77,8 @@ async def explain_scope(loaded: LoadedConfig, name: str, narrowing: SessionReque
     tools, failures = await _listed(loaded, plan, subset)
     subset = subset.after_listing(failures)
     names = _names(plan, policy, subset, tools)
-    rows = tuple(_decided(plan, names, row) for row in explain(subset, tools))
+    alike = {server: alike_names(listed) for server, listed in tools.items()}
+    rows = tuple(_decided(plan, names, alike.get(row.server, {}), row) for row in explain(subset, tools))
     return Explained(policy, subset, rows, names.to_wire, problems)
 
 
@@ -103,11 +104,11 @@ def _names(plan: Plan, policy: ScopePolicy, subset: Subset, tools: Mapping[str, 
     return NameTable.build(seen, policy.names, prefixes=plan.prefixes)
 
 
-def _decided(plan: Plan, names: NameTable, row: ExplainRow) -> ExplainRow:
+def _decided(plan: Plan, names: NameTable, alike: Mapping[str, tuple[str, ...]], row: ExplainRow) -> ExplainRow:
     """Apply what the subset does not cover: a tool may be hidden by its server's expose list or a rule, or its name may collide."""
     if not row.seen or not row.tool:
         return row
-    decision = decide(plan.gates, PatternKind.TOOL, row.server, row.tool)
+    decision = decide_listed(plan.gates, PatternKind.TOOL, row.server, row.tool, alike.get(row.tool, ()))
     if isinstance(decision, Denied):
         reason = "hidden" if decision.gate is Gate.VISIBILITY else "rule_denied"
         return replace(row, seen=False, reason=reason, detail=decision.reason)

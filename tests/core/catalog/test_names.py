@@ -16,6 +16,7 @@ from taskgate.core.catalog.names import (
     CollisionReason,
     NameStyle,
     NameTable,
+    alike_names,
     wire_name,
 )
 from taskgate.core.catalog.own_tool_names import RESERVED_NAMES
@@ -93,11 +94,11 @@ def test_a_pair_listed_twice_is_one_pair() -> None:
     [
         ([("a", "x"), ("b", "x")], NameStyle.PLAIN, CollisionReason.SAME_NAME),
         ([("a", "x"), ("b", "X")], NameStyle.PLAIN, CollisionReason.CONFUSABLE),
-        ([("a", "read"), ("a", "READ")], NameStyle.PREFIXED, CollisionReason.CONFUSABLE),
-        ([("a", "read"), ("a", "ｒｅａｄ")], NameStyle.PREFIXED, CollisionReason.CONFUSABLE),
-        ([("a", "read"), ("a", "re\u200bad")], NameStyle.PREFIXED, CollisionReason.CONFUSABLE),
+        ([("A", "read"), ("a", "READ")], NameStyle.PREFIXED, CollisionReason.CONFUSABLE),
+        ([("A", "read"), ("a", "ｒｅａｄ")], NameStyle.PREFIXED, CollisionReason.CONFUSABLE),
+        ([("a", "read"), ("a", "READ"), ("b", "Read")], NameStyle.PLAIN, CollisionReason.CONFUSABLE),
         ([("Files", "read"), ("files", "read")], NameStyle.PREFIXED, CollisionReason.CONFUSABLE),
-        ([("a", "straße"), ("a", "strasse")], NameStyle.PREFIXED, CollisionReason.CONFUSABLE),
+        ([("A", "straße"), ("a", "strasse")], NameStyle.PREFIXED, CollisionReason.CONFUSABLE),
     ],
 )
 def test_confusable_names_are_both_refused(
@@ -108,6 +109,24 @@ def test_confusable_names_are_both_refused(
     assert set(table.refused[0].pairs) == set(entries)
     assert set(table.to_wire) == {("other", "fine")}
     assert all(repr(name) in str(table.refused[0]) for _, name in entries)
+
+
+@pytest.mark.parametrize("style", list(NameStyle))
+@pytest.mark.parametrize("other", ["READ", "ｒｅａｄ", "re\u200bad", "Read"])
+def test_names_of_one_server_that_look_alike_are_served(other: str, style: NameStyle) -> None:
+    table = NameTable.build([("a", "read"), ("a", other), ("b", "fine")], style)
+    assert table.refused == ()
+    assert table.resolve(table.to_wire["a", "read"]) == ("a", "read")
+    assert table.resolve(table.to_wire["a", other]) == ("a", other)
+
+
+def test_names_that_look_alike_are_found_with_the_others() -> None:
+    assert alike_names(["read", "write"]) == {}
+    assert alike_names(["read", "READ", "write", "ｒｅａｄ", "read"]) == {
+        "read": ("READ", "ｒｅａｄ"),
+        "READ": ("read", "ｒｅａｄ"),
+        "ｒｅａｄ": ("read", "READ"),
+    }
 
 
 def test_a_crafted_tool_cannot_take_the_digest_name_of_another() -> None:
@@ -243,7 +262,10 @@ def _one_name_one_pair(pairs: list[tuple[str, str]], style: NameStyle) -> None:
     refused = {pair for collision in table.refused for pair in collision.pairs}
     assert refused | set(table.to_wire) == set(pairs)
     assert not refused & set(table.to_wire)
-    assert len({wire.casefold() for wire in table.from_wire}) == len(table.to_wire)
+    owners: dict[str, set[str]] = {}
+    for wire, (server, _) in table.from_wire.items():
+        owners.setdefault(wire.casefold(), set()).add(server)
+    assert all(len(servers) == 1 for servers in owners.values())
     for pair, wire in table.to_wire.items():
         assert table.resolve(wire) == pair
         assert table.from_wire[wire] == pair

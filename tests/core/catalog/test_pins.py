@@ -12,7 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.core import wire
-from taskgate.core.catalog.pin import Accepted, FirstSeen, Pin, PinChanged, PinMode, compare_pin, definition_digest
+from taskgate.core.catalog.pin import (
+    LOOKALIKES,
+    Accepted,
+    FirstSeen,
+    Pin,
+    PinChanged,
+    PinMode,
+    compare_pin,
+    covers_lookalikes,
+    definition_digest,
+    digest_with_lookalikes,
+    raw_with_lookalikes,
+)
 from taskgate.core.catalog.suspicions import (
     MAX_DESCRIPTION,
     MAX_NAME,
@@ -44,6 +56,26 @@ PIN = Pin.of(definition_digest(TOOL), TOOL)
 def test_an_unchanged_definition_is_accepted_in_every_mode() -> None:
     for mode in PinMode:
         assert compare_pin(mode, dict(reversed(TOOL.items())), PIN) == Accepted(PIN.digest)
+
+
+def test_pin_covers_the_lookalikes_that_it_names() -> None:
+    alike = ("READ_FILE", "Read_File")
+    pin = Pin(digest_with_lookalikes(PIN.digest, alike), raw_with_lookalikes(PIN.raw, alike))
+    assert pin.definition == {**TOOL, LOOKALIKES: ["READ_FILE", "Read_File"]}
+    for covered in (alike, alike[:1], ()):
+        assert covers_lookalikes(pin, PIN.digest, covered)
+    assert not covers_lookalikes(pin, PIN.digest, (*alike, "rEAD_FILE"))
+    assert not covers_lookalikes(pin, "sha256:another", alike)
+    assert not covers_lookalikes(PIN, PIN.digest, alike)
+
+
+@pytest.mark.parametrize("names", ["READ_FILE", ["READ_FILE"], [1]])
+def test_names_that_a_server_declares_itself_are_not_covered(names: Any) -> None:
+    """A server could otherwise have tools accepted that it does not list yet."""
+    declared = {**TOOL, LOOKALIKES: names}
+    pin = Pin.of(definition_digest(declared), declared)
+    assert not covers_lookalikes(pin, pin.digest, ("READ_FILE",))
+    assert not covers_lookalikes(pin, PIN.digest, ("READ_FILE",))
 
 
 def test_a_tool_never_seen_is_pinned_unless_pinning_is_off() -> None:

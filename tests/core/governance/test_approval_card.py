@@ -135,6 +135,13 @@ def test_names_on_a_card_are_searched_for_deceptive_characters() -> None:
     assert made({}).deceptive == ()
 
 
+def test_card_names_the_other_tools_that_look_like_this_one() -> None:
+    assert made({}, alike=("PAY_NOW", "pаy_now")).deceptive == (
+        "the name of the tool, which looks like PAY_NOW of the same server",
+        "the name of the tool, which looks like p\\u0430y_now of the same server",
+    )
+
+
 @pytest.mark.unmeasured
 @pytest.mark.parametrize("text", ["сор ", "слово ", "/сор a ", "а", "ж", "\\n\u0430"])
 def test_search_for_homoglyphs_takes_linear_time(text: str) -> None:

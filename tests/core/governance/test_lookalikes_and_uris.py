@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from tests.harness.cpu_time import PAUSE_S, least_cpu
 
 from taskgate.core.globs import Glob
-from taskgate.core.governance.decision import Action, Denied, Forward, NeedsApproval, Note
-from taskgate.core.governance.pipeline import EnforcementProfile, Gates, decide, decide_unlisted
+from taskgate.core.governance.decision import Action, Decision, Denied, Forward, NeedsApproval, NeedsPolicy, Note
+from taskgate.core.governance.pipeline import EnforcementProfile, Gates, decide, decide_listed, decide_unlisted
 from taskgate.core.governance.rules import Rule, compile_rules
 from taskgate.core.governance.visibility import ExposeMode, Layers, expose
+from taskgate.core.governance.workflow import Workflow
 from taskgate.core.patterns import Pattern, PatternKind, PatternSet, checked_skeleton
 from taskgate.core.resource_uri import MAX_URI, is_ambiguous, normal_form, normal_glob
 from taskgate.core.scoping.registry import ApprovalDemand, ApprovalPolicy, Registry, RegistryRecord
@@ -104,6 +105,50 @@ def test_every_denying_list_covers_lookalikes() -> None:
     requested_values = {"files": ApprovalPolicy(per_tool=((PatternSet.of(["wipe"]), ApprovalDemand.DENY),))}
     assert isinstance(decide_unlisted(gates(records=requested_values), TOOL, "files", "WIPE"), Denied)
     assert isinstance(decide_unlisted(gates(records=requested_values), TOOL, "files", "wash"), Forward)
+
+
+def test_listed_name_gets_the_strictest_decision_of_those_that_look_like_it() -> None:
+    def decided(rules: list[Rule], name: str, **more: object) -> Decision:
+        made = gates(rules=compile_rules(rules), **more)
+        other = {"read": "READ", "READ": "read"}[name]
+        return decide_listed(made, TOOL, "files", name, (other,), quarantined={("held", "read")})
+
+    for strict in ("read", "READ"):
+        for name in ("read", "READ"):
+            assert isinstance(decided([Rule(strict, Action.DENY)], name), Denied)
+            held = decided([Rule(strict, Action.APPROVE, approval="ops")], name)
+            assert isinstance(held, NeedsApproval)
+            assert held.workflow == "ops"
+            asked = decided([Rule(strict, Action.POLICY, policy_id="p")], name)
+            assert isinstance(asked, NeedsPolicy)
+            assert asked.at_least_approve is None
+    assert isinstance(decided([Rule("other", Action.DENY)], "read"), Forward)
+    assert isinstance(decide_listed(gates(), TOOL, "files", "read", ()), Forward)
+
+
+def test_lookalikes_with_several_workflows_and_policies_need_all_of_them() -> None:
+    workflows = {"one": Workflow("one"), "two": Workflow("two", approvals_needed=2)}
+    rules = [Rule("read", Action.APPROVE, approval="one"), Rule("READ", Action.APPROVE, approval="two")]
+    for name, other in (("read", "READ"), ("READ", "read")):
+        found = decide_listed(gates(rules=compile_rules(rules), workflows=workflows), TOOL, "files", name, (other,))
+        assert isinstance(found, NeedsApproval)
+        assert found.workflow == "two"
+    rules = [Rule("read", Action.POLICY, policy_id="p"), Rule("READ", Action.APPROVE, approval="two")]
+    for name, other in (("read", "READ"), ("READ", "read")):
+        asked = decide_listed(gates(rules=compile_rules(rules), workflows=workflows), TOOL, "files", name, (other,))
+        assert isinstance(asked, NeedsPolicy)
+        assert asked.at_least_approve == "two"
+
+
+def test_listed_name_is_hidden_with_what_it_looks_like_but_an_allow_list_names_exactly() -> None:
+    blocked = gates(visibility=Layers({"files": (expose(ExposeMode.BLOCKLIST, ["READ"]),)}))
+    allowed = gates(visibility=Layers({"files": (expose(ExposeMode.ALLOWLIST, ["read"]),)}))
+    assert isinstance(decide_listed(blocked, TOOL, "files", "read", ("READ",)), Denied)
+    assert isinstance(decide_listed(allowed, TOOL, "files", "read", ("READ",)), Forward)
+    assert isinstance(decide_listed(allowed, TOOL, "files", "READ", ("read",)), Denied)
+    held = {("files", "READ")}
+    assert isinstance(decide_listed(gates(), TOOL, "files", "read", ("READ",), quarantined=held), Denied)
+    assert isinstance(decide_listed(gates(), TOOL, "files", "read", (), quarantined=held), Forward)
 
 
 @given(st.text(max_size=40))

@@ -2,8 +2,9 @@
 
 A prefixed name is `server__tool` in characters that every client accepts, at most 48 of them. A name that had to be
 changed or cut ends in `_xxxx`, four characters of a digest of the original pair, so it is stable. If two names would be
-equal, or look alike to a reader or a model, *both* are refused: serving one of them would let its server receive the
-calls of the other. The merged catalog builds the table; listing and dispatch both read it.
+equal, or names of different servers look alike to a reader or a model, *both* are refused: serving one of them would let
+its server receive the calls of the other. Names of one server that look alike (`alike_names`) are served: each gets the
+strictest decision of all of them. The merged catalog builds the table; listing and dispatch both read it.
 """
 
 from __future__ import annotations
@@ -176,8 +177,26 @@ def _equal_and_alike(candidate: Mapping[Pair, str], changed: bool) -> Iterator[C
         if len(pairs) > 1:
             yield Collision(wire, tuple(pairs), CollisionReason.SAME_NAME)
     for pairs in alike.values():
-        if len({candidate[pair] for pair in pairs}) > 1:
+        # One server may have several names that look alike: it gets the calls of all of them anyway.
+        if len({candidate[pair] for pair in pairs}) > 1 and len({(server, _fold(name)) for server, name in pairs}) > 1:
             yield Collision(candidate[pairs[0]], tuple(pairs), CollisionReason.CONFUSABLE)
+
+
+def alike_names(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return those of a server's names that look like others of them, each with these others."""
+    distinct = list(dict.fromkeys(names))
+    folded = list(map(_fold, distinct))
+    if len(set(folded)) == len(folded):
+        return {}
+    groups: dict[str, list[str]] = {}
+    for name, looks in zip(distinct, folded, strict=True):
+        groups.setdefault(looks, []).append(name)
+    return {
+        name: tuple(other for other in group if other != name)
+        for group in groups.values()
+        if len(group) > 1
+        for name in group
+    }
 
 
 def _splits_one_way(server: str) -> bool:

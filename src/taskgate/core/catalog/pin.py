@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,9 @@ from taskgate.core.redaction.difference import Difference, difference
 from taskgate.core.strict_json import AmbiguousJson
 from taskgate.core.wire import Raw
 from taskgate.lazy_dataclass import dataclass
+
+LOOKALIKES: Final = "taskgate/lookalikes"
+"""Where the pinned definition names the other tools of the server that look like this one."""
 
 
 class PinMode(StrEnum):
@@ -102,6 +105,28 @@ def definition_digest(tool: Mapping[str, Any]) -> str:
     except AmbiguousJson:
         # A hostile server must not evade its pin by sending something without canonical bytes.
         return digest_of_bytes(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode())
+
+
+def raw_with_lookalikes(raw: Raw, alike: Iterable[str]) -> Raw:
+    """Return what is pinned of a tool whose name looks like others of its server: they belong to the definition, because a
+    reader takes one for the other.
+    """
+    return raw_definition({**parsed_definition(raw), LOOKALIKES: sorted(alike)})
+
+
+def digest_with_lookalikes(digest: str, alike: Iterable[str]) -> str:
+    """Return the digest of a definition together with these names. It is not that of any definition, so a server cannot
+    declare the names before there are such tools.
+    """
+    return digest_of_bytes(json.dumps([digest, *sorted(alike)]).encode())
+
+
+def covers_lookalikes(pin: Pin, digest: str, alike: Iterable[str]) -> bool:
+    """Return whether the pin is of the definition with this digest and of these names, or of more than these."""
+    names = pin.definition.get(LOOKALIKES)
+    if type(names) is not list or not all(type(name) is str for name in names):
+        return False
+    return pin.digest == digest_with_lookalikes(digest, names) and set(alike) <= set(names)
 
 
 def compare_pin(

@@ -90,9 +90,10 @@ def card(
     url: str | None = None,
     runs_script: bool = False,
     from_script: Any | None = None,
+    alike: Sequence[str] = (),
 ) -> Card:
     """Build the card. `last_approved` are the arguments of the last approved call of this tool, if there was one. `from_script`
-    are the arguments of the script that made the call.
+    are the arguments of the script that made the call, `alike` the other tools of the server whose names look like this one.
     """
     shown = redaction.redact(arguments)
     text = _text(shown.value)
@@ -115,7 +116,7 @@ def card(
         rule=approval.rule,
         arguments=escape_homoglyphs(_visible_text(text)),
         hidden=shown.hidden,
-        deceptive=_deceptive(text, bound),
+        deceptive=(*_deceptive(text, bound), *map(_looks_like, alike)),
         arguments_digest=bound.arguments_digest,
         changes=None if last_approved is None else _bounded(difference(last_approved, arguments, redaction)),
         votes=approval.votes,
@@ -137,6 +138,10 @@ def _deceptive(arguments: str, bound: Binding) -> tuple[str, ...]:
     names = {"caller": bound.principal, "tool": bound.tool, "server": bound.server, "scope": bound.scope}
     in_names = [f"{character} in the name of the {whose}" for whose, name in names.items() for character in _odd(name)]
     return (*deceptive_characters(arguments), *in_names)
+
+
+def _looks_like(other: str) -> str:
+    return f"the name of the tool, which looks like {show_name(other)} of the same server"
 
 
 def _odd(name: str) -> tuple[str, ...]:

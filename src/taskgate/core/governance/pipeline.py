@@ -7,7 +7,7 @@ with the actual arguments, and `conclude` combines both into the final decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from enum import StrEnum
 from typing import assert_never
@@ -108,6 +108,55 @@ def decide(
         found = _evaluate_gates(gates, kind, server, name)
         gates._answers.keep(kind, server, name, found)
     return found
+
+
+def decide_listed(
+    gates: Gates,
+    kind: PatternKind,
+    server: str,
+    name: str,
+    alike: Collection[str],
+    *,
+    quarantined: Collection[tuple[str, str]] = (),
+) -> Decision:
+    """Return the decision about a name whose server also lists names that look like it (`alike`): the strictest that any
+    of them gets, because a reader or a model takes one for the other.
+
+    A name that is merely not on an allow list counts for nothing: the list allows another one explicitly.
+    """
+    exact = decide(gates, kind, server, name, quarantined=quarantined)
+    if not alike or isinstance(exact, Denied):
+        return exact
+    hidden = gates.visibility.hides_lookalike(kind, server, name)
+    if hidden is not None:
+        return Denied(Gate.VISIBILITY, hidden, UNKNOWN)
+    shown = [other for other in alike if gates.visibility.hides(kind, server, other) is None]
+    others = (decide(gates, kind, server, other, quarantined=quarantined) for other in shown)
+    return _strictest_decision(gates, (exact, *others))
+
+
+def _strictest_decision(gates: Gates, decisions: Sequence[Decision]) -> Decision:
+    """Combine the decisions about one name and those that look like it. The policy is evaluated for the name that is called."""
+    found = max(decisions, key=_severity)
+    workflows = [workflow for each in decisions if (workflow := _workflow_of(each)) is not None]
+    if isinstance(found, Denied) or not workflows:
+        return found
+    workflow = _strictest(gates, workflows)
+    policy = next((each for each in decisions if isinstance(each, NeedsPolicy)), None)
+    if policy is not None:
+        return replace(policy, at_least_approve=workflow)
+    return next(each for each in decisions if _workflow_of(each) == workflow)
+
+
+def _workflow_of(decision: Decision) -> str | None:
+    """Return the workflow that must approve, whatever a policy decides."""
+    match decision:
+        case NeedsApproval():
+            return decision.workflow
+        case NeedsPolicy():
+            return decision.at_least_approve
+        case _:
+            return None
 
 
 def decide_unlisted(

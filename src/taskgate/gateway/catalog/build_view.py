@@ -18,7 +18,7 @@ from taskgate.core.catalog.own_tool_names import RESERVED_NAMES, SCRIPT_NAMES
 from taskgate.core.catalog.skills import SKILL_FILE
 from taskgate.core.catalog.task_support import TaskSupport, supports_tasks
 from taskgate.core.governance.decision import Denied, Forward, Gate
-from taskgate.core.governance.pipeline import decide
+from taskgate.core.governance.pipeline import decide, decide_listed
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.scope import ScopeMode, ScopePolicy
 from taskgate.core.scoping.subset import Subset
@@ -51,7 +51,8 @@ def build_view(
     for kind, listed in visible.items():
         for server, offer in offers.items():
             entries = offer.entries.get(kind, ())
-            listed[server] = _visible(plan, subset, server, entries, quarantined=catalogs.quarantined)
+            alike = offer.alike(kind) if kind in _NAMED else _NONE_ALIKE
+            listed[server] = _visible(plan, subset, server, entries, alike, quarantined=catalogs.quarantined)
             if len(listed[server]) < len(entries):
                 shown = {e.name for e in listed[server]}
                 hidden = tuple((server, name) for e in entries if e.name not in shown for name in _names_of(e))
@@ -75,7 +76,10 @@ def build_view(
     tool_names = found[EntryKind.TOOL].names
     assert tool_names is not None
     with_tasks = {server: supports_tasks(found) for server, found in capabilities.items()}
-    of_servers = {server: _OfServer(with_tasks[server], plan.plain_timeout_of(server)) for server in offers}
+    of_servers = {
+        server: _OfServer(with_tasks[server], plan.plain_timeout_of(server), offer.alike(EntryKind.TOOL))
+        for server, offer in offers.items()
+    }
     tools = {
         name: _tool(plan, name, e, catalogs, server=of_servers[e.server], revision=subset.revision)
         for name, e in found[EntryKind.TOOL].entries.items()
@@ -99,6 +103,7 @@ def build_view(
         _app_tools(tools.values(), addresses),
         slow_tools,
         {server: each for server, each in omitted.items() if each != NOTHING_OMITTED},
+        {(_PATTERNS[kind], server): offer.alike(kind) for server, offer in offers.items() for kind in _NAMED},
     )
 
 
@@ -183,6 +188,8 @@ def _reserved(scope: ScopePolicy) -> frozenset[str]:
     return of_scripts if transparent else RESERVED_NAMES | of_scripts
 
 
+_NAMED: Final = (EntryKind.TOOL, EntryKind.PROMPT)
+_NONE_ALIKE: Final[Mapping[str, tuple[str, ...]]] = {}
 _PATTERNS: Final = {
     EntryKind.TOOL: PatternKind.TOOL,
     EntryKind.PROMPT: PatternKind.PROMPT,
@@ -197,6 +204,7 @@ class _OfServer(NamedTuple):
 
     has_tasks: bool
     plain_timeout_s: float
+    alike: Mapping[str, tuple[str, ...]]
 
 
 def _tool(
@@ -208,8 +216,11 @@ def _tool(
     server: _OfServer,
     revision: str,
 ) -> ToolRef:
-    decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=catalogs.quarantined)
-    forced = plan.gates.rules.forced(entry.server, entry.name)
+    alike = server.alike.get(entry.name, ())
+    decision = decide_listed(
+        plan.gates, PatternKind.TOOL, entry.server, entry.name, alike, quarantined=catalogs.quarantined
+    )
+    forced = any(plan.gates.rules.forced(entry.server, name) for name in (entry.name, *alike))
     traits = entry.traits
     params, unfit = traits.header_params or (), traits.header_params is None
     raw_name = wire.raw(entry.name)
@@ -237,7 +248,13 @@ def _tool(
 
 
 def _visible(
-    plan: Plan, subset: Subset, server: str, entries: Sequence[CatalogEntry], *, quarantined: Quarantined
+    plan: Plan,
+    subset: Subset,
+    server: str,
+    entries: Sequence[CatalogEntry],
+    alike: Mapping[str, tuple[str, ...]],
+    *,
+    quarantined: Quarantined,
 ) -> list[CatalogEntry]:
     """Return the entries of one list that are in this scope and, except for tools, allowed. A tool carries its own decision."""
     if not entries:
@@ -247,8 +264,9 @@ def _visible(
     admitted = subset.admitted_of_kind(server, [entry.name for entry in entries], kind)
     visible: list[CatalogEntry] = []
     for entry in entries:
-        if entry.name in admitted:
-            decision = decide(plan.gates, kind, server, entry.name, quarantined=quarantined)
+        others = alike.get(entry.name, ())
+        if entry.name in admitted and not (others and subset.denies_lookalike(server, entry.name, kind)):
+            decision = decide_listed(plan.gates, kind, server, entry.name, others, quarantined=quarantined)
             if not isinstance(decision, Denied) or (may_be_denied and decision.gate is not Gate.VISIBILITY):
                 visible.append(entry)
     return visible

@@ -17,6 +17,7 @@ from taskgate import clock
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.pinned_content import changed_definition
 from taskgate.core.errors import TaskgateError, UpstreamError
+from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.subset import Reason
 from taskgate.gateway.catalog.catalog_memory import CatalogMemory
 from taskgate.gateway.catalog.fetch_lists import fetch_lists
@@ -43,6 +44,7 @@ CONNECT_S: Final = 30.0
 CONTACTED_AT_ONCE: Final = 16
 CONTACT_SLOT_S: Final = 2.0
 CHECK_INTERVAL_S: Final = 1.0
+_LISTED: Final = {PatternKind.TOOL: EntryKind.TOOL, PatternKind.PROMPT: EntryKind.PROMPT}
 Inspect = Callable[[str, Offer], Awaitable[None]]
 """Checks every list before it is published."""
 
@@ -110,6 +112,11 @@ class Catalogs:
     def offer(self, server: str) -> Offer | None:
         state = self._states.get(server)
         return state.offer if state is not None else None
+
+    def alike(self, kind: PatternKind, server: str, name: str) -> tuple[str, ...]:
+        """Return the other tools or prompts of the server whose names look like this one."""
+        listed, offer = _LISTED.get(kind), self.offer(server)
+        return offer.alike(listed).get(name, ()) if listed is not None and offer is not None else ()
 
     def failure(self, server: str) -> TaskgateError | None:
         """Return why the last fetch failed, wholly or partly."""

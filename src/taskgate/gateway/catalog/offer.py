@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
+from taskgate.core.catalog.names import alike_names
 from taskgate.core.catalog.skills import SKILLS_EXTENSION, declares_skills
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations.generation import Generation
@@ -84,6 +85,15 @@ class Offer:
     complete: bool = True
     """Whether every list was received or has failed; otherwise the rest follows."""
     omitted: OmittedTools = NOTHING_OMITTED
+
+    _alike: dict[EntryKind, Mapping[str, tuple[str, ...]]] = field(default_factory=dict, compare=False, repr=False)
+
+    def alike(self, kind: EntryKind) -> Mapping[str, tuple[str, ...]]:
+        """Return the tools or prompts whose names look like others of this server, each with these others."""
+        found = self._alike.get(kind)
+        if found is None:
+            found = self._alike[kind] = alike_names(entry.name for entry in self.entries.get(kind, ()))
+        return found
 
     @property
     def announces_changes(self) -> bool:

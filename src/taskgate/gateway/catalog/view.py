@@ -27,7 +27,7 @@ from taskgate.core.catalog.task_card import CARD_URI, has_card
 from taskgate.core.catalog.task_support import TaskSupport
 from taskgate.core.generations.generation import Generation
 from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, NeedsPolicy, action_of
-from taskgate.core.governance.pipeline import UNKNOWN, decide, decide_unlisted
+from taskgate.core.governance.pipeline import UNKNOWN, decide_listed, decide_unlisted
 from taskgate.core.governance.task_annotation import shown_support
 from taskgate.core.patterns import PatternKind, checked_skeleton
 from taskgate.core.scoping.scope import HelperTools, ScopePolicy
@@ -86,6 +86,8 @@ class View:
     slow_tools: SlowTools
     omitted: Mapping[str, OmittedTools] = field(default_factory=dict)
     """By server: listed tools beyond the limit."""
+    alike: Mapping[tuple[PatternKind, str], Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    """By kind and server: names that look like others of that server, with these others."""
     rendered: dict[tuple[EntryKind, Audience, int], EntryList] = field(default_factory=dict)
     search_index: SearchIndex | None = None
     unseen: dict[PatternKind, dict[str, tuple[str, str]]] = field(default_factory=dict)
@@ -197,17 +199,21 @@ class View:
         gates = self.plan.gates.for_calls(from_script=from_script)
         if not self.subset.admits_kind(server, name, kind):
             return Denied(Gate.VISIBILITY, "outside the scope", UNKNOWN)
-        if self._lists(kind, server, name):
-            return decide(gates, kind, server, name, quarantined=self.quarantined)
+        alike = self.alike.get((kind, server), {}).get(name, ())
+        is_listed = self._lists(kind, server, name)
+        if is_listed and not alike:
+            return decide_listed(gates, kind, server, name, (), quarantined=self.quarantined)
         excluded = self.subset.denies_lookalike(server, name, kind)
         if excluded is not None:
             return Denied(Gate.VISIBILITY, excluded.detail, UNKNOWN)
+        if is_listed:
+            return decide_listed(gates, kind, server, name, alike, quarantined=self.quarantined)
         if kind is PatternKind.TOOL and self.omitted.get(server, NOTHING_OMITTED).covers(name):
             return Denied(Gate.VISIBILITY, "omitted from its server's list", UNKNOWN)
         looks = checked_skeleton(name, kind)
-        alike = any(s == server and checked_skeleton(n, kind) == looks for s, n in self.withheld.get(kind, ()))
+        is_withheld = any(s == server and checked_skeleton(n, kind) == looks for s, n in self.withheld.get(kind, ()))
         return decide_unlisted(
-            gates, kind, server, name, quarantined=self.quarantined, withheld=(looks,) if alike else ()
+            gates, kind, server, name, quarantined=self.quarantined, withheld=(looks,) if is_withheld else ()
         )
 
     def _lists(self, kind: PatternKind, server: str, name: str) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.task_support import TaskSupport, sends_task_status, supports_tasks
 from taskgate.core.governance.decision import Action, action_of
-from taskgate.core.governance.pipeline import decide
+from taskgate.core.governance.pipeline import decide_listed
 from taskgate.core.governance.task_annotation import annotation_line, shown_support
 from taskgate.core.patterns import PatternKind
 from taskgate.gateway.catalog.catalogs import Offer
@@ -64,18 +64,27 @@ class AnnotationReport:
                 server=server,
             )
         entries = offer.entries.get(EntryKind.TOOL, ())
+        alike = offer.alike(EntryKind.TOOL)
         reported = self._reported.setdefault(server, {})
         for gone in reported.keys() - {entry.name for entry in entries}:
             del reported[gone]
         for number, entry in enumerate(entries):
             if number and number % PORTION == 0:
                 yield
-            self._note(plan, entry, tasks, reported)
+            self._note(plan, entry, tasks, reported, alike.get(entry.name, ()))
 
-    def _note(self, plan: Plan, entry: CatalogEntry, upstream_tasks: bool, reported: dict[str, _Annotation]) -> None:
-        decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=self._quarantine.tools)
+    def _note(
+        self,
+        plan: Plan,
+        entry: CatalogEntry,
+        upstream_tasks: bool,
+        reported: dict[str, _Annotation],
+        alike: tuple[str, ...],
+    ) -> None:
+        server, name, held = entry.server, entry.name, self._quarantine.tools
+        decision = decide_listed(plan.gates, PatternKind.TOOL, server, name, alike, quarantined=held)
         action = action_of(decision)
-        forced = plan.gates.rules.forced(entry.server, entry.name)
+        forced = any(plan.gates.rules.forced(server, each) for each in (name, *alike))
         shown = shown_support(
             plan.calls.annotation_mode,
             action,

@@ -28,6 +28,7 @@ from taskgate.core.tasks.endings import after_recall
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
 from taskgate.gateway.call_settings import ExecuteOn
+from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.events import ApprovalOpened, ApprovalOver, DefinitionChanged, EventHub, TaskChanged
 from taskgate.gateway.governance.announcer import Announcer
 from taskgate.gateway.governance.approval_request import question, value_of
@@ -71,6 +72,7 @@ class Approvals:
         grants: StandingGrants,
         expiries: ApprovalExpiries,
         address: PublicAddress,
+        catalogs: Catalogs,
         metrics: Metrics,
         events: EventHub,
     ) -> None:
@@ -83,6 +85,7 @@ class Approvals:
         self._store = records.store
         self._plan = plan
         self._address = address
+        self._catalogs = catalogs
         self._metrics = metrics
         self._events = events
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
@@ -417,6 +420,8 @@ class Approvals:
         origin = approval.from_script
         script = await self._store.get(origin.task_id) if origin is not None else None
         of_script = script.arguments if script is not None else b"null"
+        bound = approval.binding
+        alike = self._catalogs.alike(bound.kind, bound.server, bound.tool)
 
         def made() -> Card:
             last = value_of(before.arguments) if before is not None else None
@@ -430,6 +435,7 @@ class Approvals:
                 url=url,
                 runs_script=_runs_script(held),
                 from_script=value_of(of_script),
+                alike=alike,
             )
 
         size = len(held.arguments) + len(of_script) + (len(before.arguments) if before is not None else 0)

@@ -22,8 +22,11 @@ from taskgate.core.catalog.pin import (
     PinMode,
     Pinned,
     compare_pin,
+    covers_lookalikes,
+    digest_with_lookalikes,
     parsed_definition,
     raw_definition,
+    raw_with_lookalikes,
 )
 from taskgate.core.catalog.pin_keys import RESOURCE_PREFIX, SKILL_PREFIX, kind_of, resource_key, skill_key
 from taskgate.core.catalog.pinned_content import compare_content
@@ -119,10 +122,14 @@ class Pins:
             return
         others = tuple(name for name in self._plan.value.registry.records if name != server)
         known = server in self._pinned_servers
+        alike = offer.alike(EntryKind.TOOL)
         for number, entry in enumerate(offer.entries.get(EntryKind.TOOL, ())):
             if number and number % PORTION == 0:
                 yield
-            self._compare_tool(entry, others, known)
+            if entry.name in alike:
+                self._compare_lookalike(entry, alike[entry.name], others, known)
+            else:
+                self._compare_tool(entry, others, known)
         for number, entry in enumerate(offer.entries.get(EntryKind.SKILL, ())):
             if number and number % PORTION == 0:
                 yield
@@ -149,9 +156,25 @@ class Pins:
             # The definition need not be parsed again.
             self._first_seen(key, entry.raw, FirstSeen(entry.digest, ()), server_known=known)
             return
+        if pin is not None and covers_lookalikes(pin, entry.digest, ()):
+            self._unaccepted.pop(key, None)
+            return
         mode = self._plan.value.governing.pins
         found = compare_pin(mode, entry.definition, pin, others, digest=entry.digest)
         self._found(key, entry.raw, found, server_known=known)
+
+    def _compare_lookalike(
+        self, entry: CatalogEntry, alike: tuple[str, ...], others: tuple[str, ...], known: bool
+    ) -> None:
+        """Compare a tool whose name looks like others of its server: a new one among them is a change of each."""
+        key = (entry.server, entry.name)
+        pin = self._pinned.get(key)
+        if pin is not None and covers_lookalikes(pin, entry.digest, alike):
+            self._unaccepted.pop(key, None)
+            return
+        raw, digest = raw_with_lookalikes(entry.raw, alike), digest_with_lookalikes(entry.digest, alike)
+        found = compare_pin(self._plan.value.governing.pins, parsed_definition(raw), pin, others, digest=digest)
+        self._found(key, raw, found, server_known=known)
 
     def _compare_skill(self, entry: CatalogEntry, others: tuple[str, ...]) -> None:
         """Compare a skill's entry with its pin. The entry contains the digests of its files, so it covers them."""
@@ -275,7 +298,7 @@ class Pins:
             found = compare_content(mode, ours.definition, holds)
         else:
             others = [name for name in self._plan.value.registry.records if name != key[0]]
-            found = compare_pin(mode, ours.definition, holds, others)
+            found = compare_pin(mode, ours.definition, holds, others, digest=ours.digest)
         self._found(key, ours.raw, found, server_known=True)
         self._refresh_quarantine()
 

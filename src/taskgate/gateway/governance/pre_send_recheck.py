@@ -18,6 +18,7 @@ from taskgate.core.governance.pipeline import (
     REFUSED,
     Gates,
     decide,
+    decide_listed,
     decide_unlisted,
     workflow_named,
 )
@@ -119,11 +120,15 @@ class PreSendRecheck:
         held = self._catalogs.quarantined
         offer = self._catalogs.offer(server)
         entries = [e for k in _ENTRIES[kind] for e in offer.entries.get(k, ())] if offer is not None else []
-        if any(entry.name == name for entry in entries):
+        is_listed = any(entry.name == name for entry in entries)
+        others = self._catalogs.alike(kind, server, name)
+        if is_listed and not others:
             return decide(gates, kind, server, name, quarantined=held)
         excluded = subset.denies_lookalike(server, name, kind)
         if excluded is not None:
             return Denied(Gate.VISIBILITY, excluded.detail, REFUSED)
+        if is_listed:
+            return decide_listed(gates, kind, server, name, others, quarantined=held)
         if kind is PatternKind.TOOL and offer is not None and offer.omitted.covers(name):
             return Denied(Gate.VISIBILITY, "omitted from its server's list", REFUSED)
         looks = checked_skeleton(name, kind)

@@ -63,7 +63,7 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
     denials = Denials(
         base.store, base.metrics, UnseenNames(base.plan, lists.catalogs, lists.views), base.history, base.usage
     )
-    governed = wire_governance(base, running, grants, expiries, recheck, denials=denials)
+    governed = wire_governance(base, running, grants, expiries, recheck, denials=denials, catalogs=lists.catalogs)
     tasks = wire_task_engine(base, running, governed.approvals, recheck, lists.slow_tools)
     session_ends, suspended = base.session_ends(running.conversations), wire_suspended_calls(base, asking)
     temporary_scopes = TemporaryScopes(base.store, session_ends, base.events)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller
 from taskgate.gateway.governance.denials import Denials
@@ -21,6 +22,7 @@ def wire_governance(
     recheck: PreSendRecheck,
     *,
     denials: Denials,
+    catalogs: Catalogs,
 ) -> GovernanceGroup:
     approvals = Approvals(
         running.records,
@@ -30,6 +32,7 @@ def wire_governance(
         grants=grants,
         expiries=expiries,
         address=base.address,
+        catalogs=catalogs,
         metrics=base.metrics,
         events=base.events,
     )
