@@ -77,6 +77,16 @@ def folder(tmp_path: Path) -> Folder:
         SERVER + 'approval: {default: {channels: [{type: webhook, url: "https://h.example/", secret: abc}]}}\n',
         SERVER + 'governance: {rules: [{match: "${V:-x}", action: deny}]}\n',
         SERVER + 'listen: {tls: {cert: "c.pem", key: "k.pem"}}\n',
+        SERVER + "audit: {export: ~/.profile}\n",
+        # Who may enter: a later edit could open the allowed programs to others.
+        SERVER + 'allowed_hosts: ["*"]\n',
+        SERVER + 'allowed_origins: ["https://other.example"]\n',
+        SERVER + 'public_url: "https://other.example"\n',
+        SERVER + "auth: {none: true}\n",
+        SERVER + "auth: {anonymous: default}\n",
+        SERVER + f"tokens: [{{id: x, sha256: {'a' * 64}, roles: [admin]}}]\n",
+        SERVER + "people: {admin: [everyone]}\n",
+        SERVER + "listen: {trusted_proxies: [127.0.0.1], client_certificate_header: X-Cert}\n",
     ],
 )
 def test_an_edit_of_what_leaves_the_file_needs_consent(folder: Folder, changed: str) -> None:

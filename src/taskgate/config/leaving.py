@@ -1,4 +1,5 @@
-"""What leaves a configuration file: the programs, addresses, files and references by which it affects more than the gateway itself.
+"""What leaves a configuration file: the programs, addresses, files and references by which it affects more than the gateway itself,
+and who may enter it.
 
 A file that only a working folder leads to is used when the user has allowed exactly this set (`taskgate.consent`). It is computed
 from the text, before any variable or file is read and any command is run. Everything counts as leaving unless `_WITHIN` names it,
@@ -30,20 +31,20 @@ _WITHIN_WORKFLOWS = """
     timeout on_timeout unsafe_on_timeout approvers approvals_needed self_approval redact_fields decision_valid_for max_auth_age
 """
 _WITHIN_SECTIONS = """
-    schema profile environment governance profiles scopes tokens people tasks apps completion limits pins validate errors history
-    audit local public_url allowed_hosts allowed_origins compat
+    schema profile environment governance profiles scopes tasks apps completion limits pins validate errors history local compat
 """
 _WITHIN = frozenset(
     [
         *((name,) for name in _WITHIN_SECTIONS.split()),
         *(("servers", _ANY, name) for name in _WITHIN_SERVERS.split()),
         *(("approval", _ANY, name) for name in _WITHIN_WORKFLOWS.split()),
-        *(("listen", name) for name in ("host", "port", "trusted_proxies", "client_certificate_header")),
+        *(("listen", name) for name in ("host", "port")),
+        *(("audit", name) for name in ("keep", "calls")),
         *(("telemetry", name) for name in ("metrics", "names", "trace_url", "log_level", "log_format")),
-        *(("auth", name) for name in ("none", "anonymous", "anonymous_tasks")),
     ]
 )
-"""Keys that affect only the gateway itself. References in them count nevertheless."""
+"""Keys that affect only the gateway itself. References in them count nevertheless. Keys that decide who may call it are not among
+them: a later edit could open the allowed programs to others."""
 
 
 class NotAllowed(ConfigError):
