@@ -328,3 +328,35 @@ async def test_name_that_a_server_lists_twice_is_noted_once() -> None:
             await asyncio.sleep(400)
         assert sum("twice" in str(line) for line in gate.log) == 1
         assert not any("definition changed" in str(line) for line in gate.log)
+
+
+@virtual_time
+async def test_unchanged_lists_with_a_short_lifetime_are_fetched_less_often() -> None:
+    """A server may declare that its lists are outdated at once. They are fetched every few seconds only while they change."""
+    twice = [definition("tool_0"), definition("tool_0", '{"type":"object","title":"other"}')]
+    # A server that announces no changes: of others the lifetime does not count.
+    upstream = Upstream("2026", capabilities={"tools": {}})
+
+    async def listed(call: Call) -> dict[str, Any]:
+        return answer(call, f'{{"tools":[{",".join(twice)}],"resultType":"complete","ttlMs":0}}', streamed=False)
+
+    upstream.on("tools/list", listed)
+
+    def fetches() -> int:
+        return sum(each.get("method") == "tools/list" for each in upstream.received)
+
+    async with Gateway({**PLAIN, "limits": {"list_max_age": "5m"}}, {"a": upstream}) as gate:
+        caller = await gate.caller("2026")
+        assert await listed_names(caller) == ["tool_0"]
+        await gate.advance(3_600)
+        assert 12 <= fetches() <= 24
+        twice.append(definition("tool_1"))
+        await gate.advance(310)
+        assert await listed_names(caller) == ["tool_0", "tool_1"]
+        # After a change, another one is found soon.
+        before = fetches()
+        for number in range(2, 12):
+            twice.append(definition(f"tool_{number}"))
+            await gate.advance(7)
+        assert fetches() - before >= 9
+        assert "tool_10" in await listed_names(caller)

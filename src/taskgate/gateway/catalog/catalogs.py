@@ -39,6 +39,8 @@ MIN_AGE_S: Final = 5.0
 """Minimum age before lists are fetched again, and minimum interval of fetches for unknown names."""
 ANNOUNCED_FACTOR: Final = 10
 """Factor on the maximum age for servers that announce changes; announcements can be lost."""
+LONGEST_DOUBLING: Final = 20
+"""Doublings of the minimum age that exceed every maximum age."""
 CONNECT_S: Final = 30.0
 """Upper bound for connecting. Process start and handshake have shorter timeouts of their own."""
 CONTACTED_AT_ONCE: Final = 16
@@ -328,9 +330,11 @@ class Catalogs:
         if self._states.get(server) is not state:
             return
         before, must_announce, now = state.offer, state.must_announce, clock.monotonic()
-        announced = state.arrived(offer, now + self._age_s(server, offer), now)
+        is_same = same(before, offer)
+        state.compared(offer, is_same)
+        announced = state.arrived(offer, now + self._age_s(server, offer, state.unchanged), now)
         different = difference(before, offer) | announced
-        if different or not same(before, offer):
+        if different or not is_same:
             self.revision.grow()
             generation = offer.generation.value if offer.generation is not None else None
             log.info("server listed", server=server, generation=generation, **offer.counts())
@@ -345,12 +349,17 @@ class Catalogs:
         if self._memory is not None and offer.complete and not offer.failed:
             self._memory.keep(self._upstreams[server], offer)
 
-    def _age_s(self, server: str, offer: Offer) -> float:
-        """Return the maximum age of these lists, with jitter to spread the fetches."""
+    def _age_s(self, server: str, offer: Offer, unchanged: int) -> float:
+        """Return the maximum age of these lists, with jitter to spread the fetches.
+
+        The lifetime that a server declares counts as long as its lists change: at each fetch without a difference it is doubled.
+        """
         maximum = self._limits.list_max_age_s * (1 - 0.1 * (zlib.crc32(server.encode()) % 100) / 100)
         if offer.announces_changes:
             return maximum * ANNOUNCED_FACTOR
-        return maximum if offer.ttl_s is None else min(maximum, max(MIN_AGE_S, offer.ttl_s))
+        if offer.ttl_s is None:
+            return maximum
+        return min(maximum, max(MIN_AGE_S, offer.ttl_s) * 2 ** min(unchanged, LONGEST_DOUBLING))
 
 
 def _fetch_limits(limits: Limits) -> tuple[int, int, float]:

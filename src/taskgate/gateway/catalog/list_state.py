@@ -40,6 +40,8 @@ class ListState:
     """Whether a fetch waits for its connection: that connection being opened must not cause another fetch."""
     must_announce: bool = False
     """A list request was answered without these lists: when they arrive, callers must be notified."""
+    unchanged: int = 0
+    """Consecutive fetches that found no difference."""
     announced: set[EntryKind] = field(default_factory=set)
     unpublished: set[EntryKind] = field(default_factory=set)
     """Lists that the server announced as changed and that were not announced to other gateways yet."""
@@ -119,6 +121,13 @@ class ListState:
         self.failure = reason
         self.failures += 1
         self.retry_at = now + min(LONGEST_RETRY_S, RETRY_S * 2 ** min(self.failures - 1, 10))
+
+    def compared(self, offer: Offer, is_same: bool) -> None:
+        """Note whether fetched lists are the known ones. Lists that are not complete prove nothing."""
+        if not is_same:
+            self.unchanged = 0
+        elif offer.complete:
+            self.unchanged += 1
 
     def arrived(self, offer: Offer, expires: float, now: float) -> frozenset[EntryKind]:
         """Note received lists. Return those that the server had announced as changed."""
