@@ -23,6 +23,7 @@ from taskgate.ports.store_answers import (
     Change,
     IdTaken,
     Intended,
+    SameCall,
     StoppedByRecheck,
     UnknownTask,
 )
@@ -61,6 +62,15 @@ async def test_an_id_is_used_once(store: Store) -> None:
     assert await store.accept(a_call(id=task.id)) == IdTaken(task.id)
     assert await store.accept(a_call(id=task.id), approval=asking(task)) == IdTaken(task.id)
     assert await store.pending_count() == 0
+
+
+async def test_a_sent_call_is_stored_once_however_often_it_is_tried(store: Store) -> None:
+    sent, draft = AlreadySent("b1", "reports", START - 45_000), a_call()
+    first = await store.accept(draft, sent=sent)
+    assert isinstance(first, Change)
+    assert await store.accept(draft, sent=sent) == SameCall(first.task)
+    assert await store.accept(a_call(id=draft.id, principal="dave"), sent=sent) == IdTaken(draft.id)
+    assert await store.accept(a_call(id=draft.id, tool="other"), sent=sent) == IdTaken(draft.id)
 
 
 async def test_a_promoted_call_is_accepted_with_its_attempt(store: Store) -> None:

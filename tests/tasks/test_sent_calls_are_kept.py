@@ -15,8 +15,10 @@ from tests.virtual_time.callers import TASKS
 
 from taskgate.core.errors import GatewayFault
 from taskgate.gateway.tasks.promotion import STORED_WITHIN_S
+from taskgate.store.batch_writer import Batch, BatchWriter
 from taskgate.store.sqlite import writer
 from taskgate.store.views.tasks import TaskView
+from taskgate.telemetry.logs import log
 
 PROMOTE_S = 45.0
 REPLY_S = PROMOTE_S + STORED_WITHIN_S
@@ -111,6 +113,30 @@ class BrokenStore:
                     await asyncio.sleep(0.1)
         if self.broken:
             await self._refuse()
+
+
+class SlowCommits:
+    """Reports each commit `delay_s` after it was made, as a slow disk or network does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.delay_s = 0.0
+        self._held = 0
+        finish = writer.Writer._finish_batch
+
+        def finish_later(one: writer.Writer, batch: Batch, problem: str | None) -> None:
+            if not self.delay_s:
+                finish(one, batch, problem)
+                return
+            self._held += 1
+            asyncio.get_running_loop().call_later(self.delay_s, finish_held, one, batch, problem)
+
+        def finish_held(one: writer.Writer, batch: Batch, problem: str | None) -> None:
+            self._held -= 1
+            finish(one, batch, problem)
+
+        monkeypatch.setattr(writer.Writer, "_finish_batch", finish_later)
+        # The virtual clock stands still while a commit is being made, not while its report is held here.
+        monkeypatch.setattr(BatchWriter, "is_committing", property(lambda one: one._is_busy and not self._held))
 
 
 @contextlib.asynccontextmanager
@@ -258,6 +284,89 @@ async def test_a_drain_answers_calls_that_the_store_cannot_take(
         assert await rows(gate) == []
 
 
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+@virtual_time
+async def test_a_call_is_one_task_although_its_first_commit_was_reported_late(
+    generation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writes are given up after their own time limit and committed after that. None of them makes a task of its own."""
+    server, commits = slow_server(), SlowCommits(monkeypatch)
+    async with gateway(server) as gate:
+        caller = await gate.caller(generation)
+        call = caller.begin_call("notes__slow", {"seconds": 200})
+        await gate.advance(PROMOTE_S - 1)
+        commits.delay_s = 40
+        await gate.advance(STORED_WITHIN_S + 15)
+        assert error_of(call.reply)["executed"] == "maybe"
+        await gate.advance(30)
+        commits.delay_s = 0
+        await gate.advance(200)
+        assert [(row["state"], row["executed"]) for row in await rows(gate)] == [("completed", "yes")]
+        assert server.count("slow") == 1
+
+
+@virtual_time
+async def test_a_record_that_is_being_committed_at_a_shutdown_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, commits = slow_server(), SlowCommits(monkeypatch)
+    async with gateway(server, limits={"drain_timeout": "3s"}) as gate:
+        caller = await gate.caller()
+        call = caller.begin_call("notes__slow", {"seconds": 200})
+        await gate.advance(PROMOTE_S - 1)
+        commits.delay_s = 15
+        await gate.advance(STORED_WITHIN_S + 2)
+        assert error_of(call.reply)["executed"] == "maybe"
+        stopping = asyncio.create_task(gate.stop())
+        await gate.advance(4)
+        commits.delay_s = 0
+        await stopping
+        await gate.start()
+        await gate.advance(5)
+        assert [(row["state"], row["executed"]) for row in await rows(gate)] == [("outcome_unknown", "maybe")]
+        assert server.count("slow") == 1
+
+
+@pytest.mark.parametrize("seconds", [120, 1200])
+@virtual_time
+async def test_a_call_is_stored_after_an_outage_of_any_length(seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, store = slow_server(), BrokenStore(monkeypatch, "busy")
+    warnings: list[str] = []
+    monkeypatch.setattr(log, "warning", lambda text, **_: warnings.append(text))
+    hour = 3_600_000
+    config = {"servers": {"notes": {"budgets": {"tool_timeout_ms": hour}}}, "tasks": {"execution_timeout_ms": hour}}
+    async with gateway(server, **config) as gate:
+        caller = await gate.caller()
+        store.broken = True
+        call = caller.begin_call("notes__slow", {"seconds": seconds})
+        await gate.advance(REPLY_S + 0.1)
+        assert error_of(call.reply)["executed"] == "maybe"
+        await gate.advance(1800)
+        asked, minutes = store.asked, (REPLY_S + 1800 - PROMOTE_S) / 60
+        assert sum("runs of tasks wait" in text for text in warnings) <= minutes + 1
+        # Twice a second in the first minute, later every five seconds.
+        assert asked < 600
+        store.broken = False
+        await gate.advance(10)
+        assert [(row["state"], row["executed"]) for row in await rows(gate)] == [("completed", "yes")]
+        assert server.count("slow") == 1
+
+
+@virtual_time
+async def test_a_stopped_gateway_no_longer_asks_its_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tool has ended, and its result waits for the store."""
+    server, store = slow_server(), BrokenStore(monkeypatch, "busy")
+    async with gateway(server, limits={"drain_timeout": "3s"}) as gate:
+        caller = await gate.caller()
+        store.broken = True
+        call = caller.begin_call("notes__slow", {"seconds": 55})
+        await gate.advance(60)
+        assert call.is_done
+        await gate.stop()
+        asked = store.asked
+        await gate.start()
+        await gate.advance(60)
+        assert store.asked == asked
+
+
 @virtual_time
 async def test_a_drain_hands_over_sent_calls() -> None:
     async with gateway(slow_server(), limits={"drain_timeout": "25s"}) as gate:
@@ -314,6 +423,45 @@ async def test_at_the_limit_only_what_would_open_another_task_is_refused(generat
         shown = [row["id"] for row in await rows(gate)]
         assert (await gate.operator("POST", f"/api/v1/tasks/{shown[0]}/cancel", {})).status == 200
         assert "is done" in (await caller.call("notes__slow", {"seconds": 1, "name": "again"}, **meta)).text
+
+
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+@virtual_time
+async def test_calls_that_the_store_cannot_take_count_towards_the_limit(
+    generation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, store = slow_server(), BrokenStore(monkeypatch, "busy")
+    async with gateway(server, limits={"open_tasks_per_caller": 2}) as gate:
+        caller = await gate.caller(generation, client="one")
+        meta = {} if generation == "2025" else {"_meta": {"taskgate/client": "one"}}
+        store.broken = True
+        calls = [caller.begin_call("notes__slow", {"seconds": 300}, **meta) for _ in range(3)]
+        await gate.advance(REPLY_S + 0.1)
+        assert all(error_of(call.reply)["executed"] == "maybe" for call in calls)
+        for _ in range(2):
+            data = error_of(await caller.call("notes__slow", {"seconds": 1}, **meta))
+            assert (data["limit"], data["executed"]) == ("open_tasks_per_caller", "no")
+        assert server.count("slow") == 3
+        # They still count as tasks, until they end.
+        store.broken = False
+        await gate.advance(10)
+        assert len(await rows(gate)) == 3
+        assert error_of(await caller.call("notes__slow", {"seconds": 1}, **meta))["limit"] == "open_tasks_per_caller"
+        await gate.advance(300)
+        assert "is done" in (await caller.call("notes__slow", {"seconds": 1}, **meta)).text
+
+
+@virtual_time
+async def test_a_call_that_could_not_be_stored_no_longer_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, store = slow_server(), BrokenStore(monkeypatch, "faulty")
+    async with gateway(server, limits={"open_tasks_per_caller": 1}) as gate:
+        caller = await gate.caller()
+        store.broken = True
+        call = caller.begin_call("notes__slow", {"seconds": 60})
+        await gate.advance(PROMOTE_S + 0.1)
+        assert error_of(call.reply)["executed"] == "maybe"
+        await gate.advance(60)
+        assert "is done" in (await caller.call("notes__slow", {"seconds": 1})).text
 
 
 @virtual_time

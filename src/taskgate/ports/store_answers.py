@@ -44,7 +44,8 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class SameCall(msgspec.Struct, frozen=True):
-    """The idempotency key was used before with the same arguments: this is that task."""
+    """The idempotency key was used before with the same arguments, or a sent call was stored by an earlier attempt with the same
+    id: this is that task."""
 
     task: Task
 

@@ -85,9 +85,10 @@ class TaskStore(Protocol):
     ) -> Accepting:
         """Make a call durable. Times, owner, fence and state of the draft are set here.
 
-        `sent` is for a promoted call that is already in flight (accept and intent in one write), `approval` for a call that needs
-        an approval; at most one of the two. `key` is the caller's idempotency key, valid for 24 h within its principal. `joins`:
-        if an equal call of the same conversation waits for an approval and this one has no key, return that task instead.
+        `sent` is for a promoted call that is already in flight (accept and intent in one write). It is kept if its caller stops
+        waiting for the write, and a further attempt with the same id returns the task as `SameCall`. `approval` is for a call that
+        needs an approval; at most one of the two. `key` is the caller's idempotency key, valid for 24 h within its principal.
+        `joins`: if an equal call of the same conversation waits for an approval and this one has no key, return that task instead.
         """
         ...
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import field
 from functools import partial
@@ -38,7 +39,7 @@ from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.sends import Recheck, TaskSends
 from taskgate.gateway.tasks.task_handles import promotion_reply
-from taskgate.gateway.tasks.task_records import NewCall, TaskRecords
+from taskgate.gateway.tasks.task_records import STORE_RETRY_S, NewCall, TaskRecords
 from taskgate.gateway.tasks.task_results import TaskResults
 from taskgate.gateway.tasks.unstored_calls import queued_unstored, running_unstored
 from taskgate.lazy_dataclass import dataclass
@@ -165,14 +166,20 @@ class Promotion(msgspec.Struct, eq=False):
         A call that was sent is stored when the store works again, because its result must be recorded. One that was not sent is
         given up.
         """
+        records, open_promotions = self._parts.records, self._parts.open_promotions
+        # An attempt may be committed after its time limit: with the same id, the next one finds the task.
+        sent_id = None if sent is None else records.new_id()
         # Sent calls are stored whatever the limits say: their callers could only give up and repeat them.
-        accept = partial(self._parts.records.accept, self._request, call, sent=sent, limited=False)
-        accepting = asyncio.get_running_loop().create_task(self._parts.records.retry_while_unavailable(accept))
+        accept = partial(records.accept, self._request, call, sent=sent, limited=False, task_id=sent_id)
+        for_s = STORE_RETRY_S if sent is None else math.inf
+        accepting = asyncio.get_running_loop().create_task(records.retry_while_unavailable(accept, for_s=for_s))
         try:
             await asyncio.wait({accepting}, timeout=STORED_WITHIN_S)
             if sent is None and accepting.cancel():
                 await asyncio.wait({accepting})
             if not accepting.done() or accepting.cancelled() or accepting.exception() is not None:
+                if sent_id is not None:
+                    open_promotions.add_unstored(sent_id, self._request)
                 await self._answer_unstored(
                     queued_unstored(call.wire_name) if sent is None else running_unstored(call.wire_name)
                 )
@@ -187,6 +194,9 @@ class Promotion(msgspec.Struct, eq=False):
                 "a call could not be stored as a task; its outcome is not recorded", tool=call.wire_name, exc_info=fault
             )
             return None
+        finally:
+            if sent_id is not None:
+                open_promotions.remove_unstored(sent_id, self._request)
 
     async def _answer_unstored(self, problem: GatewayFault) -> None:
         request = self._request
@@ -221,7 +231,11 @@ class Promotion(msgspec.Struct, eq=False):
         """Stop the timer and return the task that the call became, or None if the caller still waits for a reply."""
         self.stop_timer()
         if self._promoting is not None:
-            await asyncio.shield(self._promoting)
+            try:
+                await asyncio.shield(self._promoting)
+            except asyncio.CancelledError:
+                self._give_up_unstored()
+                raise
         return self.task
 
     def stop_timer(self) -> bool:
@@ -264,11 +278,16 @@ class Promotion(msgspec.Struct, eq=False):
             self._parts.runs.release(current)
             self._parts.runs.start(current)
 
+    def _give_up_unstored(self) -> bool:
+        """Stop waiting for the store if the caller has its reply: such a call is cancelled only when the gateway stops."""
+        if self.task is not None or self._promoting is None or not self._request.delivery.answered:
+            return False
+        self._promoting.cancel()
+        return True
+
     async def interrupted(self) -> bool:
         """Handle the cancellation of the coroutine that carries the call. Return whether its caller already has a reply."""
-        if self.task is None and self._promoting is not None and self._request.delivery.answered:
-            # It was not stored, and at a shutdown nobody waits for the store.
-            self._promoting.cancel()
+        if self._give_up_unstored():
             return True
         task = await self.task_if_promoted()
         if task is None:

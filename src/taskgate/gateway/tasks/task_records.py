@@ -59,6 +59,10 @@ from taskgate.telemetry.logs import log
 Written = TypeVar("Written")
 STORE_RETRY_S: Final = 600.0
 STORE_PAUSE_S: Final = 0.5
+SHORT_FAULT_S: Final = 60.0
+"""If the store is unavailable for longer, it is tried less often."""
+LONG_PAUSE_S: Final = 5.0
+WARN_EVERY_S: Final = 60.0
 FENCE_TRIES: Final = 10
 LONGEST_CLIENT: Final = 120
 _NOT_STORED = frozenset({"arguments", "name", "task", "requestState", "inputResponses"})
@@ -101,6 +105,7 @@ class TaskRecords:
         self.changes = changes
         self.open_tasks = 0
         self._plan = plan
+        self._warned_at = float("-inf")
 
     async def accept(
         self,
@@ -125,8 +130,11 @@ class TaskRecords:
         )
         match accepted:
             case Change(task):
-                self.changes.changed(task)
-                self.open_tasks += 1
+                self._opened(task)
+                return task, Acceptance.NEW
+            case SameCall(task) if sent is not None:
+                # An earlier attempt was committed although it had reported that the store did not answer in time.
+                self._opened(task)
                 return task, Acceptance.NEW
             case SameCall(task):
                 return task, Acceptance.REPEATED
@@ -157,9 +165,12 @@ class TaskRecords:
         stepped = await self.retry_while_unavailable(lambda: self._retry_while_fenced(write, ours))
         for answer in stepped.accepted if isinstance(stepped, Stepped) else ():
             if isinstance(answer, Change):
-                self.changes.changed(answer.task)
-                self.open_tasks += 1
+                self._opened(answer.task)
         return stepped
+
+    def _opened(self, task: Task) -> None:
+        self.changes.changed(task)
+        self.open_tasks += 1
 
     def pending_limits(self) -> AcceptLimits:
         """The limits on approvals only: calls of a script do not count as open tasks of its caller."""
@@ -245,17 +256,26 @@ class TaskRecords:
         task = await self.store.get(task_id)
         return task is not None and not task.state.is_terminal and task.owner == self.store.ownership.owner
 
-    async def retry_while_unavailable(self, write: Callable[[], Awaitable[Written]]) -> Written:
+    async def retry_while_unavailable(
+        self, write: Callable[[], Awaitable[Written]], *, for_s: float = STORE_RETRY_S
+    ) -> Written:
         """Repeat a read or write of a run until the store is available again. No caller waits for it."""
-        end = clock.monotonic() + STORE_RETRY_S
+        begun = clock.monotonic()
         while True:
             try:
                 return await write()
             except GatewayFault as fault:
-                if fault.error_type != "store_unavailable" or clock.monotonic() > end:
+                waited_s = clock.monotonic() - begun
+                if fault.error_type != "store_unavailable" or waited_s > for_s:
                     raise
-                log.warning("store unavailable; the run of a task waits for it", why=fault.message)
-            await clock.sleep(STORE_PAUSE_S)
+                self._warn(fault)
+            await clock.sleep(STORE_PAUSE_S if waited_s < SHORT_FAULT_S else LONG_PAUSE_S)
+
+    def _warn(self, fault: GatewayFault) -> None:
+        """Log once a minute that runs wait for the store, however many they are."""
+        if clock.monotonic() - self._warned_at >= WARN_EVERY_S:
+            self._warned_at = clock.monotonic()
+            log.warning("store unavailable; runs of tasks wait for it", why=fault.message)
 
     async def current(self, task_id: str) -> Task | None:
         """The task as it is now, for a run. A run that ended because of a failed read would leave its task without an owner."""

@@ -92,12 +92,19 @@ def accept(
         task = replace(task, approval_deadline_ms=held.approval.binding.expires_at_ms)
     event = put_new_task(tx, task, audit)
     if isinstance(event, IdTaken):
-        return event
+        return event if sent is None else _stored_before(tx, draft) or event
     if held is not None:
         approvals.insert(tx, held)
     if key is not None:
         tx.run("put_key", principal=task.principal, key=key, call=_call(task), task_id=task.id, created_ms=tx.now_ms)
     return Change(task, event)
+
+
+def _stored_before(tx: Transaction, draft: Task) -> SameCall | None:
+    """Return the task of a sent call that an earlier attempt has stored, although its caller had stopped waiting for it."""
+    task = load_task(tx, draft.id)
+    is_same = task is not None and (task.principal, _call(task)) == (draft.principal, _call(draft))
+    return SameCall(task) if task is not None and is_same else None
 
 
 def _call(task: Task) -> str:

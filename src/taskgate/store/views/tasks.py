@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -64,12 +64,19 @@ class TaskView(StoreView):
     ) -> Accepting:
         if sent is not None and approval is not None:
             raise ValueError("a call that was already sent cannot wait for an approval")
+
+        def revert(answer: Any) -> Callable[[Transaction], None] | None:
+            # A call that was sent runs whether or not somebody waits for its record.
+            if sent is not None or not isinstance(answer, Change):
+                return None
+            return lambda tx: tasks.revert_accept(tx, draft, key)
+
         return await self._write(
             lambda tx: tasks.accept(
                 tx, draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit, joins=joins
             ),
             _draft_locks(draft, approval, key, limits),
-            lambda answer: (lambda tx: tasks.revert_accept(tx, draft, key)) if isinstance(answer, Change) else None,
+            revert,
         )
 
     async def intend(
