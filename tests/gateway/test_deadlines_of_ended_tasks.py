@@ -18,8 +18,9 @@ async def test_ended_tasks_leave_no_deadlines() -> None:
         for _ in range(150):
             made = await caller.call("a__quick", {}, task={"ttl": 1000})
             await caller.request("tasks/result", {"taskId": made.result["task"]["taskId"]})
-        (deadlines,) = (each for each in gc.get_objects() if isinstance(each, TaskDeadlines))
-        assert len(deadlines._next) <= 101
+        kept = [len(each._next) for each in gc.get_objects() if isinstance(each, TaskDeadlines)]
+        assert kept
+        assert max(kept) <= 101
         await gate.advance(1)
 
 

@@ -75,7 +75,7 @@ async def test_an_unknown_method_is_an_error_in_both_generations(gateway: Gatewa
         (b'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}', 400, -32700),
         (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":NaN}}', 400, -32700),
         (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"\\ud800"}}', 400, -32700),
-        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":' + b"[" * 70 + b"]" * 70 + b"}}", 400, -32700),
+        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":' + b"[" * 140 + b"]" * 140 + b"}}", 400, -32700),
         (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', 400, -32600),
         (b'{"jsonrpc":"2.0","id":{},"method":"ping"}', 400, -32600),
         (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', 400, -32600),

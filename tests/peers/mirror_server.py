@@ -96,7 +96,9 @@ def broken(how: str, head: dict[str, Any], done: bytes) -> list[bytes]:
         "foreign id": [json.dumps({**head, "id": "nobody", "result": {}}).encode(), done],
         "twice": [done, done],
         "huge": [json.dumps({**head, "result": {"content": [], "x": "y" * (17 * 1024 * 1024)}}).encode()],
-        "deep": [b'{"jsonrpc":"2.0","id":%s,"result":%s%s}' % (json.dumps(head["id"]).encode(), b"[" * 90, b"]" * 90)],
+        "deep": [
+            b'{"jsonrpc":"2.0","id":%s,"result":%s%s}' % (json.dumps(head["id"]).encode(), b"[" * 150, b"]" * 150)
+        ],
         "nothing": [],
     }[how]
 
