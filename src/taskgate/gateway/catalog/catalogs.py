@@ -359,7 +359,7 @@ class Catalogs:
             return maximum * ANNOUNCED_FACTOR
         if offer.ttl_s is None:
             return maximum
-        return min(maximum, max(MIN_AGE_S, offer.ttl_s) * 2 ** min(unchanged, LONGEST_DOUBLING))
+        return min(maximum, max(MIN_AGE_S, offer.ttl_s) * 2.0 ** min(unchanged, LONGEST_DOUBLING))
 
 
 def _fetch_limits(limits: Limits) -> tuple[int, int, float]:
