@@ -19,7 +19,7 @@ import msgspec
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.delivery import Delivery, DeliverySettings, delivery
-from taskgate.core.errors import GatewayFault, TaskgateError, UpstreamError
+from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations.generation import Generation
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.origin import AlreadySent
@@ -41,13 +41,14 @@ from taskgate.gateway.tasks.sends import Recheck, TaskSends
 from taskgate.gateway.tasks.task_handles import promotion_reply
 from taskgate.gateway.tasks.task_records import STORE_RETRY_S, NewCall, TaskRecords
 from taskgate.gateway.tasks.task_results import TaskResults
-from taskgate.gateway.tasks.unstored_calls import queued_unstored, running_unstored
+from taskgate.gateway.tasks.unstored_calls import answers_unsent, queued_unstored, running_unstored
 from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_replies import ErrorReply, RelayedError, Result
 from taskgate.telemetry.logs import log
 
 STORED_WITHIN_S: Final = 5.0
 """If the store takes longer to accept a call, its caller gets a reply without a task id."""
+_LATER_ROUND: Final = frozenset({"requestState", "inputResponses"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,11 @@ class PromotionParts:
     open_promotions: OpenPromotions
     adopt_questions: Callable[[Task, Request], Awaitable[None]]
     """Attach the open questions of a call to the task that it became."""
+
+
+def _is_later_round(request: Request) -> bool:
+    """Whether the request returns with answers, so that a round of its call was executed. A server may ask without a state."""
+    return request.generation is Generation.STATELESS and not _LATER_ROUND.isdisjoint(request.params)
 
 
 class Promotion(msgspec.Struct, eq=False):
@@ -86,25 +92,34 @@ class Promotion(msgspec.Struct, eq=False):
     _promoting: asyncio.Task[None] | None = None
     _run_replaces_carrier: bool = False
     _latest: asyncio.TimerHandle | None = None
-    """The timer while the call's server starts."""
+    """The timer while the wait for the server does not count: while it starts, or while answers wait for a slot."""
 
     def server_starts(self) -> None:
         """The program of the server is started for this call. The caller's wait begins when it runs, but has a limit."""
         if self._timer is None or self._promoting is not None:
             return
-        self._timer.leave(self)
         self.enter_queue()
-        left = self._started + max(self._latest_s, self._timer.wait_s) - clock.monotonic()
-        self._latest = asyncio.get_running_loop().call_later(max(0.0, left), self.due)
+        self._wait_for_latest(self._timer)
 
     async def server_started(self) -> None:
         """The call is about to be sent to the server that was started for it."""
-        if self._latest is None or self._timer is None:
+        if self._latest is not None:
+            await self.leave_queue()
+
+    def _wait_for_latest(self, timer: TimerQueue) -> None:
+        """The time from now until the call is sent does not count as the caller's wait, which keeps its limit."""
+        timer.leave(self)
+        self._end_latest()
+        left = self._started + max(self._latest_s, timer.wait_s) - clock.monotonic()
+        self._latest = asyncio.get_running_loop().call_later(max(0.0, left), self.due)
+
+    def _count_again(self) -> None:
+        """The call is sent: the caller's wait begins now if it ends before the limit."""
+        if self._latest is None or self._timer is None or self._promoting is not None:
             return
-        if self._promoting is None and clock.monotonic() + self._timer.wait_s < self._latest.when():
+        if clock.monotonic() + self._timer.wait_s < self._latest.when():
             self._end_latest()
             self._timer.join(self, clock.monotonic())
-        await self.leave_queue()
 
     def _end_latest(self) -> None:
         if self._latest is not None:
@@ -113,8 +128,16 @@ class Promotion(msgspec.Struct, eq=False):
 
     def due(self) -> None:
         """The caller has waited long enough."""
-        self._promoting = asyncio.get_running_loop().create_task(self._promote())
+        unsent_answers = self.is_queued and _is_later_round(self._request)
+        work = self._give_answers_back() if unsent_answers else self._promote()
+        self._promoting = asyncio.get_running_loop().create_task(work)
         self._request.delivery.promotion_began(self._promoting)
+
+    async def _give_answers_back(self) -> None:
+        """End a later round that was not sent. As a task the call would begin again at its first round, which was executed."""
+        carrier = asyncio_task(self._request.delivery.carrier_task())
+        await self._answer_unstored(answers_unsent(self._tool.wire))
+        carrier.cancel()
 
     async def _promote(self) -> None:
         """Store the call as a task, then reply."""
@@ -198,7 +221,7 @@ class Promotion(msgspec.Struct, eq=False):
             if sent_id is not None:
                 open_promotions.remove_unstored(sent_id, self._request)
 
-    async def _answer_unstored(self, problem: GatewayFault) -> None:
+    async def _answer_unstored(self, problem: TaskgateError) -> None:
         request = self._request
         reply = error_reply(self._parts.plan.value, problem, request.message.id, request.generation, request.message)
         await self._deliver_early(request.delivery.fail_early(problem, reply.status, reply.body))
@@ -218,11 +241,16 @@ class Promotion(msgspec.Struct, eq=False):
     def enter_queue(self) -> None:
         """Note that the call waits for a slot of its server, or for its start."""
         self.is_queued = True
+        # A caller that named its longest wait itself gets its reply in that time.
+        may_wait = self._request.delivery.start_timer is not None
+        if may_wait and self._timer is not None and _is_later_round(self._request):
+            self._wait_for_latest(self._timer)
 
     async def leave_queue(self) -> None:
         """Note that the call has its slot and is about to be sent. Waits for a promotion in progress."""
         if self._promoting is not None:
             await asyncio.shield(self._promoting)
+        self._count_again()
         self.is_queued = False
         # The time in the queue does not count as execution time.
         self._sent_at = clock.monotonic()
