@@ -10,6 +10,7 @@ import pytest
 from tests.scripts.test_running_scripts import ON, structured
 from tests.virtual_time import TASKS_EXTENSION, Call, Caller, Exchange, Gateway, Reply, Upstream, until, virtual_time
 
+from taskgate.gateway.requests.open_conversations import IDLE_S
 from taskgate.gateway.tasks.questions_in_reply import RETURN_S
 
 FORM = {"type": "object", "properties": {"colour": {"type": "string"}}}
@@ -24,6 +25,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 ABLE: dict[str, Any] = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
 ONE = {"taskgate/client": "one"}
+TWO = {"taskgate/client": "two"}
 
 
 def config(**more: Any) -> dict[str, Any]:
@@ -226,6 +228,92 @@ async def test_no_tool_shows_the_question_to_the_model_or_takes_its_answer() -> 
         assert refused.result["_meta"]["taskgate/error"]["error_type"] == "not_allowed"
         unable = await gate.caller("2026", token="ann")
         assert (await unable.call_json("respond_to_elicitation", **given))["success"] is True
+
+
+async def ask_in_two_conversations(gate: Gateway, **more: Any) -> tuple[Caller, str, str]:
+    """A caller whose conversation `one` made the call that asks, the task, and the id of the question."""
+    caller = await gate.caller("2026", token="ann", **more)
+    task_id = await promoted(gate, caller, _meta=ONE)
+    (question,) = (await gate.operator("GET", "/api/v1/questions")).json()
+    return caller, task_id, question["request_id"]
+
+
+async def shown_to_two(caller: Caller, task_id: str) -> str:
+    """What the tools of the other conversation show of the task."""
+    shown = [
+        await caller.call("get_task", {"task_id": task_id}, _meta=TWO),
+        await caller.call("get_elicitations", {}, _meta=TWO),
+        await caller.call("get_sampling_requests", {}, _meta=TWO),
+        await caller.call("await_activity", {"task_ids": [task_id], "timeout_ms": 100}, _meta=TWO),
+        await caller.call("get_task_result", {"task_id": task_id, "timeout_ms": 100}, _meta=TWO),
+    ]
+    return json.dumps([reply.result for reply in shown])
+
+
+async def answered_by_two(caller: Caller, task_id: str, question: str) -> Reply:
+    given = {"request_id": question, "action": "accept", "content": {"colour": "red"}}
+    by_id = await caller.call("respond_to_elicitation", given, _meta=TWO)
+    if not by_id.result.get("isError"):
+        return by_id
+    return await caller.call("respond_to_elicitation", {**given, "task_id": task_id}, _meta=TWO)
+
+
+@virtual_time
+async def test_model_of_another_conversation_does_not_answer_in_place_of_the_person() -> None:
+    modes = {"scopes": {"default": {"default_servers": ["*"], "mode": "both"}}}
+    async with Gateway(config(**modes), {"notes": painter("2025")}) as gate:
+        caller, task_id, question = await ask_in_two_conversations(gate, capabilities=ABLE)
+        assert question not in await shown_to_two(caller, task_id)
+        for tool in ("respond_to_elicitation", "cancel_elicitation_request"):
+            given = {"request_id": question, "task_id": task_id}
+            accepted = {"action": "accept", "content": {"colour": "red"}} if tool == "respond_to_elicitation" else {}
+            for named in (given, {"request_id": question}):
+                refused = await caller.call(tool, {**named, **accepted}, _meta=TWO)
+                assert refused.result["_meta"]["taskgate/error"]["error_type"] == "not_allowed"
+        asked = await follow(caller, "get_task_result", task_id, _meta=ONE).done()
+        result = await follow(caller, "get_task_result", task_id, _meta=ONE, **answers(asked)).done()
+        assert result_of(result) == ACCEPTED
+
+
+@virtual_time
+async def test_model_of_another_conversation_does_not_write_a_message_for_the_client() -> None:
+    async with Gateway(config(), {"notes": painter("2025", "sampling")}) as gate:
+        caller, task_id, question = await ask_in_two_conversations(gate, capabilities=ABLE)
+        assert question not in await shown_to_two(caller, task_id)
+        given = {"request_id": question, "task_id": task_id, "content": "Hello", "model": "m"}
+        refused = await caller.call("respond_to_sampling", given, _meta=TWO)
+        assert refused.result["_meta"]["taskgate/error"]["error_type"] == "not_allowed"
+
+
+@virtual_time
+async def test_operator_answers_a_question_that_is_left_to_a_client() -> None:
+    async with Gateway(config(), {"notes": painter("2025")}) as gate:
+        caller, task_id, question = await ask_in_two_conversations(gate, capabilities=ABLE)
+        done = await gate.operator("POST", f"/api/v1/questions/{question}", {"content": {"colour": "green"}})
+        assert done.status == 200, done.text
+        result = await follow(caller, "get_task_result", task_id, _meta=TWO).done()
+        assert result_of(result)["content"] == {"colour": "green"}
+
+
+@virtual_time
+async def test_another_conversation_answers_after_that_of_the_call_has_ended() -> None:
+    tasks = {"promote_after_ms": 1000, "execution_timeout_ms": 7_200_000, "default_ttl_ms": 7_200_000}
+    async with Gateway(config(tasks=tasks, limits={"question_timeout": "2h"}), {"notes": painter("2025")}) as gate:
+        caller, task_id, question = await ask_in_two_conversations(gate, capabilities=ABLE)
+        assert (await answered_by_two(caller, task_id, question)).result["isError"] is True
+        await gate.advance(IDLE_S + 120)
+        assert question in await shown_to_two(caller, task_id)
+        assert not (await answered_by_two(caller, task_id, question)).result.get("isError")
+        result = await follow(caller, "get_task_result", task_id, _meta=TWO).done()
+        assert result_of(result)["content"] == {"colour": "red"}
+
+
+@virtual_time
+async def test_another_conversation_answers_what_the_client_of_the_call_cannot() -> None:
+    async with Gateway(config(), {"notes": painter("2025")}) as gate:
+        caller, task_id, question = await ask_in_two_conversations(gate, capabilities={"sampling": {}})
+        assert question in await shown_to_two(caller, task_id)
+        assert not (await answered_by_two(caller, task_id, question)).result.get("isError")
 
 
 @virtual_time

@@ -35,15 +35,21 @@ class QuestionParts:
 
 
 async def _find(parts: QuestionParts, request: Request, given: dict[str, Any], methods: tuple[str, ...]) -> Waiting:
-    """Return the question, unless the person at the client answers it: a model must not answer in place of that person."""
+    """Return the question, unless the person at a client answers it: a model must not answer in place of that person."""
     waiting = await _named(parts, request, given, methods)
+    if not parts.inbox.is_for_person(waiting, request):
+        return waiting
     if waiting.is_carried_to(request):
         raise CallerError(
             "not_allowed",
             f"This question is for the person at your client. get_task_result of {waiting.task_id} passes it on, and returns the "
             "result after the answer.",
         )
-    return waiting
+    raise CallerError(
+        "not_allowed",
+        "This question is for the person at the client that made the call. While that conversation is open, its person or the "
+        f"operator of this gateway answers it. get_task_result of {waiting.task_id} waits for the result.",
+    )
 
 
 async def _named(parts: QuestionParts, request: Request, given: dict[str, Any], methods: tuple[str, ...]) -> Waiting:

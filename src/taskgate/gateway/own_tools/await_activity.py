@@ -199,7 +199,7 @@ def _pending_client(parts: TaskParts, request: Request, tasks: Sequence[Task]) -
     def asked(methods: tuple[str, ...]) -> list[Waiting]:
         of_tasks = [waiting for task in tasks for waiting in inbox.of_task(task.id, methods)]
         found = {waiting.id: waiting for waiting in (*inbox.of(conversation, methods), *of_tasks)}.values()
-        return [waiting for waiting in found if not waiting.is_carried_to(request)][:MAX_SHOWN]
+        return [waiting for waiting in found if not inbox.is_for_person(waiting, request)][:MAX_SHOWN]
 
     return {
         "elicitations": [_shown(waiting) | {"message": waiting.message} for waiting in asked(FORMS)],

@@ -110,8 +110,8 @@ async def get_task(parts: TaskParts, request: Request, given: dict[str, Any]) ->
     inbox = parts.activity.inbox
     asked = inbox.elicitations(request, task.server, task.id)
     reply = {"task": shown, "pending_elicitations_for_server": asked}
-    if sampling := [waiting for waiting in inbox.of_task(task.id, (SAMPLE,)) if not waiting.is_carried_to(request)]:
-        reply["pending_sampling_requests"] = [waiting.shown() for waiting in sampling]
+    if sampling := [one for one in inbox.of_task(task.id, (SAMPLE,)) if not inbox.is_for_person(one, request)]:
+        reply["pending_sampling_requests"] = [one.shown() for one in sampling]
     return text_reply(reply)
 
 
@@ -146,7 +146,8 @@ async def get_task_result(parts: TaskParts, request: Request, given: dict[str, A
     now = parts.tasks.store.now_ms()
     shown = shown_task(task, now)
     if not task.state.is_terminal:
-        by_tools = [one for one in parts.activity.inbox.of_task(task.id) if not one.is_carried_to(request)]
+        inbox = parts.activity.inbox
+        by_tools = [one for one in inbox.of_task(task.id) if not inbox.is_for_person(one, request)]
         return text_reply(_not_yet(task, clock.monotonic() - began, by_tools=bool(by_tools)), {"task": shown})
     if is_expired(task, now):
         return text_reply({"error": "The result of this task is no longer kept.", "task": shown}, is_error=True)
@@ -165,7 +166,7 @@ def _not_yet(task: Task, waited_s: float, *, by_tools: bool) -> str:
     if task.state is TaskState.AWAITING_APPROVAL:
         return f"Task {task.id} still waits for a person's approval {after}; the tool has not run. Call get_task_result again."
     if task.state is TaskState.INPUT_REQUIRED and not by_tools:
-        return f"Task {task.id} waits for an answer of the person at your client {after}. Call get_task_result again."
+        return f"Task {task.id} waits for an answer of the person at the client {after}. Call get_task_result again."
     if task.state is TaskState.INPUT_REQUIRED:
         asked = f" ({task.status_message})" if task.status_message else ""
         return (

@@ -105,6 +105,7 @@ class Inbox:
         request: Request | None = None,
         task_id: str | None = None,
         keep_answer: KeepAnswer | None = None,
+        asks_client: bool = False,
     ) -> Waiting | None:
         """Add a question to an inbox. Return None if the server has too many open questions."""
         own = self._waiting.setdefault(conversation.caller, {})
@@ -135,6 +136,7 @@ class Inbox:
             helpers=self._plan.value.has_helpers(request.caller.scope if request is not None else None),
             page=self._address.elicitation(question_id) if question.is_url else None,
             keep_answer=keep_answer,
+            asks_client=asks_client,
         )
         own[waiting.id] = waiting
         self._events.publish(QuestionsChanged(conversation.caller))
@@ -236,16 +238,25 @@ class Inbox:
     ) -> list[dict[str, Any]]:
         """Return the caller's questions. With the id of a visible task also its questions, whatever their conversation.
 
-        Questions that replies carry to the caller are left out.
+        Questions for the person at the client are left out.
         """
         found = self.of(request.conversation_key, FORMS, server)
         of_task = self.of_task(task_id, FORMS) if task_id is not None else ()
         found += [waiting for waiting in of_task if waiting not in found]
-        return [waiting.shown() for waiting in found if not waiting.is_carried_to(request)]
+        return [waiting.shown() for waiting in found if not self.is_for_person(waiting, request)]
 
     def sampling_requests(self, request: Request, server: str | None = None) -> list[dict[str, Any]]:
         found = self.of(request.conversation_key, (SAMPLE,), server)
-        return [waiting.shown() for waiting in found if not waiting.is_carried_to(request)]
+        return [waiting.shown() for waiting in found if not self.is_for_person(waiting, request)]
+
+    def is_for_person(self, waiting: Waiting, request: Request) -> bool:
+        """Whether the person at a client is asked: that of this request or, while it is open, of the conversation that asks.
+
+        The tools neither show such a question nor accept an answer to it, because the model would answer it.
+        """
+        if waiting.is_carried_to(request):
+            return True
+        return waiting.asks_client and self._conversations.is_left_to(waiting.conversation, request.conversation_key)
 
     def find(self, caller: str, request_id: str, methods: tuple[str, ...]) -> Waiting:
         """Return the question if it belongs to this caller, in any conversation. Unknown and foreign ids give the same error.

@@ -61,6 +61,8 @@ class Waiting:
     given: Answer | None = None
     ending: Ending = Ending.COMPLETED
     """The outcome, with the answer."""
+    asks_client: bool = False
+    """Whether replies to its conversation carry it, because the client of the call declared that it can answer it."""
     asks_secrets: list[str] | None = None
     """The fields that seem to ask for a secret, once they were searched."""
 
@@ -135,9 +137,9 @@ class Waiting:
         """Return the task it belongs to, if known."""
         return None if self.shared else self.task_id
 
-    def now_of_task(self, task_id: str, keep_answer: KeepAnswer) -> None:
+    def now_of_task(self, task_id: str, keep_answer: KeepAnswer, *, asks_client: bool) -> None:
         """Assign it to the task that its call has become."""
-        self.task_id, self.keep_answer = task_id, keep_answer
+        self.task_id, self.keep_answer, self.asks_client = task_id, keep_answer, asks_client
 
     def ends_by(self, timer: asyncio.TimerHandle) -> None:
         self.timer = timer

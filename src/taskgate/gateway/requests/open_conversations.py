@@ -10,6 +10,7 @@ from collections import OrderedDict
 from typing import Final
 
 from taskgate import clock
+from taskgate.core.identity.addressees import may_be_asked
 from taskgate.core.identity.conversation import ALL_CONVERSATIONS, ConversationKey
 from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.session import Session
@@ -43,6 +44,10 @@ class OpenConversations:
         if key.session_id is not None:
             return self._sessions.get(key.session_id) is not None or key.session_id in self._elsewhere.value
         return key in self._last_seen or CONVERSATION + key.stream in self._elsewhere.value
+
+    def is_left_to(self, asking: ConversationKey, reader: ConversationKey) -> bool:
+        """Whether a question that the client of `asking` can show to its person is left to it, and so not answered by `reader`."""
+        return not may_be_asked(asking, reader) and self.is_open(asking)
 
     def is_notified(self, conversation: ConversationKey, source: ConversationKey) -> bool:
         """Whether a conversation is notified of what another one of the same caller caused."""

@@ -39,8 +39,8 @@ class TaskInbox:
         declared = self._conversations.declared(task.id)
         if not question.shared and _sees_it_natively(task, declared, question):
             return _nothing
-        waits = self._asker.may_wait(question)
-        attended = _is_carried(task, declared, question) or self._asker.attended(task.conversation_key)
+        waits, carried = self._asker.may_wait(question), _is_carried(task, declared, question)
+        attended = carried or self._asker.attended(task.conversation_key)
         if self._models.answer_for(question) and not (waits and attended):
             self._activity.spawn(self._by_model(task, question, answered))
             return _nothing
@@ -48,7 +48,9 @@ class TaskInbox:
             return _nothing
         inbox = self._activity.inbox
         keep = partial(self._keep_answer, task.id, question.key or "")
-        waiting = inbox.put(task.conversation_key, question, answered, task_id=task.id, keep_answer=keep)
+        waiting = inbox.put(
+            task.conversation_key, question, answered, task_id=task.id, keep_answer=keep, asks_client=carried
+        )
         return (lambda: inbox.withdraw(waiting)) if waiting is not None else _nothing
 
     async def _by_model(self, task: Task, question: Question, answered: Callable[[Answer], bool]) -> None:
@@ -63,7 +65,8 @@ class TaskInbox:
             one.key: one.id for one in waiting if question_round is not None and one.key in question_round.questions
         }
         for one in waiting:
-            one.now_of_task(task.id, partial(self._keep_answer, task.id, one.key or one.id))
+            keep, able = partial(self._keep_answer, task.id, one.key or one.id), _can_answer(request, one)
+            one.now_of_task(task.id, keep, asks_client=able)
         if question_round is not None:
             await self._adopt_round(task, question_round, of_round)
         for one in waiting:
@@ -100,6 +103,11 @@ class TaskInbox:
     async def _settle(self, task: Task, key: str, waiting: Waiting) -> None:
         await waiting.over.wait()
         await self._records.advance(task.id, InputSettled((key,)))
+
+
+def _can_answer(request: Request, waiting: Waiting) -> bool:
+    """Whether replies carry the question of a promoted call to its client."""
+    return request.envelope is not None and can_answer(request.capabilities, waiting.method, waiting.params)
 
 
 def _is_carried(task: Task, declared: Mapping[str, Any] | None, question: Question) -> bool:
