@@ -14,9 +14,10 @@ import httpx2
 import pytest
 from tests.activity.callers import HttpSession
 from tests.harness.plain_http import NO_TLS
-from tests.replicas.in_process import TASKS, HeldGateway, Setup, gateways, until
+from tests.replicas.in_process import OVER, TASKS, HeldGateway, Setup, gateways, until
 
 from taskgate.assembly import scripts
+from taskgate.gateway import other_gateways
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.scripts.monty_interpreter import MontyInterpreter
@@ -208,3 +209,44 @@ async def test_first_of_two_answers_at_two_gateways_is_what_the_script_receives(
         await at_owner.request("tasks/update", {"taskId": task, "inputResponses": answer})
         ended = await setup.ended(setup.a, task)
         assert ended["result"]["structuredContent"]["result"] == ["red", "xl"]
+
+
+@pytest.mark.timeout(300)
+async def test_operator_stops_a_script_that_runs_at_another_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway that runs it learns it from the announcement: it does not poll in this test."""
+    monkeypatch.setattr(other_gateways, "POLL_S", 86_400.0)
+    tokens = [{"id": name, "sha256": hashlib.sha256(name.encode()).hexdigest()} for name in ("ann", "bob")]
+    code = """await books.once(call='{0} first')
+await books.once(call='{0} second', seconds=86_400)
+await books.once(call='{0} third')"""
+    async with (
+        gateways(tmp_path, kind="2025", tokens=tokens, scopes=CONFIG["scopes"]) as setup,
+        httpx2.AsyncClient(timeout=TIMEOUT_S, verify=NO_TLS) as http,
+    ):
+        begun = {}
+        for name in ("ann", "bob"):
+            caller = HttpSession(http, setup.a.url, name)
+            await caller.open({})
+            params = {"name": "run_script", "arguments": {"code": code.format(name)}, "task": {"ttl": 600_000}}
+            begun[name] = (await caller.ask("tools/call", params))["task"]["taskId"]
+            await until(lambda name=name: setup.ledger.count(f"{name} second"))
+
+        async def calls_of(name: str) -> list[tuple[int, str]]:
+            shown = (await setup.a.operator("GET", f"/api/v1/tasks/{begun[name]}")).json()
+            return [(call["line"], call["state"]) for call in shown["script_calls"]["calls"]]
+
+        async def is_over() -> bool:
+            return (await calls_of("ann"))[-1][1] in OVER
+
+        assert await owner_of(setup.b, begun["ann"]) == setup.a.store.ownership.owner
+        reply = await setup.b.operator("POST", "/api/v1/scripts/stop", {"principal": "ann"})
+        [stopped] = reply.json()["stopped"]
+        assert (stopped["id"], stopped["state"]) == (begun["ann"], "cancelled")
+        assert stopped["ran"] == "executed, or sent: books__once (2)"
+        await until(setup.ledger.cancels)  # sent by the run at A
+        await until(is_over)
+        assert await calls_of("ann") == [(1, "completed"), (2, "cancelled")]
+        assert await calls_of("bob") == [(1, "completed"), (2, "running")]
+        assert (setup.ledger.count("ann third"), setup.ledger.cancels()) == (0, 1)
