@@ -99,6 +99,75 @@ async def test_commands_show_which_script_made_a_call(gateway: Gateway, tmp_path
     assert (await running)[0] == 0
 
 
+async def begun(gateway: Gateway, folder: Path, code: str) -> tuple[str, asyncio.Task[tuple[int, str, str]]]:
+    """A script of ann that has been approved; its task, and `taskgate run` that waits for its end."""
+    (folder / "script.py").write_text(code, encoding="utf-8")
+    program = [sys.executable, "-m", "taskgate", "run", str(folder / "script.py")]
+    running = asyncio.create_task(run_to_end(program, environment(gateway, CALLER)))
+    held = await waiting_approval(gateway)
+    await run(gateway, "approvals", "approve", held["id"], "--yes", token=APPROVER)
+    task: str = held["task_id"]
+    async with asyncio.timeout(120):
+        while not (calls := await script_calls(gateway, task)) or calls[0]["state"] != "completed":
+            await asyncio.sleep(0.05)
+    return task, running
+
+
+async def script_calls(gateway: Gateway, task: str) -> list[dict[str, Any]]:
+    _, shown, _ = await run(gateway, "tasks", "show", task, "--json")
+    found: list[dict[str, Any]] = json.loads(shown)["script_calls"]["calls"]
+    return found
+
+
+async def test_scripts_are_listed_and_stopped(gateway: Gateway, tmp_path: Path) -> None:
+    pytest.importorskip("pydantic_monty")
+    assert await run(gateway, "scripts", "list", "--json") == (0, "", "")
+    code, out, err = await run(gateway, "scripts", "list")
+    assert (code, out, "No scripts are running." in err) == (0, "", True)
+    code = "await demo.list_files()\nawait sleep(3_600)\nawait demo.list_files()"
+    task, running = await begun(gateway, tmp_path, code)
+
+    _, listed, _ = await run(gateway, "scripts", "list", "--principal", "ann", "--scope", "default")
+    heading, row = listed.splitlines()
+    assert heading.split() == ["Task", "State", "Caller", "Scope", "Created"]
+    assert row.split()[:4] == [task, "running", "ann", "default"]
+    _, lines, _ = await run(gateway, "scripts", "list", "--json")
+    [found] = [json.loads(line) for line in lines.splitlines()]
+    assert (found["id"], found["principal"], found["scope"]) == (task, "ann", "default")
+    for others in (("--principal", "bob"), ("--scope", "night"), ("--principal", "ann", "--scope", "night")):
+        assert (await run(gateway, "scripts", "list", *others, "--json"))[1] == ""
+        code, out, err = await run(gateway, "scripts", "stop", *others)
+        assert (code, out, "No matching script is running." in err) == (0, "", True)
+
+    code, out, err = await run(gateway, "scripts", "stop", "--principal", "ann", "--reason", "sends \u202e too much")
+    assert (code, out) == (0, f"Stopped {task} of ann: executed, or sent: demo__list_files (1).\n"), err
+    assert (await running)[0] != 0
+    _, shown, _ = await run(gateway, "tasks", "show", task)
+    assert "cancelled" in shown
+    assert "by operator: sends" in shown
+    assert "\u202e" not in shown
+
+
+async def test_stopped_scripts_are_printed_as_json(gateway: Gateway, tmp_path: Path) -> None:
+    pytest.importorskip("pydantic_monty")
+    task, running = await begun(gateway, tmp_path, "await demo.list_files()\nawait sleep(3_600)")
+    code, out, err = await run(gateway, "scripts", "stop", "--all", "--json")
+    assert (code, err) == (0, "")
+    [stopped] = json.loads(out)["stopped"]
+    assert (stopped["id"], stopped["state"], stopped["principal"]) == (task, "cancelled", "ann")
+    assert stopped["ran"] == "executed, or sent: demo__list_files (1)"
+    assert (await running)[0] != 0
+    assert await run(gateway, "scripts", "stop", "--all", "--json") == (0, '{"stopped": []}\n', "")
+
+
+@pytest.mark.parametrize("which", [(), ("--all", "--principal", "ann")])
+async def test_stopping_scripts_needs_to_say_which(gateway: Gateway, which: tuple[str, ...]) -> None:
+    for form in ((), ("--json",)):
+        code, out, err = await run(gateway, "scripts", "stop", *which, *form)
+        assert code != 0
+        assert "Give a principal, a scope or both" in out + err
+
+
 async def test_report_is_printed_of_failed_scripts_only() -> None:
     calls = [{"tool": "t", "line": 1, "task_id": "tg_1", "state": "completed"}] * (LISTED + 5)
     report: dict[str, Any] = {
