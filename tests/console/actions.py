@@ -22,6 +22,7 @@ ACTIONS: Final = (
     "/servers/{name}/{action}",
     "/system/reload",
     "/tasks/cancel",
+    "/tasks/stop-scripts",
     "/tasks/{id}/cancel",
     "/tasks/{id}/rerun",
     "/try",

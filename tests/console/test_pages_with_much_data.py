@@ -68,6 +68,7 @@ async def console_with_much_data(
         config: dict[str, Any] = {
             **CONFIG,
             "servers": servers | (more or {}),
+            "scopes": {"default": {"default_servers": ["*"], "scripts": "on"}},
             "tokens": [
                 *CONFIG["tokens"],
                 token(AGENT, tenant=TENANT),
@@ -136,6 +137,17 @@ async def cancelling_and_running_again(console: Console) -> None:
     await browser.click("form.rerun button")
     await browser.until("location.pathname.startsWith('/tasks/') && document.readyState === 'complete'")
     await shown(browser, row["id"])
+
+
+async def stopping_scripts(console: Console) -> None:
+    browser = console.browser
+    made = json.loads(await console.call("build-agent", "run_script", code="await sleep(3_600)"))["result"]
+    await opened(console, "/tasks?caller=build-agent&state=open")
+    await browser.run("document.querySelector('#stop-scripts details').open = true")
+    await browser.type("#stop-scripts input[name=reason]", "not needed")
+    await browser.click("#stop-scripts button.deny")
+    await shown(browser, "1 script stopped", "main .note")
+    assert (await console.api("GET", f"/api/v1/tasks/{made['taskId']}"))["state"] == "cancelled"
 
 
 async def decisions(console: Console, number: int) -> None:
@@ -327,7 +339,8 @@ async def test_every_action_works_with_much_data(chromium: Chromium, tmp_path: P
                     await filters_and_columns(console)
                     print(f"{width}: filters", flush=True)
                     await cancelling_and_running_again(console)
-                    print(f"{width}: cancelled and run again", flush=True)
+                    await stopping_scripts(console)
+                    print(f"{width}: cancelled and run again, scripts stopped", flush=True)
                     await decisions(console, number)
                     print(f"{width}: decided and taken back", flush=True)
                     await finding_and_operating(console, width)

@@ -34,7 +34,7 @@ class Pages:
         self.table = RouteTable(
             [
                 *OverviewPages(api.overview, steering.history, frame).routes(),
-                *TaskListPages(api.tasks, steering.history, inbox.records, frame).routes(),
+                *TaskListPages(api.tasks, api.scripts, steering.history, inbox.records, frame).routes(),
                 *TaskPages(api.tasks, steering.history, api.reruns, api.questions, frame).routes(),
                 *SubjectPages(
                     services.calls.history,

@@ -17,7 +17,7 @@ from taskgate.dashboard.ports import Tasks
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.tasks_api import operator_row
-from taskgate.dashboard.web import Answer, json_answer, problem
+from taskgate.dashboard.web import Answer, RequestProblem, json_answer, problem
 from taskgate.gateway.scripts.call_outcomes import executed_value
 from taskgate.ports.store_answers import TaskFilter
 
@@ -67,8 +67,17 @@ class ScriptsApi:
         texts_only = all(given is None or type(given) is str for given in (principal, scope, reason))
         if set(body) - {"principal", "scope", "all", "reason"} or not texts_only:
             return problem(400, "The body may contain only principal, scope, all and reason.")
-        if (body.get("all") is True) is (principal is not None or scope is not None):
-            return problem(400, 'Give a principal, a scope or both, or "all": true.')
+        rows = await self.stop(visit, principal, scope, reason, everything=body.get("all") is True)
+        return json_answer({"stopped": rows})
+
+    async def stop(
+        self, visit: Visit, principal: str | None, scope: str | None, reason: str | None, *, everything: bool
+    ) -> list[dict[str, Any]]:
+        """Stop the scripts of a principal, of a scope, of both together, or all; a row for each. Raises RequestProblem if it is
+        not said which ones.
+        """
+        if everything is (principal is not None or scope is not None):
+            raise RequestProblem(400, 'Give a principal, a scope or both, or "all": true.')
         found = await self._open(visit.user, principal, scope)
         rows: list[dict[str, Any]] = []
         for first in range(0, len(found), _TOGETHER):
@@ -76,7 +85,12 @@ class ScriptsApi:
             rows += [
                 row for row in await asyncio.gather(*(self._stop_one(visit, task, reason) for task in some)) if row
             ]
-        return json_answer({"stopped": rows})
+        return rows
+
+    async def any_runs(self, user: Approver, principal: str | None, scope: str | None) -> bool:
+        """Whether a script that this person may see has not ended."""
+        page = await self._records.tasks(user, _running(principal, scope), only=None, limit=_PAGE)
+        return any(task.script for task in page.tasks)
 
     async def _stop_one(self, visit: Visit, script: Task, reason: str | None) -> dict[str, Any] | None:
         """None if the script has ended meanwhile."""
@@ -114,8 +128,7 @@ class ScriptsApi:
 
     async def _open(self, user: Approver, principal: str | None, scope: str | None) -> list[Task]:
         """The scripts that have not ended, of those that this person may see."""
-        name = OwnToolName.RUN_SCRIPT.value
-        wanted = TaskFilter(principal=principal, scope=scope, server=OWN_SERVER, tool=name, states=OPEN)
+        wanted = _running(principal, scope)
         found: list[Task] = []
         after: str | None = None
         while True:
@@ -124,3 +137,8 @@ class ScriptsApi:
             after = page.after
             if after is None:
                 return found
+
+
+def _running(principal: str | None, scope: str | None) -> TaskFilter:
+    name = OwnToolName.RUN_SCRIPT.value
+    return TaskFilter(principal=principal, scope=scope, server=OWN_SERVER, tool=name, states=OPEN)

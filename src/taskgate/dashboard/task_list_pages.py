@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 from taskgate.core.history.filters import HistoryFilter
 from taskgate.core.history.row import BAD_OUTCOMES, CallOutcome, HistoryRow, as_key
 from taskgate.core.identity.access import Access
+from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.history_api import HistoryApi
@@ -21,6 +22,7 @@ from taskgate.dashboard.paging import paged
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.schema_forms import form_values
+from taskgate.dashboard.scripts_api import ScriptsApi
 from taskgate.dashboard.sorting import TableColumn, head_cells, sorted_rows
 from taskgate.dashboard.task_filters import point_in_time
 from taskgate.dashboard.task_pages import task_line
@@ -81,6 +83,7 @@ _YEAR_S: Final = 365 * 86_400
 @dataclass(slots=True, eq=False)
 class TaskListPages:
     _tasks: TasksApi
+    _scripts: ScriptsApi
     _history: HistoryApi
     _records: Records
     _frame: Frame
@@ -94,13 +97,14 @@ class TaskListPages:
                 page=Page("tasks", "Tasks", "/api/v1/history", (Topic.TASKS,), menu=2, shared=True, cookies=(_COOKIE,)),
             ),
             form_route("/tasks/cancel", Access.LOGIN, self._cancel),
+            form_route("/tasks/stop-scripts", Access.ACT, self._stop_scripts),
         )
 
     async def _list(self, visit: Visit) -> Answer:
         filters = {name: visit.parameter(name) for name in _FILTERS}
         if filters["state"] == "all":
             filters["state"] = None
-        note, note_kind = _cancelled_note(visit), ""
+        note, note_kind = _cancelled_note(visit) or _stopped_note(visit), ""
         sort = visit.parameter("sort")
         sort = sort if sort is not None and sort.removeprefix("-") in COLUMNS else None
         ended: tuple[HistoryRow, ...] = ()
@@ -144,6 +148,7 @@ class TaskListPages:
             ],
             open=[task_line(row) for row in opened],
             may_cancel=bool(opened),
+            stop=await self._stoppable(visit, filters),
             more_open=with_query("/tasks", query, state="open") if more_open and filters["state"] is None else None,
             rows=rows,
             heads=dict(
@@ -199,6 +204,30 @@ class TaskListPages:
         scopes = self._records.scopes(visit.user) if visit.only is None else []
         return {**await self._history.suggestions(visit), "scope": scopes}
 
+    async def _stoppable(self, visit: Visit, filters: Mapping[str, str | None]) -> dict[str, Any] | None:
+        """Values of the form that stops scripts. None where it is not offered: it can select by caller and scope only, so the page
+        must not be filtered by anything else.
+        """
+        caller, scope = filters["caller"], filters["scope"]
+        others = any(value for name, value in filters.items() if name not in ("state", "caller", "scope"))
+        is_offered = visit.user.may(Permission.ACT) and filters["state"] in (None, "open") and not others
+        if not is_offered or not await self._scripts.any_runs(visit.user, caller, scope):
+            return None
+        which = [*(["--principal", caller] if caller else []), *(["--scope", scope] if scope else [])]
+        command = self._frame.command_for("POST", "/api/v1/scripts/stop")
+        return {"caller": caller, "scope": scope, "command": f"{command} {shlex.join(which or ['--all'])}"}
+
+    async def _stop_scripts(self, visit: Visit) -> Answer:
+        form = visit.request.form()
+        caller, scope, reason = (form.get(name, "").strip() or None for name in ("caller", "scope", "reason"))
+        everything = form.get("all") == "1"
+        stopped = await self._scripts.stop(
+            visit, caller, scope, reason[:500] if reason else None, everything=everything
+        )
+        return redirect(
+            with_query("/tasks", {"state": "open", "caller": caller, "scope": scope, "stopped": str(len(stopped))})
+        )
+
     async def _cancel(self, visit: Visit) -> Answer:
         """Cancel the selected tasks, each as if on its own page."""
         ids = form_values(visit).get("id", [])[:MAX_CANCELLED]
@@ -218,6 +247,15 @@ def _cancelled_note(visit: Visit) -> str | None:
         return None
     rest = f" {int(kept)} had ended already, or you may not cancel them." if int(kept) else ""
     return f"{int(done)} task{'' if int(done) == 1 else 's'} cancelled.{rest}"
+
+
+def _stopped_note(visit: Visit) -> str | None:
+    stopped = visit.parameter("stopped")
+    if stopped is None or not (stopped.isascii() and stopped.isdigit() and len(stopped) < 7):
+        return None
+    if int(stopped) == 0:
+        return "No matching script was running."
+    return f"{int(stopped)} script{'' if int(stopped) == 1 else 's'} stopped. The audit log has what had run."
 
 
 def _outcome_parameter(state: str | None) -> str | None:
