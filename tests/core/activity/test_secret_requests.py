@@ -2,7 +2,7 @@
 
 `forms/` has 200 such forms and 200 honest ones, by a writer who had not seen the words of the program. The words were completed
 with `develop.json`, half of them. `kept.json` was searched once at the end, and nothing was changed to fit it: 86 of its 100 forms
-that ask for a secret were flagged, and 3 of its 100 honest ones.
+that ask for a secret were flagged, and 3 of its 100 honest ones. `fresh.json` is by another writer who had seen neither: 87 and 3.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def asked(message: str, properties: dict[str, Any] | None = None) -> list[str]:
 
 
 @pytest.mark.unmeasured
-@pytest.mark.parametrize(("name", "at_least", "at_most"), [("develop", 98, 0), ("kept", 86, 3)])
+@pytest.mark.parametrize(("name", "at_least", "at_most"), [("develop", 98, 0), ("kept", 86, 3), ("fresh", 87, 3)])
 def test_forms_of_another_writer_are_flagged(name: str, at_least: int, at_most: int) -> None:
     forms = json.loads((FORMS / f"{name}.json").read_text())
     flagged = {form["id"] for form in forms if secret_fields(form)}
