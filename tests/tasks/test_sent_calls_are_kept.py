@@ -526,3 +526,49 @@ async def test_promoted_calls_of_a_tenant_are_limited_together() -> None:
         data = error_of(await bob.call("notes__slow", {"seconds": 1}))
         assert (data["limit"], data["counted_for"], data["executed"]) == ("open_tasks_per_tenant", "tenant", "no")
         assert "is done" in (await eve.call("notes__slow", {"seconds": 1})).text
+
+
+# Calls for which the server creates a task of its own
+
+
+def server_with_tasks() -> Upstream:
+    server = Upstream("2026")
+
+    @server.tool("slow", as_task=True)
+    async def slow(call: Call) -> str:
+        await call.sleep(100)
+        return "slow is done"
+
+    return server
+
+
+@virtual_time
+async def test_calls_that_became_tasks_of_their_server_count_towards_the_limit() -> None:
+    server = server_with_tasks()
+    async with gateway(server, limits={"open_tasks_per_caller": 2}) as gate:
+        caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
+        meta = {"_meta": {"taskgate/client": "one"}}
+        for _ in range(2):
+            assert (await caller.call("notes__slow", **meta)).result["resultType"] == "task"
+        data = error_of(await caller.call("notes__slow", **meta))
+        assert (data["limit"], data["executed"]) == ("open_tasks_per_caller", "no")
+        assert server.methods["tools/call"] == 2
+        await gate.advance(120)
+        assert [row["state"] for row in await rows(gate)] == ["completed", "completed"]
+        assert (await caller.call("notes__slow", **meta)).result["resultType"] == "task"
+
+
+@virtual_time
+async def test_task_of_a_server_is_followed_when_the_store_works_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, store = server_with_tasks(), BrokenStore(monkeypatch, "busy")
+    async with gateway(server) as gate:
+        caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
+        store.broken = True
+        call = caller.begin_call("notes__slow")
+        await gate.advance(STORED_WITHIN_S + 1)
+        data = error_of(call.reply)
+        assert (data["error_type"], data["executed"], data["tool"]) == ("store_unavailable", "maybe", "notes__slow")
+        store.broken = False
+        await gate.advance(120)
+        assert [(row["state"], row["executed"]) for row in await rows(gate)] == [("completed", "yes")]
+        assert server.count("slow") == 1

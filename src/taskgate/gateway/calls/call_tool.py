@@ -62,7 +62,6 @@ class ToolCalls:
         "_promotions",
         "_relay",
         "_sending",
-        "_tasks",
         "_upstreams",
         "_validation",
         "_views",
@@ -85,7 +84,6 @@ class ToolCalls:
         self._lookup = lookup
         self._sending = sending
         self._durable = durable
-        self._tasks = tasks
         self._promotions = tasks.promotions
         self._arguments = arguments
         self._validation = validation
@@ -210,14 +208,15 @@ class ToolCalls:
     async def _deliver(
         self, request: Request, tool: ToolRef, promotion: Promotion, result: bytes, members: Mapping[str, Any]
     ) -> bytes:
-        """Store the result if the call became a task meanwhile, or follow the task that the server returned."""
+        """Store the result if the call became a task meanwhile. If the server returned a task, the call becomes one now."""
         task = await promotion.task_if_promoted()
         handle = upstream_task(request, tool, members)
+        if task is None and handle is not None and not request.delivery.answered:
+            promotion.due()
+            task = await promotion.task_if_promoted()
         if task is not None:
             await promotion.finish(task, result, handle)
             return _ALREADY_ANSWERED
-        if handle is not None and not request.delivery.answered:
-            return await self._tasks.adopt_upstream_task(request, self._durable.new_call(request, tool), handle)
         return self._noted(request, tool, result, members)
 
     def _noted(self, request: Request, tool: ToolRef, result: bytes, members: Mapping[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""The interface of tasks for use cases: create one, hold the reply of a durable call, adopt a server's task."""
+"""The interface of tasks for use cases: create one, and hold the reply of a durable call."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.delivery import ReplyForm
-from taskgate.core.errors import CallerError, Executed, GatewayFault
+from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import RELATED_TASK, Generation
 from taskgate.core.generations.stateless import mark_complete
 from taskgate.core.joined_call import JoinedCall
 from taskgate.core.meta import with_meta
 from taskgate.core.meta_keys import APPROVAL, JOINED
 from taskgate.core.tasks.deadlines import Ttl, read_ttl
-from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Task, UpstreamHandle
-from taskgate.core.tasks.transition import UpstreamTaskKnown
+from taskgate.core.tasks.task import Task
 from taskgate.gateway.events import ApprovalOpened, EventHub
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.public_address import PublicAddress
@@ -218,20 +216,6 @@ class TaskEngine:
         """The result of a finished task as the reply to a plain call."""
         final = await self.methods.final_result(request, task)
         return await edited(final, lambda raw: _without_related_task(raw, request.generation, request.delivery.joined))
-
-    async def adopt_upstream_task(self, request: Request, call: NewCall, handle: UpstreamHandle) -> bytes:
-        """Create a task of the gateway for a task that a server returned to a plain call."""
-        sent = AlreadySent("", call.server, self.store.now_ms())
-        try:
-            task, _ = await self.records.accept(request, call, sent=sent, limited=False)
-        except GatewayFault as fault:
-            raise GatewayFault(fault.error_type, fault.message, executed=Executed.MAYBE) from None
-        self.conversations.remember(
-            task.id, Conversation(request.link_key, request.delivery.profile, request.capabilities)
-        )
-        known = await self.records.conclude(task.id, UpstreamTaskKnown(handle))
-        self.runs.follow(known or task)
-        return wire.encode(task_handle(request, task, self.records, None))
 
     async def sweep(self, portions: int) -> bool:
         """Delete this many portions of expired data. Return whether there may be more."""
