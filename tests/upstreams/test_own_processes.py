@@ -283,6 +283,13 @@ async def test_server_that_asks_nothing_is_shared_until_its_first_question() -> 
         assert json.loads((await one.call("shop__ask", {})).text) == BLUE
         assert await process_of(two) == shared, "its process may hold its state"
         assert await process_of(await session(gate)) != shared
+        # The one that came last is gone, the other one can still be asked there.
+        await two.close()
+        await gate.advance(1)
+        assert await process_of(await session(gate)) != shared
+        await one.close()
+        await gate.advance(1)
+        assert await process_of(await session(gate)) == shared
 
 
 @virtual_time
@@ -292,6 +299,27 @@ async def test_one_conversation_alone_does_not_show_that_a_server_asks_nothing()
         for _ in range(ASKS_NOTHING_AFTER):
             shared = await process_of(one)
         assert await process_of(await session(gate)) != shared
+
+
+@virtual_time
+async def test_calls_that_are_open_do_not_show_that_a_server_asks_nothing() -> None:
+    async with Gateway(config()) as gate:
+        for caller in [await gate.caller("2025") for _ in range(2)]:
+            await process_of(caller)
+            for _ in range(ASKS_NOTHING_AFTER // 2):
+                caller.begin_call("shop__stay")
+        await gate.advance(1)
+        one, two = await session(gate), await session(gate)
+        assert await process_of(one) != await process_of(two)
+
+
+@virtual_time
+async def test_first_call_of_a_conversation_counts_once() -> None:
+    async with Gateway(config()) as gate:
+        for _ in range(ASKS_NOTHING_AFTER // 2):
+            await process_of(await gate.caller("2025"))
+        one, two = await session(gate), await session(gate)
+        assert await process_of(one) != await process_of(two)
 
 
 @virtual_time

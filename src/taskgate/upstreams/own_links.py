@@ -30,7 +30,7 @@ _OF_CALLS: Final = "call "
 
 
 ASKS_NOTHING_AFTER: Final = 50
-"""A server that was called this often, by two conversations, without asking anything, is taken to ask nothing."""
+"""A server that has answered this many calls without a question, and that two conversations have used, is taken to ask nothing."""
 _REMEMBERED: Final = 10_000
 
 
@@ -40,6 +40,8 @@ class _Placed:
 
     apart: bool
     """Whether the link is its own."""
+    asked_on: LinkKey | None
+    """The shared link on which it can be asked."""
     seen: float
     """The time of its last call."""
 
@@ -58,12 +60,11 @@ class OwnLinks:
         """Whether every new conversation gets a link of its own."""
         self._placed: dict[str, _Placed] = {}
         """The conversations that were given a link."""
-        self._asked_on: dict[LinkKey, str] = {}
-        """The conversation on each shared link that can be asked."""
-        self._calls = 0
         self._conversations = 0
         self._asks = False
         """Whether the server has asked a question."""
+        self._asks_nothing = False
+        """Whether it has answered enough calls without a question, until its first one."""
         self._taken: set[LinkKey] = set()
         """Keys reserved by calls without a conversation whose link is not open yet."""
         self._seen: dict[LinkKey, tuple[int, float]] = {}
@@ -79,8 +80,7 @@ class OwnLinks:
         self._asks = True
 
     def is_placed(self, caller: LinkKey) -> bool:
-        """Whether it is decided which link serves this caller's conversation. Counts its calls."""
-        self._calls += 1
+        """Whether it is decided which link serves this caller's conversation, and note that it is in use."""
         name = _name_for(caller)
         placed = self._placed.get(name)
         if placed is not None:
@@ -92,24 +92,26 @@ class OwnLinks:
         name, now = _name_for(caller), clock.monotonic()
         if self.separated or not name or name in self._placed:
             return
-        apart = can_be_asked and self._may_ask and self._is_in_use(self._asked_on.get(shared), now)
-        if can_be_asked and not apart:
-            self._asked_on[shared] = name
-        self._placed[name] = _Placed(apart, now)
+        apart = can_be_asked and self._may_ask() and self._has_asked(shared, now)
+        self._placed[name] = _Placed(apart, shared if can_be_asked and not apart else None, now)
         self._conversations += 1
         if len(self._placed) > _REMEMBERED:
             del self._placed[next(iter(self._placed))]
 
-    @property
     def _may_ask(self) -> bool:
-        return self._asks or self._calls < ASKS_NOTHING_AFTER or self._conversations < 2
+        if not self._asks and not self._asks_nothing and self._conversations >= 2:
+            # A link may have several keys.
+            links = {link for link in self._links.values() if isinstance(link, StatefulLink)}
+            self._asks_nothing = sum(link.calls_over for link in links) >= ASKS_NOTHING_AFTER
+        return self._asks or not self._asks_nothing
 
-    def _is_in_use(self, name: str | None, now: float) -> bool:
-        """Whether a conversation still uses its link. A session does until it ends, a stateless one until it is idle."""
-        placed = self._placed.get(name) if name is not None else None
-        if name is None or placed is None:
-            return False
-        return not name.startswith(_OF_CONVERSATION) or now - placed.seen < IDLE_CONVERSATION_S
+    def _has_asked(self, shared: LinkKey, now: float) -> bool:
+        """Whether a conversation that can be asked uses the shared link. A session does until it ends, others until they are idle."""
+        return any(
+            placed.asked_on == shared
+            and not (name.startswith(_OF_CONVERSATION) and now - placed.seen >= IDLE_CONVERSATION_S)
+            for name, placed in self._placed.items()
+        )
 
     def forget(self, session: str) -> None:
         """A session has ended."""

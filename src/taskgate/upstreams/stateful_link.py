@@ -190,6 +190,11 @@ class StatefulLink:
     def served(self) -> bool:
         return self.calls > 0
 
+    @property
+    def calls_over(self) -> int:
+        """The number of the callers' calls that have ended."""
+        return self.calls - len(self._open_calls())
+
     async def _request(self, request: UpstreamCall) -> Reply:
         number = next_number()
         key = b"%d" % number
