@@ -17,6 +17,8 @@ ASKED = {"method": "elicitation/create", "params": {"message": "Which?", "reques
 MAY_NOT_BE_SHOWN = {"method": "elicitation/create", "params": {"mode": "url", "message": "Open", "url": "javascript:x"}}
 ROUNDS = {"one": {"a": ASKED}, "two": {"a": ASKED, "b": ASKED}, "refused": {"a": MAY_NOT_BE_SHOWN}}
 ENDS = ("completed", "failed", "outcome_unknown")
+MOST_WRITES = 9
+"""As many as a task with two questions needs to its end."""
 YES = {"action": "accept", "content": {"value": "x"}}
 
 
@@ -26,6 +28,7 @@ class Shop:
     def __init__(self, questions: dict[str, Any]) -> None:
         self.begun = 0
         self.answers: list[dict[str, Any]] = []
+        self.store: CrashingStore | None = None
         self.upstream = Upstream("2026")
         self._questions = questions
         self.upstream.tool("pay", self._pay)
@@ -81,7 +84,7 @@ async def one_crash(
     }
     async with Gateway(config, {"s": shop.upstream}) as gate:
         with monkeypatch.context() as patch:
-            CrashingStore(patch, gate, at, after=after)
+            shop.store = CrashingStore(patch, gate, at, after=after)
             caller = await new_caller(gate, generation)
             as_task: dict[str, Any] = {"task": {}} if generation == "2025" else {"_meta": {"taskgate/task": True}}
             caller.begin_call("s__pay", **(as_task if way == "task" else {}))
@@ -149,10 +152,11 @@ async def answer(caller: Any, generation: str, task_id: str) -> None:
 def test_no_round_is_sent_twice(
     monkeypatch: pytest.MonkeyPatch, questions: str, way: str, generation: str, after: bool
 ) -> None:
-    for at in range(2, 6):
+    for at in range(1, MOST_WRITES + 1):
         ended, shop = run(lambda at=at: one_crash(monkeypatch, questions, way, generation, at=at, after=after))  # type: ignore[misc]
         assert shop.begun <= 1, at
-        assert ended in (*ENDS, "none"), at
+        # A plain call that is not stored yet is lost with its caller's connection.
+        assert ended in (*ENDS, "stuck" if (way, at, after) == ("plain", 1, False) else "none"), at
         assert len(shop.answers) <= 1
         # A server that asked two questions in one round gets both answers.
         assert all(set(given) == set(ROUNDS[questions]) for given in shop.answers), at
@@ -160,6 +164,11 @@ def test_no_round_is_sent_twice(
 
 @pytest.mark.parametrize("questions", ROUNDS)
 @pytest.mark.parametrize("way", ["task", "plain"])
-def test_without_a_crash_every_round_is_sent(monkeypatch: pytest.MonkeyPatch, questions: str, way: str) -> None:
-    ended, shop = run(lambda: one_crash(monkeypatch, questions, way, "2025", at=10_000, after=True))
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+def test_without_a_crash_every_round_is_sent(
+    monkeypatch: pytest.MonkeyPatch, questions: str, way: str, generation: str
+) -> None:
+    ended, shop = run(lambda: one_crash(monkeypatch, questions, way, generation, at=10_000, after=True))
     assert (ended, shop.begun, len(shop.answers)) == ("completed", 1, 1)
+    assert shop.store is not None
+    assert shop.store.writes <= MOST_WRITES
