@@ -106,7 +106,7 @@ class OwnLinks:
         return self._asks or not self._asks_nothing
 
     def _has_asked(self, shared: LinkKey, now: float) -> bool:
-        """Whether a conversation that can be asked uses the shared link. A session does until it ends, others until they are idle."""
+        """Whether a conversation that can be asked uses this link. A session does until it ends, others until they are idle."""
         return any(
             placed.asked_on == shared
             and not (name.startswith(_OF_CONVERSATION) and now - placed.seen >= IDLE_CONVERSATION_S)
