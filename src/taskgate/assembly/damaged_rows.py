@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from taskgate.gateway.dynamic_servers import NewServer
 from taskgate.gateway.governance.known_people import check_record
 from taskgate.gateway.methods.temporary_scopes import TemporaryScope
 from taskgate.store.operations.approval_rows import approval_from
@@ -62,6 +63,13 @@ _CHECKS: Final = (
         "SELECT name, body FROM temporary_scopes",
         lambda body: msgspec.json.decode(body, type=TemporaryScope),
     ),
+    _Check(
+        "dynamic_servers",
+        1,
+        "SELECT name, body FROM dynamic_servers",
+        lambda body: msgspec.json.decode(body, type=NewServer),
+    ),
+    _Check("open_questions", 1, "SELECT id, body FROM open_questions", _json),
     _Check("events", 2, "SELECT caller, number, data FROM events", _json),
     _Check("recorded_calls", 1, "SELECT number, body FROM recorded_calls", _json),
     _Check("history", 1, "SELECT number, doc FROM history", _json),

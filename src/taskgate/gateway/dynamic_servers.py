@@ -23,6 +23,7 @@ from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.addresses import is_public_address
 from taskgate.ports.server_store import KeptServer, ServerStore
 from taskgate.ports.upstream import Upstream
+from taskgate.telemetry.damaged_rows import left_out
 
 MAX_ADDED: Final = 20
 CONNECT_S: Final = 20.0
@@ -143,11 +144,12 @@ class DynamicServers:
             await self._dynamic_servers.pop(name).upstream.close()
         new = [row for name, row in kept.items() if name not in self._dynamic_servers and name not in self._adding]
         for row in new:
-            server = msgspec.json.decode(row.body, type=NewServer)
-            record = RegistryRecord(row.name, TransportKind.HTTP, row.name, PatternSet.of(("*",)))
-            self._dynamic_servers[row.name] = DynamicServer(row.scope, record, self._make(server))
-            self._known_to_all.add(row.name)
-        return frozenset(gone) | {row.name for row in new}
+            with left_out("dynamic_servers", row.name):
+                upstream = self._make(msgspec.json.decode(row.body, type=NewServer))
+                record = RegistryRecord(row.name, TransportKind.HTTP, row.name, PatternSet.of(("*",)))
+                self._dynamic_servers[row.name] = DynamicServer(row.scope, record, upstream)
+                self._known_to_all.add(row.name)
+        return frozenset(gone) | {row.name for row in new if row.name in self._dynamic_servers}
 
     def check_removal(self, plan: Plan, name: str) -> None:
         """Check that this server may be removed. Raises CallerError with the next step."""

@@ -6,18 +6,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from taskgate.core.errors import GatewayFault
+from taskgate.core.wire import MalformedJson
 from taskgate.telemetry.logs import log
 
 T = TypeVar("T")
+R = TypeVar("R")
 
-_WRONG: Final = (ValueError, TypeError, KeyError, ArithmeticError, msgspec.MsgspecError)
+_WRONG: Final = (ValueError, TypeError, KeyError, ArithmeticError, msgspec.MsgspecError, MalformedJson)
 UNREADABLE: Final = (*_WRONG, GatewayFault)
 """A value that was changed in an encrypted store is a GatewayFault."""
 _MAX_NAMED: Final = 1_000
@@ -27,9 +29,9 @@ _named: set[tuple[str, str]] = set()
 
 def readable(
     table: str,
-    rows: Iterable[Sequence[Any]],
-    read: Callable[[Sequence[Any]], T],
-    name: Callable[[Any], str] | None = None,
+    rows: Iterable[R],
+    read: Callable[[R], T],
+    name: Callable[[R], str] | None = None,
 ) -> list[T]:
     """Return what can be read. `name` returns the key of a row; by default it is searched in the row's document."""
     found: list[T] = []
@@ -63,7 +65,7 @@ def name_damaged(table: str, key: str, error: Exception) -> None:
     )
 
 
-def _name_in(row: Sequence[Any]) -> str:
+def _name_in(row: Any) -> str:
     """Search the id in the documents of a row; what is left of them may still show it."""
     for value in row:
         if isinstance(value, (bytes, memoryview)) and (found := _ID.search(bytes(value))) is not None:

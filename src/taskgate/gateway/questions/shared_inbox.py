@@ -33,6 +33,7 @@ from taskgate.gateway.questions.waiting import (
 )
 from taskgate.ports.shared_questions import GONE, TAKEN, KeptQuestion, QuestionStore
 from taskgate.ports.topics import POLL_S, QUESTIONS, Wakeups
+from taskgate.telemetry.damaged_rows import left_out, readable
 from taskgate.telemetry.logs import log
 
 TAKEN_WITHIN_S: Final = 10.0
@@ -40,6 +41,7 @@ TAKEN_WITHIN_S: Final = 10.0
 _PAUSE_S: Final = 0.5
 _POLL_S: Final = 0.02
 _FORGET_MS: Final = 3_600_000
+_TABLE: Final = "open_questions"
 _PAGE: Final = "page "
 """Prefix of the row ids of pages. No question id starts with it."""
 
@@ -122,14 +124,17 @@ class SharedInbox:
     async def load_changes(self) -> None:
         """Load the questions of other gateways, and accept the answers given there."""
         for kept in await self._rows.questions_answered():
-            await self._accept_answer(kept)
+            with left_out(_TABLE, kept.id):
+                await self._accept_answer(kept)
         rows = await self._rows.questions_elsewhere()
         self._given.intersection_update({kept.id for kept in rows})
         rows = [kept for kept in rows if kept.id not in self._given]
+        pages = [kept for kept in rows if kept.id.startswith(_PAGE)]
+        questions = [kept for kept in rows if not kept.id.startswith(_PAGE)]
         self._inbox.show_elsewhere(
-            waiting_elsewhere(kept, self._send_answer) for kept in rows if not kept.id.startswith(_PAGE)
+            readable(_TABLE, questions, lambda kept: waiting_elsewhere(kept, self._send_answer), _id_of)
         )
-        self._pages.show_elsewhere(self._page(kept) for kept in rows if kept.id.startswith(_PAGE))
+        self._pages.show_elsewhere(readable(_TABLE, pages, self._page, _id_of))
 
     async def _accept_answer(self, kept: KeptQuestion) -> None:
         assert kept.answer is not None
@@ -207,6 +212,10 @@ class _RemoteReceiver:
         if self._sending is not None:
             sending, self._sending = self._sending, None
             await sending
+
+
+def _id_of(kept: KeptQuestion) -> str:
+    return kept.id
 
 
 def _kept_page(page: ElicitationPage) -> KeptQuestion:
