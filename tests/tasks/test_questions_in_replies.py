@@ -18,12 +18,14 @@ ACCEPTED = {"action": "accept", "content": {"colour": "blue"}}
 MESSAGES = {"messages": [{"role": "user", "content": {"type": "text", "text": "Hi"}}], "maxTokens": 5}
 SAMPLED = {"role": "assistant", "content": {"type": "text", "text": "Hello"}, "model": "m"}
 ROOTS = {"roots": [{"uri": "file:///home/ann"}]}
+PAGE = {"mode": "url", "message": "Log in", "url": "https://login.example/1", "elicitationId": "e1"}
 KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "elicitation": ("elicitation/create", {"message": "Which colour?", "requestedSchema": FORM}, ACCEPTED),
+    "page": ("elicitation/create", PAGE, {"action": "accept"}),
     "sampling": ("sampling/createMessage", MESSAGES, SAMPLED),
     "roots": ("roots/list", {}, ROOTS),
 }
-ABLE: dict[str, Any] = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
+ABLE: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 ONE = {"taskgate/client": "one"}
 TWO = {"taskgate/client": "two"}
 
