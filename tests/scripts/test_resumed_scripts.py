@@ -405,6 +405,6 @@ async def test_script_of_more_than_a_thousand_calls_is_reported_and_cancelled_in
         assert store.count("buy") == 1
         await caller.request("tasks/cancel", {"taskId": task})
         await gate.advance(5)
-        calls = await calls_of(gate.life.app.store, task)  # type: ignore[attr-defined]
+        calls = await calls_of(gate.life.app.store, task)
         assert len(calls) == 1_009
         assert calls[-1].task.state == "cancelled"
