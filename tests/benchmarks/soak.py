@@ -64,10 +64,10 @@ class Kind(NamedTuple):
 KINDS: dict[str, Kind] = {
     "plain": Kind(480, "far__repeat", 100),
     "keyed": Kind(80, more={"_meta": {"taskgate/idempotencyKey": ""}}),
-    "large": Kind(20, "far__repeat", 1_000_000),
+    "large": Kind(20, "far__repeat", 1 << 20),
     "promoted": Kind(80, "far__slow"),
     "dropped": Kind(50, "far__slow"),
-    "held": Kind(80, "far__hold", more={"task": {"ttl": TASK_TTL_MS}}, stateless=False),
+    "held": Kind(60, "far__hold", more={"task": {"ttl": TASK_TTL_MS}}),
     "asked": Kind(60, "near__ask", stateless=True),
     "task": Kind(100, more={"task": {"ttl": TASK_TTL_MS}}, stateless=False),
     "cancelled": Kind(40, "far__slow", more={"task": {"ttl": TASK_TTL_MS}}, stateless=False),
