@@ -136,3 +136,10 @@ def test_the_checker_distinguishes_correct_from_wrong_histories(
 ) -> None:
     found = complaints([given], {"c1": runs}, kills=[110.0])
     assert [expected in text for text in found] == ([True] if expected else [])  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("kills", "complaints_expected"), [((110.0, 120.0), 1), ((110.0, 120.0, 130.0), 0)])
+def test_a_repeatable_call_may_be_unknown_after_three_kills(kills: tuple[float, ...], complaints_expected: int) -> None:
+    runs = [run(at - 1) for at in kills]
+    found = complaints([call("read", "failed", "Outcome unknown")], {"c1": runs}, kills=kills)
+    assert len(found) == complaints_expected
