@@ -110,6 +110,8 @@ class Caller:
         if name == "cancelled" and "result" in answer:
             answer = await self._ask("tasks/cancel", {"taskId": answer["result"]["task"]["taskId"]})
         error = answer.get("error")
+        if name == "cancelled" and error is not None and error["data"].get("error_type") == "task_finished":
+            name, error = "cancelled after its end", None
         self.outcomes[name if error is None else f"failed {name}: {error['data'].get('error_type')}"] += 1
 
     def _any_kind(self) -> str:
