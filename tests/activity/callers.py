@@ -131,7 +131,12 @@ class HttpStateless:
             "taskgate/client": self._client,
         }
         given = dict(params or {})
-        body = {"jsonrpc": "2.0", "id": number, "method": method, "params": {**given, "_meta": meta}}
+        body = {
+            "jsonrpc": "2.0",
+            "id": number,
+            "method": method,
+            "params": {**given, "_meta": {**meta, **given.get("_meta", {})}},
+        }
         headers = {
             "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": "2026-07-28",

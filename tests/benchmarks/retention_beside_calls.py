@@ -3,9 +3,9 @@
 python -m tests.benchmarks.retention_beside_calls [--rounds 4] [--rows 12000] [--seconds 8]
 
 One gateway, a server that answers at once, and callers that call without a pause. Rounds alternate in the same process: in one of
-two, so many expired tasks with results are in the store (written by another connection, between the rounds), and retention deletes
-them. The rounds without are the control: they show the rate, the latency and the CPU time of the same calls. The rows that are left
-at the end of a round are deleted before the next one begins.
+two, so many tasks with results expire when it begins, and retention deletes them. Another connection has written them some time
+before, so that their log is in the file by then. The rounds without are the control: they show the rate, the latency and the CPU
+time of the same calls. The rows that are left at the end of a round are deleted before the next one begins.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from taskgate.store.operations.task_rows import task_columns
 from taskgate.store.sealing import Sealing
 
 CALLERS = 16
+SETTLES_S = 10.0
+"""Before each round: the rows are written, and copied from the log into the file."""
 RESULT = b'{"content":[{"type":"text","text":"' + b"x" * 4_000 + b'"}]}'
 _LEFT = "SELECT count(*) FROM tasks WHERE keep_until_ms IS NOT NULL AND forget_at_ms IS NULL"
 
@@ -48,7 +50,7 @@ class Round(NamedTuple):
     deleted: int
 
 
-def put_expired(file: Path, round_number: int, rows: int) -> None:
+def put_tasks(file: Path, round_number: int, rows: int, keep_until_ms: int) -> None:
     amounts = Amounts(rows, 0, 0)
     made = [_task(number, amounts) for number in range(rows) if number % 100 < 90]
     tasks = [_numbered(task, round_number * rows + number) for number, task in enumerate(made)]
@@ -56,7 +58,7 @@ def put_expired(file: Path, round_number: int, rows: int) -> None:
         put = put_sqlite(database)
         database.execute("BEGIN IMMEDIATE")
         columns = (task_columns(Sealing(()), task) for task in tasks)
-        put("tasks", ({**row, "keep_until_ms": 1, "owner": "taskgate", "fence": 1} for row in columns))
+        put("tasks", ({**row, "keep_until_ms": keep_until_ms, "owner": "taskgate", "fence": 1} for row in columns))
         put("task_calls", ({"task_id": t.id, "arguments": b"{}", "params_rest": b"{}"} for t in tasks))
         put("task_outcomes", ({"task_id": t.id, "body": RESULT, "spill": None} for t in tasks))
         put("attempts", (_attempt(task) for task in tasks))
@@ -108,8 +110,10 @@ async def run(folder: Path, rounds: int, rows: int, seconds: float) -> None:
             found: dict[str, list[Round]] = {"off": [], "on": []}
             for number in range(2 * rounds):
                 kind = "on" if number % 2 else "off"
+                begins = time.time() + SETTLES_S
                 if kind == "on":
-                    await asyncio.to_thread(put_expired, file, number, rows)
+                    await asyncio.to_thread(put_tasks, file, number, rows, int(begins * 1000))
+                await asyncio.sleep(begins - time.time())
                 one = await measured(lines, gateway, file, seconds)
                 found[kind].append(one)
                 print(

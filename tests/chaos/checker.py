@@ -82,10 +82,11 @@ def _ending(report: CallReport, runs: Sequence[Execution], kills: Sequence[float
 
 
 def _unknown(report: CallReport, runs: Sequence[Execution], kills: Sequence[float]) -> list[str]:
-    """Unknown is correct only for a call that may not be repeated and was in flight when the gateway was killed."""
-    if not report.once:
-        return ["reported as unknown though it may be repeated"]
+    """Unknown is correct only for a call that was in flight when the gateway was killed: once if it may not be repeated, and at its
+    last attempt otherwise."""
     crashed = [at for at in kills if at >= report.made]
+    if not report.once and len(crashed) < MAX_ATTEMPTS:
+        return ["reported as unknown though it may be repeated"]
     if not crashed:
         return ["reported as unknown though nothing was killed"]
     for run in runs:

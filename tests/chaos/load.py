@@ -1,4 +1,5 @@
-"""Callers of four kinds that keep a gateway busy while it is being killed, and record what is reported to them.
+"""Callers of four kinds, or five if the server asks, that keep a gateway busy while it is being killed, and record what is
+reported to them.
 
 Each call is made once and never repeated by its caller (but for the one kind that has a key for that). What fails because
 the gateway died is not a failure here; what counts is settled afterwards by the checker.
@@ -7,6 +8,7 @@ the gateway died is not a failure here; what counts is settled afterwards by the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import random
@@ -24,14 +26,18 @@ from tests.harness.plain_http import NO_TLS
 
 EXTENSION: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 TASK_ID = re.compile(r"tg_[0-9A-HJKMNP-TV-Z]{26}")
+ELICITATION: dict[str, Any] = {**EXTENSION, "elicitation": {"form": {}}}
 TERMINAL = ("completed", "failed", "cancelled")
+YES: dict[str, Any] = {"action": "accept", "content": {"value": "blue"}}
 READ_TIMEOUT_S = 40.0
 ASIDE_S = 2.0
 
 
 class Load:
-    def __init__(self, gateway: CrashingGateway, seed: int) -> None:
+    def __init__(self, gateway: CrashingGateway, seed: int, *, asking: bool = False) -> None:
+        """`asking`: the server has the tools that ask."""
         self.reports: list[CallReport] = []
+        self._asking = asking
         self._gateway = gateway
         self._random = random.Random(seed)
         self._numbers = itertools.count(1)
@@ -45,6 +51,8 @@ class Load:
             ("plain", self._plain_call),
             ("with key", self._with_key),
         )
+        if self._asking:
+            kinds += (("2026 asked", self._asked),)
         chosen = itertools.islice(itertools.cycle(kinds), callers)
         await asyncio.gather(*(self._keep_calling(kind, make) for kind, make in chosen))
 
@@ -98,6 +106,31 @@ class Load:
                     report.task_id = created["taskId"]
                     return
             except (httpx2.HTTPError, AssertionError, KeyError):
+                await asyncio.sleep(0.1)
+
+    async def _asked(self, report: CallReport, params: dict[str, Any]) -> None:
+        """A call that may run only once, whose server asks first. The caller answers whenever it is asked, also after a crash."""
+        report.tool = "once_ask"
+        as_task: dict[str, Any] = {"_meta": {"taskgate/task": True}} if self._random.random() < 0.5 else {}
+        params = {**params, "name": "books__once_ask", **as_task}
+        async with self._http() as http:
+            caller = HttpStateless(http, self._gateway.url, ELICITATION, "chaos")
+            answer = await caller.ask("tools/call", params)
+            if answer.get("resultType") == "input_required":
+                given = {"inputResponses": dict.fromkeys(answer["inputRequests"], YES)}
+                answer = await caller.ask("tools/call", {**params, **given, "requestState": answer["requestState"]})
+            if answer.get("resultType") != "task":
+                return
+            report.task_id = answer["taskId"]
+            deadline = time.time() + READ_TIMEOUT_S
+            while time.time() < deadline:
+                with contextlib.suppress(httpx2.HTTPError, AssertionError):
+                    shown = await caller.ask("tasks/get", {"taskId": report.task_id})
+                    if shown["status"] in TERMINAL:
+                        return
+                    responses = dict.fromkeys(shown.get("inputRequests", {}), YES)
+                    if responses:
+                        await caller.ask("tasks/update", {"taskId": report.task_id, "inputResponses": responses})
                 await asyncio.sleep(0.1)
 
     async def settle(self, max_wait_s: float) -> None:

@@ -25,8 +25,9 @@ async def kill_repeatedly(
 ) -> list[str]:
     """Kill this many times, let every call end, kill once more, and read every outcome again."""
     chance = random.Random(seed)
-    async with running_setup(folder, fate, "2026" if seed % 2 else "2025") as setup:
-        load, crashed = Load(setup.gateway, seed), []
+    is_stateless = bool(seed % 2)
+    async with running_setup(folder, fate, "2026" if is_stateless else "2025") as setup:
+        load, crashed = Load(setup.gateway, seed, asking=is_stateless), []
         busy = asyncio.create_task(load.run(callers))
         for _ in range(kills):
             await asyncio.sleep(chance.uniform(0.05, 1.2))
@@ -41,7 +42,11 @@ async def kill_repeatedly(
         await load.settle(max_wait_s)
         settled = [call for call in load.reports if call.task_id is not None]
         reported = sum(1 for call in settled if call.unknown)
-        print(f"{kills} kills, {len(load.reports)} calls, {len(settled)} acknowledged tasks, {reported} unknown")
+        asked = sum(1 for call in settled if call.kind == "2026 asked")
+        print(
+            f"{kills} kills, {len(load.reports)} calls, {len(settled)} acknowledged tasks ({asked} of them asked), "
+            f"{reported} unknown"
+        )
         assert len(settled) > kills
         return complaints(load.reports, setup.ledger.executions(), crashed)
 
@@ -131,3 +136,10 @@ def test_the_checker_distinguishes_correct_from_wrong_histories(
 ) -> None:
     found = complaints([given], {"c1": runs}, kills=[110.0])
     assert [expected in text for text in found] == ([True] if expected else [])  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("kills", "complaints_expected"), [((110.0, 120.0), 1), ((110.0, 120.0, 130.0), 0)])
+def test_a_repeatable_call_may_be_unknown_after_three_kills(kills: tuple[float, ...], complaints_expected: int) -> None:
+    runs = [run(at - 1) for at in kills]
+    found = complaints([call("read", "failed", "Outcome unknown")], {"c1": runs}, kills=kills)
+    assert len(found) == complaints_expected

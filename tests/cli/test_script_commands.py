@@ -124,8 +124,8 @@ async def test_scripts_are_listed_and_stopped(gateway: Gateway, tmp_path: Path) 
     assert await run(gateway, "scripts", "list", "--json") == (0, "", "")
     code, out, err = await run(gateway, "scripts", "list")
     assert (code, out, "No scripts are running." in err) == (0, "", True)
-    code = "await demo.list_files()\nawait sleep(3_600)\nawait demo.list_files()"
-    task, running = await begun(gateway, tmp_path, code)
+    script = "await demo.list_files()\nawait sleep(3_600)\nawait demo.list_files()"
+    task, running = await begun(gateway, tmp_path, script)
 
     _, listed, _ = await run(gateway, "scripts", "list", "--principal", "ann", "--scope", "default")
     heading, row = listed.splitlines()

@@ -25,7 +25,8 @@ FORM = re.compile(r'<form method="post" action="/tasks/stop-scripts".*?</form>',
 
 
 async def begun(gate: Gateway, name: str, scope: str = "") -> str:
-    caller = await gate.caller("2025", token=f"{name}-token-0123456789abcdef", **({"scope": scope} if scope else {}))
+    more: dict[str, Any] = {"scope": scope} if scope else {}
+    caller = await gate.caller("2025", token=f"{name}-token-0123456789abcdef", **more)
     return await started(gate, caller, LONG)
 
 

@@ -21,6 +21,7 @@ from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.core.tasks.task import Task
 from taskgate.mcp.failures import REFUSALS
+from taskgate.ports.task_store import ADDRESS_FACTOR
 
 Wire = dict[str, Any]
 QUESTION = {
@@ -32,9 +33,12 @@ BODIES = ("nothing", "text", "error without id", "error with another id", "error
 BREAKS = ("reset", "silence", "cut head", "cut json", "cut stream", "no answer on stream", "garbage", "other result")
 SHORT_STATUSES = (200, 202, 302, 400, 401, 403, 404, 405, 406, 408, 409, 413, 415, 421, 422, 429, 500, 502, 503, 504)
 ALL_STATUSES = (*(status for status in range(200, 600) if status not in (204, 205, 304)),)
-WAYS = ("plain", "task", "keyed", "promoted", "unstored")
-"""`unstored`: the store takes the call as a task only after its caller got the reply without a task id."""
+WAYS = ("plain", "task", "keyed", "promoted", "unstored", "above limit")
+"""`unstored`: the store takes the call as a task only after its caller got the reply without a task id. `above limit`: the caller
+has as many open tasks as it may have when its call becomes a task."""
+SLOW_WAYS = frozenset({"promoted", "unstored", "above limit"})
 UNSTORED_S = 10.0
+WAITS_S = 100_000.0
 RESEND_ONCE = {404, 429}
 
 
@@ -120,6 +124,7 @@ def server_for(generation: str, cases: list[Case], books: Books, delay_s: float)
 
     for name in ("once", "read"):
         server.tool(name, tool)
+    server.tool("wait", lambda call: call.sleep(WAITS_S))
     return server
 
 
@@ -175,12 +180,13 @@ class MatrixRun:
     """One gateway, one server, one way of calling; several cases at a time, each with a session of its own."""
 
     def __init__(self, generation: str, way: str, cases: list[Case], at_once: int = 20) -> None:
-        self._at_once = at_once
+        self._limit = 1 if way == "above limit" else 100_000
+        self._at_once = min(at_once, ADDRESS_FACTOR * self._limit)
         self.way = way
         self._stateless = generation == "2026"
         self.cases = cases
         self.books = Books()
-        self._server = server_for(generation, cases, self.books, 46 if way in ("promoted", "unstored") else 0)
+        self._server = server_for(generation, cases, self.books, 46 if way in SLOW_WAYS else 0)
 
     async def run(self) -> list[str]:
         """What was wrong, a line for each."""
@@ -191,7 +197,7 @@ class MatrixRun:
                     "budgets": {"tool_timeout_ms": 120_000},
                 }
             },
-            "limits": {"open_tasks_per_caller": 100_000},
+            "limits": {"open_tasks_per_caller": self._limit},
         }
         wrong: list[str] = []
         async with Gateway(config, {"far": self._server}) as gate:
@@ -208,9 +214,20 @@ class MatrixRun:
         caller = await gate.caller(
             "2025", capabilities={"elicitation": {"form": {}}}, answers={"elicitation/create": ANSWER}
         )
+        waiting = await self._reach_limit(caller) if self.way == "above limit" else None
         reported = await self._reply(caller, number, case)
+        if waiting is not None:
+            await caller.request("tasks/cancel", {"taskId": waiting})
         await caller.close()
         return [f"{self.way}: {case.name}: {what}" for what in self._check(number, case, reported)]
+
+    async def _reach_limit(self, caller: Any) -> str:
+        """Begin a task that does not end; another one is refused."""
+        begun = await caller.call("far__wait", {}, task={"ttl": 300_000})
+        refused = await caller.call("far__wait", {}, task={"ttl": 300_000})
+        assert executed_in(refused.last) == "no", refused.last
+        found: str = begun.result["task"]["taskId"]
+        return found
 
     async def _reply(self, caller: Any, number: int, case: Case) -> Wire:
         more: Wire = {}
@@ -287,7 +304,7 @@ def refuse_at_first(gate: Gateway) -> None:
             raise GatewayFault("store_unavailable", "The store cannot accept more writes now.")
         return await accept(draft, **more)
 
-    store.accept = accept_later  # type: ignore[method-assign]
+    store.accept = accept_later
 
 
 def executed_in(reported: Wire) -> str:

@@ -1,10 +1,13 @@
-"""All of the fault matrix: `python -m tests.faults.run [WHICH ...]`. Prints the number of cases and the failures.
+"""All of the fault matrix: `python -m tests.faults.run [WHICH ...] [--every N]`. Prints the number of cases and the failures.
 
 WHICH is a generation, a transport and a way of calling, or the beginning of that: `2025`, `2026/http`, `2025/http/promoted`.
+With `--every 15` one case of fifteen is run, others in each way of calling. Use an odd number: faults with and without an
+execution alternate.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import sys
@@ -36,28 +39,35 @@ def cases(generation: str) -> Iterator[Case]:
                         yield Case(fault, tool, number, sends)
 
 
-def over_http(generation: str, way: str) -> tuple[int, list[str]]:
-    every, wrong = list(cases(generation)), list[str]()
+def over_http(generation: str, way: str, some: slice) -> tuple[int, list[str]]:
+    every, wrong = list(cases(generation))[some], list[str]()
     for first in range(0, len(every), PER_GATEWAY):
         matrix_run = MatrixRun(generation, way, every[first : first + PER_GATEWAY])
         wrong += run(matrix_run.run)
     return len(every), wrong
 
 
-def over_stdio(generation: str, way: str) -> tuple[int, list[str]]:
-    every = list(child_matrix.cases(generation))
+def over_stdio(generation: str, way: str, some: slice) -> tuple[int, list[str]]:
+    every = list(child_matrix.cases(generation))[some]
     with tempfile.TemporaryDirectory() as folder:
         return len(every), run(ChildMatrixRun(generation, way, every, Path(folder)).run)
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("which", nargs="*", default=[""])
+    parser.add_argument("--every", type=int, default=1)
+    asked = parser.parse_args()
     wrong, count, began = list[str](), 0, time.monotonic()
-    for generation, (transport, walk), way in product(("2025", "2026"), WALKS.items(), WAYS):
+    ways = [(transport, walk, way) for transport, (walk, ways) in WALKS.items() for way in ways]
+    for generation, (transport, walk, way) in product(("2025", "2026"), ways):
         which = f"{generation}/{transport}/{way}"
-        if not which.startswith(tuple(sys.argv[1:]) or ("",)):
+        if not which.startswith(tuple(asked.which)):
             continue
         with contextlib.redirect_stderr(io.StringIO()):
-            number, found = walk(generation, way)
+            number, found = walk(
+                generation, way, slice(ways.index((transport, walk, way)) % asked.every, None, asked.every)
+            )
         count += number
         wrong += [f"{which}: {line}" for line in found]
         print(f"{which}: {number} cases, {len(found)} wrong", flush=True)
@@ -67,7 +77,7 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-WALKS = {"http": over_http, "stdio": over_stdio}
+WALKS = {"http": (over_http, WAYS), "stdio": (over_stdio, child_matrix.WAYS)}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -85,6 +85,8 @@ MARKS = "\u0301\u0327"
 PARSED_S = 0.15
 """A script is parsed in a thread, but Python's parser lets no other thread run meanwhile."""
 SOURCES = (KIB, 4_000, 32 * KIB, 198_000)
+LONGEST_PARSED = (4_000, 32 * KIB, 93_000)
+"""Up to the largest that is not refused for its parts."""
 
 
 def a_schema_value(kind: str) -> Callable[[int], Step]:
@@ -277,6 +279,12 @@ def imitated_arguments(size: int) -> Step:
     return lambda: lookalike_property(arguments, schema)
 
 
+def parameters_with_an_error(size: int) -> Step:
+    """Python parses it again to describe the error."""
+    code = f"def f({','.join(f'a{n}' for n in range(size // 7))} 1): pass"
+    return lambda: parse(code)
+
+
 CASES = (
     Case("schema: anyOf that doubles", TEXT, a_schema_value("alternatives")),
     Case("schema: bad items", TEXT, a_schema_value("honest")),
@@ -334,6 +342,8 @@ CASES = (
     Case("definition compared with its pin", (KIB, 32 * KIB, 256 * KIB), a_definition),
     Case("script: fields of f-strings", SOURCES, lambda n: lambda: parse('f"' + "{a}" * (n // 3) + '"'), PARSED_S),
     Case("script: statements", SOURCES, lambda n: lambda: parse("a;" * (n // 2)), PARSED_S),
+    Case("script: small f-strings", SOURCES, lambda n: lambda: parse('f"{a}";' * (n // 7)), PARSED_S),
+    Case("script: wrong parameters", LONGEST_PARSED, parameters_with_an_error, PARSED_S),
     Case("script: texts without an end", SOURCES, lambda n: lambda: parse("\\'''\n" * (n // 5)), PARSED_S),
     Case("page and cursor", SMALL, a_page),
     Case("address of a peer", TEXT, lambda n: lambda: check_peer_url("https://" + "xn--" * (n // 4) + ".example/")),

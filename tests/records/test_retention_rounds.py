@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 from taskgate import clock
+from taskgate.gateway import retention
 from taskgate.gateway.retention import (
     CPU_SHARE,
+    LATE_S,
+    LEAST_PART,
     LEFTOVERS_EVERY_S,
     MAX_PORTIONS,
     MAX_RAISES,
@@ -166,6 +170,23 @@ async def test_all_kinds_together_use_a_bounded_share_of_a_processor(
         assert share <= CPU_SHARE * 2 ** min(raises, MAX_RAISES) + slack
     assert shares[0] > CPU_SHARE / 2
     assert shares[-1] > CPU_SHARE * 2**MAX_RAISES / 2
+
+
+@pytest.mark.parametrize(("part", "least", "most"), [(1.0, 0.8, 1.05), (0.5, 0.4, 0.55), (0.0, 0.15, LEAST_PART * 1.1)])
+async def test_on_a_busy_machine_deletion_gets_its_share_of_what_the_gateway_gets(
+    part: float, least: float, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway gets that part of a processor, and the loop resumes what has waited late. Shares of `CPU_SHARE`."""
+    sleep = clock.sleep
+    monkeypatch.setattr(clock, "sleep", lambda seconds: sleep(seconds + 10 * LATE_S))
+    monkeypatch.setattr(retention, "time", SimpleNamespace(process_time=lambda: part * clock.monotonic()))
+    monkeypatch.setattr(Costly, "spent_s", 0.0)
+    kinds = tuple(Costly(1_000_000) for _ in range(3))
+    running = asyncio.create_task(Retention(kinds, Leftovers(), lambda: 1.0, lambda: Costly.spent_s).run())
+    await sleep(RAISED_AFTER_S)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert least <= Costly.spent_s / RAISED_AFTER_S / CPU_SHARE <= most
 
 
 async def test_the_share_is_low_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -231,7 +232,7 @@ await books.once(call='{0} third')"""
             await caller.open({})
             params = {"name": "run_script", "arguments": {"code": code.format(name)}, "task": {"ttl": 600_000}}
             begun[name] = (await caller.ask("tools/call", params))["task"]["taskId"]
-            await until(lambda name=name: setup.ledger.count(f"{name} second"))
+            await until(partial(setup.ledger.count, f"{name} second"))
 
         async def calls_of(name: str) -> list[tuple[int, str]]:
             shown = (await setup.a.operator("GET", f"/api/v1/tasks/{begun[name]}")).json()

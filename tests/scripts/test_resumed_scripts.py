@@ -16,12 +16,13 @@ from taskgate.gateway.scripts.script_chain import calls_of
 from taskgate.scripts import monty_interpreter
 
 
-def flip_one_bit(gate: Gateway) -> None:
+def flip_one_bit(gate: Gateway, place: int) -> None:
     (database,) = gate.state.glob("*.db")
     with sqlite3.connect(database) as writing:
         task, snapshot = writing.execute("SELECT task_id, snapshot FROM scripts").fetchone()
-        changed = snapshot[:-1] + bytes([snapshot[-1] ^ 1])
-        writing.execute("UPDATE scripts SET snapshot = ? WHERE task_id = ?", (changed, task))
+        changed = bytearray(snapshot)
+        changed[place] ^= 1
+        writing.execute("UPDATE scripts SET snapshot = ? WHERE task_id = ?", (bytes(changed), task))
 
 
 async def failure_after_restart(gate: Gateway, caller: Any, change: Any) -> dict[str, Any]:
@@ -34,11 +35,12 @@ async def failure_after_restart(gate: Gateway, caller: Any, change: Any) -> dict
     return reply.error
 
 
+@pytest.mark.parametrize("place", [0, script_run.SEAL_BYTES, -1], ids=["seal", "snapshot", "digest of the record"])
 @virtual_time
-async def test_changed_snapshot_is_never_loaded() -> None:
+async def test_changed_snapshot_is_never_loaded(place: int) -> None:
     store = shop()
     async with Gateway({**ON}, {"shop": store}) as gate:
-        error = await failure_after_restart(gate, await gate.caller("2025"), lambda: flip_one_bit(gate))
+        error = await failure_after_restart(gate, await gate.caller("2025"), lambda: flip_one_bit(gate, place))
         assert error["data"]["error_type"] == "script_not_resumable"
         assert error["data"]["executed"] == "yes"
         assert [call["tool"] for call in error["data"]["calls"]["executed"]] == ["shop__read"]
@@ -405,6 +407,6 @@ async def test_script_of_more_than_a_thousand_calls_is_reported_and_cancelled_in
         assert store.count("buy") == 1
         await caller.request("tasks/cancel", {"taskId": task})
         await gate.advance(5)
-        calls = await calls_of(gate.life.app.store, task)  # type: ignore[attr-defined]
+        calls = await calls_of(gate.life.app.store, task)
         assert len(calls) == 1_009
         assert calls[-1].task.state == "cancelled"

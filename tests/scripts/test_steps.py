@@ -125,7 +125,7 @@ async def test_each_step_continues_its_own_snapshot() -> None:
 async def test_new_limits_hold_for_a_step_that_follows_in_the_same_worker() -> None:
     run = interpreter(max_workers=1)
     code = "await files.read_file(name='a')\nwhile True:\n    pass"
-    first = await start(run, code, replace(LIMITS, step_seconds=100))
+    first = await start(run, code, replace(LIMITS, step_seconds=100, wall_seconds=10))
     step = await resume(run, first, {0: returned("x")}, replace(LIMITS, step_seconds=0.1))
     assert isinstance(step, Failed)
     assert (step.reason, step.error_type) == (FailureReason.LIMIT, "step_seconds")

@@ -24,6 +24,7 @@ from taskgate.ports.identity_store import CONSOLE_SESSION, IdentityRecord
 from taskgate.ports.scope_store import KeptScope
 from taskgate.ports.store_answers import Change
 from taskgate.store.sqlite import store as sqlite_store
+from taskgate.store.sqlite.connection import gives_back_pages
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 
@@ -122,6 +123,8 @@ async def test_a_copy_to_postgres_and_back_changes_nothing(tmp_path: Path) -> No
     assert "at the second gateway" in kept
     assert len(await again.claim()) == 3
     await again.close()
+    with closing(sqlite3.connect(back)) as made:
+        assert gives_back_pages(made)
     assert "already" in taskgate("store", "copy", url, str(back)).stderr
     assert taskgate("store", "copy", str(back), str(tmp_path / "other.db")).returncode != 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from typing import Any
 
 import pytest
 from tests.harness.postgres import migrated_url
@@ -34,7 +35,7 @@ async def test_call_that_needs_an_audit_row_is_refused_and_not_executed(generati
         (path,) = gate.state.glob("*.db")
         with sqlite3.connect(path) as direct:
             direct.execute(REFUSE)
-        more = {"_meta": {"taskgate/idempotencyKey": "k"}} if how == "keyed" else {}
+        more: dict[str, Any] = {"_meta": {"taskgate/idempotencyKey": "k"}} if how == "keyed" else {}
         if how != "keyed" and generation == "2025":
             more = {"task": {}}
         elif how == "task":

@@ -11,7 +11,10 @@ import pytest
 from tests.virtual_time import Call, Caller, Exchange, Gateway, Upstream, virtual_time
 
 FORM = {"type": "object", "properties": {"value": {"type": "string"}}}
-ASKED = {"method": "elicitation/create", "params": {"message": "Which account?", "requestedSchema": FORM}}
+ASKED: dict[str, Any] = {
+    "method": "elicitation/create",
+    "params": {"message": "Which account?", "requestedSchema": FORM},
+}
 GIVEN = {"action": "accept", "content": {"value": "private"}}
 ABLE: dict[str, Any] = {"elicitation": {"form": {}}}
 TASKS: dict[str, Any] = {**ABLE, "extensions": {"io.modelcontextprotocol/tasks": {}}}

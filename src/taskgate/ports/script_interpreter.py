@@ -44,7 +44,7 @@ class ScriptProgram:
 @dataclass(frozen=True, slots=True)
 class ScriptLimits:
     """What one script may use. A snapshot carries the limits of its start; `step_seconds`, `wall_seconds`, `snapshot_bytes`,
-    `output_bytes` and `parallel_calls` are applied again in each step.
+    `output_bytes` and `parallel_calls` are applied again in each step, a higher `wall_seconds` to later scripts only.
     """
 
     memory_bytes: int = 64 * 1024 * 1024

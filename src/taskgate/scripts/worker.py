@@ -673,7 +673,7 @@ class Worker:
     def _session(self, request: dict[str, Any], snapshot: bytes) -> InterpreterSession:
         """The session that is in the state of the snapshot, or a new one."""
         kept = self._kept
-        if kept is not None and snapshot and kept.snapshot == snapshot and kept.limits == request["limits"]:
+        if kept is not None and snapshot and kept.snapshot == snapshot:
             self._kept = None
             return kept
         self._drop()

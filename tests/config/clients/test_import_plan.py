@@ -93,7 +93,7 @@ TEXT = st.text(
 
 @given(TEXT, st.lists(TEXT, max_size=3), st.dictionaries(TEXT.filter(bool), TEXT, max_size=3))
 def test_any_text_survives_the_round_trip(command: str, args: list[str], env: dict[str, str]) -> None:
-    from taskgate.config.clients.import_plan import as_texts
+    from taskgate.config.clients.found_servers import as_texts
 
     found = _found("s", command=f"c{command}", args=args, env=env)
     try:

@@ -33,6 +33,7 @@ from taskgate.store.postgres.inspection import check, inspect, migrate
 from taskgate.store.postgres.presence import LEASE_MS
 from taskgate.store.postgres.result_chunks import CHUNK
 from taskgate.store.postgres.statements import SQL
+from taskgate.store.sqlite.connection import let_pages_be_given_back
 from taskgate.store.sqlite.connection import migrate as migrate_sqlite
 from taskgate.store.sqlite.file_lock import FileLock
 from taskgate.store.sqlite.last_known import FIRST_SCHEMA_WITH_MARK, LastKnown, StoreMark
@@ -196,6 +197,7 @@ def _mark_of(connection: sqlite3.Connection) -> StoreMark:
 def _new_file(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path)
     path.chmod(0o600)
+    let_pages_be_given_back(connection)
     migrate_sqlite(connection)
     return connection
 

@@ -7,7 +7,6 @@ does not count as restored. If the process or the machine ends meanwhile, the fi
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import sqlite3
 import threading
@@ -62,16 +61,25 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.exists():
         raise GatewayFault("store_unavailable", f"There is no store at {path}.")
     lock = FileLock(path)
-    # The temporary copy is written where the space was checked.
-    os.environ["SQLITE_TMPDIR"] = str(path.absolute().parent)
     try:
-        with contextlib.closing(connect_writer(path)) as connection:
+        with contextlib.closing(connect_writer(path)) as connection, _copies_in(path.absolute().parent, connection):
             truncate_log(connection)
             yield connection
     except sqlite3.Error as error:
         raise GatewayFault("store_unavailable", f"The store {path} cannot be opened: {error}.") from error
     finally:
         lock.release()
+
+
+@contextlib.contextmanager
+def _copies_in(folder: Path, connection: sqlite3.Connection) -> Iterator[None]:
+    """The temporary copy is written where the space was checked. SQLite reads its variable SQLITE_TMPDIR at its import only."""
+    quoted = str(folder).replace("'", "''")
+    connection.execute(f"PRAGMA temp_store_directory='{quoted}'")
+    try:
+        yield
+    finally:
+        connection.execute("PRAGMA temp_store_directory=''")
 
 
 def _space(connection: sqlite3.Connection, path: Path) -> Space:

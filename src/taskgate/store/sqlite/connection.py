@@ -41,8 +41,7 @@ _LOG_TRY_S = 0.05
 def connect_writer(path: Path, *, synchronous: str = SYNCHRONOUS) -> sqlite3.Connection:
     """Open the writing connection. It waits for locks of other processes until `never_wait` is called."""
     connection = _connect(path, _OPENING_WAIT_MS)
-    # Of a new file, and of one that is rewritten; it has no effect on others. Before the mode of the log, which writes the file.
-    connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+    let_pages_be_given_back(connection)  # before the mode of the log, which writes the file
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute(f"PRAGMA synchronous={synchronous}")
     # The checkpointer does this instead.
@@ -96,6 +95,11 @@ def migrate(connection: sqlite3.Connection) -> int:
     if missing:
         connection.executescript(f"BEGIN IMMEDIATE; {missing} PRAGMA user_version={len(known)}; COMMIT;")
     return len(known)
+
+
+def let_pages_be_given_back(connection: sqlite3.Connection) -> None:
+    """Of a new file, and of one that is rewritten. It has no effect on others."""
+    connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
 
 
 def gives_back_pages(connection: sqlite3.Connection) -> bool:
