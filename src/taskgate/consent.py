@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from taskgate import operating_system
 from taskgate.atomic_files import replace_file
-from taskgate.folders import CONFIG_VARIABLE, FOUND_NAME, find_config, state_folder, user_config
+from taskgate.folders import CONFIG_VARIABLE, FOUND_NAME, STATE_VARIABLE, find_config, state_folder, user_config
 
 _OTHERS_MAY_WRITE = 0o022
 
@@ -52,10 +52,12 @@ def file_for_client(explicit: str | None, environment: Mapping[str, str]) -> Cli
     found = find_config(explicit, environment)
     if found is None or not is_found_by_folder(found, explicit, environment):
         return ClientFile(found)
-    allowed = Allowed(state_folder(environment))
-    if allowed.digests(found) is not None:
+    is_of_folder = not os.path.isabs(os.path.expanduser(environment.get(STATE_VARIABLE) or os.sep))
+    if not is_of_folder and Allowed(state_folder(environment)).digests(found) is not None:
         return ClientFile(found, is_found=True)
     why = f"{os.path.abspath(found)} is not used, because you have not allowed what it starts and contacts"
+    if is_of_folder:  # the records of consent could come with the file
+        why = f"{os.path.abspath(found)} is not used, because {STATE_VARIABLE} is not an absolute path"
     command = f"taskgate allow {shlex.quote(os.path.abspath(found))}"
     own = user_config(environment)
     if not os.path.exists(own):

@@ -99,3 +99,30 @@ async def test_user_file_is_used_in_a_folder_whose_file_is_not_allowed(tmp_path:
         assert made.gateway()["config"] == str(own)
         assert not (tmp_path / "ran").exists()
         assert "taskgate allow" in (tmp_path / "bridges.log").read_text()
+
+
+@pytest.mark.fresh_interpreter
+@pytest.mark.parametrize("alone", [False, True])
+async def test_modules_in_the_folder_of_a_client_are_not_run(tmp_path: Path, alone: bool) -> None:
+    """`python -m` looks into the working folder first; the gateway and the demo server are started without that."""
+    ran = tmp_path / "ran"
+    async with running_setup(tmp_path, configuration(servers={})) as setup:
+        made = found(setup)
+        made.config.unlink()
+        for name in (
+            "json",
+            "asyncio",
+            "sitecustomize",
+            "taskgate/__init__",
+            "taskgate/__main__",
+            "taskgate/demo/files",
+        ):
+            module = made.config.parent / f"{name}.py"
+            module.parent.mkdir(parents=True, exist_ok=True)
+            module.write_text(f"open({str(ran)!r}, 'a').write({name!r})\n")
+        program = [sys.executable, "-P", "-m", "taskgate", "stdio", *(["--alone"] if alone else [])]
+        made.command_line = lambda *_: program  # type: ignore[method-assign]
+        client = await made.client()
+        client.call(1, "demo__list_files")
+        assert not (await client.result(1)).get("isError")
+        assert not ran.exists()

@@ -41,13 +41,13 @@ async def test_a_notification_names_caller_and_tool_without_the_arguments() -> N
     async with listener(take) as url:
         channel = NotifyChannel([url])
         await channel.start(DecisionRecorder())
-        assert await channel.announce(a_card(tool="pay\nnow")) == Delivered("ap_1")
+        assert await channel.announce(a_card(tool="pay\nnow", server="r\u0435ports")) == Delivered("ap_1")
         assert await channel.announce(a_card(url=None)) == Delivered("ap_1")
         assert await channel.update(decided(), "ap_1") == Delivered("ap_1")
         await channel.resume(a_card(), "ap_1")
         await channel.close()
     assert len(got) == 2
-    assert '"agent" requests approval to call "pay\\nnow" on "reports"' in got[0]["message"]
+    assert '"agent" requests approval to call "pay\\nnow" on "r\\u0435ports"' in got[0]["message"]
     assert "https://gate.test/approvals/ap_1" in got[0]["message"]
     assert "taskgate approvals show ap_1" in got[1]["message"]
     assert "500" not in json.dumps(got)

@@ -36,9 +36,27 @@ def test_a_card_contains_everything_an_approver_needs() -> None:
         "Redacted: token",
         "amount (changed): was 5 is 500",
         "gone (removed): was 1",
-        "token (changed): was '[hidden]' is '[hidden]'",
+        'token (changed): was \\"[hidden]\\" is \\"[hidden]\\"',
     ):
         assert words in text
+
+
+def test_misleading_characters_are_shown_in_names_changes_and_plans() -> None:
+    odd = "\u0430dmin\u3164"  # a Cyrillic letter and a blank one
+    before, after = {odd: "a", "to": odd}, {odd: ["b", odd], "to": "admin"}
+    made = a_card(
+        after,
+        last_approved=before,
+        requester=odd,
+        tool=odd,
+        server=odd,
+        hidden=(odd,),
+        plan=PlannedScript((PlannedTool(odd, Meets.APPROVAL, (1,)),)),
+    )
+    text = json.dumps(blocks(made, buttons=True), ensure_ascii=False)
+    assert odd[0] not in text
+    assert odd[-1] not in text
+    assert text.count("\\u0430dmin") >= 8
 
 
 def test_a_card_states_that_nothing_differs() -> None:

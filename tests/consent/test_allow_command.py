@@ -107,3 +107,14 @@ def test_records_that_others_can_change_are_reported(work: Path) -> None:
     Path(Allowed(str(work.parent / "state")).path).chmod(0o666)
     for words in ((), ("--list",), ("--revoke",)):
         assert taskgate("allow", *words).exit_code == 1
+
+
+def test_misleading_characters_are_shown(work: Path) -> None:
+    """A Cyrillic letter in an address, blank characters, and spaces that push the end of a command out of sight."""
+    hidden = "echo\u3164" + " " * 200 + "; touch x"
+    text = {"servers": {"a": {"url": "https://g\u0456thub.com/mcp"}, "b": {"command": "sh", "args": ["-c", hidden]}}}
+    (work / "taskgate.yaml").write_text(json.dumps(text))
+    shown = taskgate("allow").stdout
+    assert "https://g\\u0456thub.com/mcp" in shown
+    assert "echo\\u3164\\u0020" in shown
+    assert "; touch x" in shown

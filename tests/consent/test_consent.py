@@ -216,6 +216,69 @@ def test_a_client_uses_a_found_file_after_consent_only(folder: Folder, monkeypat
     assert not folder.allowed.revoke(str(folder.file))
 
 
+def test_records_in_a_state_folder_that_the_working_folder_leads_to_allow_nothing(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repository could contain them."""
+    folder.write(SERVER)
+    Allowed(str(folder.file.parent / "state")).allow(str(folder.file), frozenset(), 0.0)
+    with pytest.raises(NotAllowedHere, match="TASKGATE_STATE_DIR is not an absolute path"):
+        folder.chosen(monkeypatch, TASKGATE_STATE_DIR="state")
+
+
+LINKED = {
+    "reference": 'servers: {a: {url: "https://h.example/mcp", headers: {X: "${file:in/link}"}}}\n',
+    "reference in a record": "registry_dir: r\n",
+    "key of a model": 'providers: {m: {kind: openai, base_url: "https://h.example", api_key_file: in/link, models: [{name: m}]}}\n',
+    "certificate": "listen: {tls: {cert: in/link, key: in/link}}\n",
+    "policy": "cedar: {policies: [in/link]}\n",
+    "entities": "cedar: {entities: in/link}\n",
+    "export": "audit: {export: in/link}\n",
+    "store": 'store: {url: "sqlite:///in/link"}\n',
+    "working folder": "servers: {a: {command: prog, cwd: in/folder}}\n",
+    "records": "registry_dir: in/folder\n",
+}
+
+
+@pytest.mark.parametrize("key", LINKED)
+def test_a_link_out_of_the_folder_is_not_followed_within_consent(folder: Folder, key: str) -> None:
+    """The user has allowed a name in the folder; whoever writes the folder decides where a link leads."""
+    here, elsewhere = folder.file.parent, folder.file.parent.parent / "elsewhere"
+    for made in (here / "in", here / "r", elsewhere):
+        made.mkdir()
+    (here / "r" / "a.yaml").write_text('url: "https://h.example/mcp"\nheaders: {X: "${file:in/link}"}\n')
+    (elsewhere / "own").touch()
+    (here / "in" / "own").touch()
+    (here / "in" / "own folder").mkdir()
+    name, inside, outside = (
+        ("folder", "own folder", elsewhere) if "in/folder" in LINKED[key] else ("link", "own", elsewhere / "own")
+    )
+    link = here / "in" / name
+    link.symlink_to(inside)
+    folder.allow(LINKED[key])
+    assert folder.is_used(LINKED[key])
+    link.unlink()
+    link.symlink_to(outside)
+    assert not folder.is_used(LINKED[key])
+    load(folder.file, {})
+
+
+def test_a_link_of_a_folder_on_the_way_out_is_not_followed_within_consent(folder: Folder) -> None:
+    (folder.file.parent / "in").symlink_to(folder.file.parent.parent)
+    folder.allow(LINKED["export"])
+    assert not folder.is_used(LINKED["export"])
+
+
+def test_a_path_outside_of_the_folder_may_lead_through_links(folder: Folder, tmp_path: Path) -> None:
+    """It is shown as it is, and the folder's authors cannot change what it leads to."""
+    (tmp_path / "target").touch()
+    (tmp_path / "link").symlink_to("target")
+    for path in ("../link", str(tmp_path / "link")):
+        text = f"audit: {{export: {path}}}\n"
+        folder.allow(text)
+        assert folder.is_used(text)
+
+
 def test_a_named_file_needs_no_consent(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.write(SERVER)
     assert folder.chosen(monkeypatch, TASKGATE_CONFIG="taskgate.yaml") == ClientFile("taskgate.yaml")

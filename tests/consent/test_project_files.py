@@ -103,6 +103,12 @@ def test_a_terminal_shows_the_commands_and_asks(project: Project, answer: str, s
     assert project.servers() == servers
 
 
+@pytest.mark.usefixtures("at_terminal")
+def test_misleading_characters_are_shown_before_import(project: Project) -> None:
+    project.shared.write_text('{"mcpServers": {"a": {"url": "https://g\u0456thub.com/mcp"}}}')
+    assert "https://g\\u0456thub.com/mcp" in project.run("import", answers="n\n").output
+
+
 def test_import_into_a_found_file_allows_what_it_adds_and_nothing_else(project: Project) -> None:
     text = "servers:\n  theirs: {command: theirs}\n"
     project.file.write_text(text)

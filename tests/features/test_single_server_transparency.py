@@ -109,3 +109,35 @@ async def test_server_gets_the_usual_refusal_if_the_client_lacks_the_capability(
     async with Gateway(NO_INBOX, {"shop": shop}) as gate:
         caller = await gate.caller("2025")
         assert (await caller.call("shop__ask")).text == "-32600"
+
+
+@pytest.mark.parametrize("helpers", ["never", "auto"])
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+@virtual_time
+async def test_scope_with_one_server_announces_its_capabilities(generation: str, helpers: str) -> None:
+    """Tasks are announced too: without helper tools nothing else follows a call that is held or takes long."""
+    shop, second = Upstream("2025"), Upstream("2025", capabilities={"logging": {}})
+    shop.capabilities = {"tools": {}, "experimental": {"a": {}}}
+    scopes = {name: {"default_servers": list(servers), "helper_tools": helpers} for name, servers in SCOPES.items()}
+    async with Gateway({"scopes": scopes}, {"shop": shop, "second": second}) as gate:
+        found = {name: await announced(gate, generation, name) for name in SCOPES}
+    assert {"completions", "logging", "prompts", "resources"} < found["both"].keys()
+    if helpers == "auto":
+        assert found["one"].keys() == found["both"].keys()
+        assert found["one"]["tools"] == {"listChanged": True}
+        return
+    if generation == "2025":
+        assert found["one"] == {"tools": {}, "experimental": {"a": {}}, "tasks": found["both"]["tasks"]}
+    else:
+        extensions = {"io.modelcontextprotocol/tasks": {}}
+        assert found["one"] == {"tools": {}, "experimental": {"a": {}}, "extensions": extensions}
+
+
+SCOPES = {"one": ("shop",), "both": ("shop", "second")}
+
+
+async def announced(gate: Gateway, generation: str, scope: str) -> dict[str, Any]:
+    caller = await gate.caller(generation, scope=scope)
+    if generation == "2025":
+        return dict((await caller.open()).result["capabilities"])
+    return dict((await caller.request("server/discover", {})).result["capabilities"])

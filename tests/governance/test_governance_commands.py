@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 from tests.governance.approval_setup import Setup, running_setup
+from tests.governance.test_inbox_access import log_in
 from tests.harness.commands import command
 from tests.harness.programs import run_to_end
 
@@ -156,3 +157,29 @@ async def test_bad_policies_are_start_up_errors_with_file_and_line(tmp_path: Pat
     code, _, err = await run("check", "-c", str(config))
     assert code == 2
     assert "taskgate.yaml:3" in err
+
+
+async def test_misleading_characters_are_shown_in_changes_too(tmp_path: Path) -> None:
+    """A change is what an approver reads first: a Cyrillic letter and a blank one in it are escaped, as in the arguments."""
+    odd = "/home/\u0430dmin\u3164"
+    first, second = {"path": "/home/admin", odd: odd}, {"path": odd, "admin": [odd]}
+    async with running_setup(tmp_path) as setup:
+        caller = await setup.stateful()
+        waiting = asyncio.create_task(caller.call("s__delete_it", first))
+        (row,) = await setup.open_approvals()
+        await setup.approve(row["id"])
+        assert "result" in await asyncio.wait_for(waiting, 120)
+        waiting = asyncio.create_task(caller.call("s__delete_it", second))
+        (row,) = await setup.open_approvals()
+        (code, out, _) = await run("approvals", "show", row["id"], setup=setup)
+        assert code == 0
+        browser = await log_in(setup, setup.operator_token)
+        paths = "/inbox", f"/approvals/{row['id']}"
+        pages = [(await browser.get(setup.gateway.base + path)).text for path in paths]
+        await browser.aclose()
+        for text in (out, *pages):
+            assert odd[6] not in text
+            assert odd[-1] not in text
+            assert text.count("\\u0430dmin\\u3164") >= 5
+        await setup.deny(row["id"])
+        await asyncio.wait_for(waiting, 120)

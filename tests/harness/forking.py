@@ -262,7 +262,8 @@ def _command_of(given: Mapping[str, Any]) -> list[str]:
     if isinstance(args, str | bytes | os.PathLike) or given["shell"] or given["executable"] is not None:
         raise NoFork("not a list of words")
     words = [os.fsdecode(each) for each in args]
-    as_module = words[1:2] == ["-m"] and words[2:3] and words[2].split(".")[0] == "taskgate"
+    module = words[2 if words[1:2] == ["-P"] else 1 :]
+    as_module = module[:1] == ["-m"] and module[1:] and module[1].split(".")[0] == "taskgate"
     if not as_module and not (len(words) > 1 and words[1].endswith(".py") and Path(words[1]).is_absolute()):
         raise NoFork("not a module or a file")
     if not given["close_fds"] or given["preexec_fn"] not in (None, die_with_parent) or given["process_group"] != -1:

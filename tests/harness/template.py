@@ -163,9 +163,12 @@ def run(command: list[str]) -> None:
     sys.modules["__main__"] = main
     sys.orig_argv = command
     _, *words = command
+    if is_safe := words[0] == "-P":
+        del words[0]
     if words[0] == "-m":
         sys.argv = ["-m", *words[2:]]
-        sys.path.insert(0, os.getcwd())
+        if not is_safe:
+            sys.path.insert(0, os.getcwd())
         runpy._run_module_as_main(words[1])  # type: ignore[attr-defined] # what `python -m` itself calls
         return
     sys.argv = words
@@ -179,7 +182,8 @@ def run(command: list[str]) -> None:
 def exec_by_fork(path: str, command: list[str], environment: Mapping[str, str]) -> NoReturn:
     """`os.execve` of a forked program: another program of this interpreter keeps the imports. As after a real one the arguments,
     environment, streams and handlers of signals are new, and descriptors that are not inheritable are closed."""
-    module, file = command[1:3] == ["-m", "taskgate"], len(command) > 1 and command[1].endswith(".py")
+    module = command[1:3] == ["-m", "taskgate"] or command[1:4] == ["-P", "-m", "taskgate"]
+    file = len(command) > 1 and command[1].endswith(".py")
     if path != sys.executable or not (module or file) or python_variables(environment) != python_variables(os.environ):
         really_exec(path, command, environment)
     signal.set_wakeup_fd(-1)

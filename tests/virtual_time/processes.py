@@ -138,6 +138,8 @@ class RunningProgram(Process):
 
     async def _main(self) -> None:
         _, *rest = self.argv
+        if rest[0] == "-P":
+            del rest[0]
         if rest[:3] == ["-m", "taskgate", "serve"]:
             await self._serve(rest[3:])
             return

@@ -222,9 +222,8 @@ def _now_ms() -> int:
 
 def audit_keeper(loaded: LoadedConfig, store: AuditLog, secret: bytes, store_file: Path) -> AuditKeeper:
     export = loaded.root.audit.export
-    folder = loaded.path.parent if loaded.path is not None else loaded.state_dir
     return AuditKeeper(
         store,
         AuditAnchor(anchor_path(store_file), audit_key(secret)),
-        folder / Path(export).expanduser() if export is not None else None,
+        Path(export) if export is not None else None,
     )

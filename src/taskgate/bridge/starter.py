@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import select
 import socket
-import sys
 from collections.abc import Callable
 
 from taskgate import __version__
 from taskgate.bridge.gateway_files import GatewayFiles, monotonic
 from taskgate.bridge.handshake import HELLO_BYTES, HELLO_S, SUPPORTED_PROTOCOLS, hello, read, replace_request
+from taskgate.own_programs import own_program
 
 START_S = 30.0
 """Timeout of a cold start on a busy machine, also if another bridge starts it."""
@@ -172,11 +172,11 @@ def _become_gateway(files: GatewayFiles, read_end: int, write_end: int) -> None:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.set_inheritable(write_end, True)
-        arguments = [sys.executable, "-m", "taskgate", "serve", "--on-demand"]
+        arguments = [*own_program(), "serve", "--on-demand"]
         arguments += ["--found"] if files.is_found else []
         arguments += ["-c", os.path.abspath(files.config)] if files.config is not None else []
         environment = {**os.environ, "TASKGATE_STATE_DIR": files.state, READY_VARIABLE: str(write_end)}
-        os.execve(sys.executable, arguments, environment)
+        os.execve(arguments[0], arguments, environment)
     except BaseException:  # a forked process must not return into its parent's code
         os._exit(1)
 

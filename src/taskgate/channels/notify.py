@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import apprise
 
-from taskgate.core.governance.card import Card, excerpt, show_json
+from taskgate.core.governance.card import Card, excerpt, show_value
 from taskgate.core.governance.script_plan import plan_summary
 from taskgate.ports.approval_channel import Decide, Delivered, Delivery, NotDelivered
 
@@ -73,4 +73,4 @@ class NotifyChannel:
 
 
 def _quoted(name: str) -> str:
-    return show_json(excerpt(name, 200).text)
+    return show_value(excerpt(name, 200).text)

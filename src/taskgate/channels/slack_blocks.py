@@ -10,7 +10,7 @@ from typing import Any
 
 from taskgate.channels.card_json import moment
 from taskgate.core.governance.approval import State
-from taskgate.core.governance.card import Card, Excerpt, excerpt, history_line, show_json, show_name
+from taskgate.core.governance.card import Card, Excerpt, excerpt, history_line, show_name, show_value
 from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool, lines_text, meets_word, plan_summary
 from taskgate.core.redaction.difference import ChangeKind
 
@@ -134,13 +134,13 @@ def _plan(plan: PlannedScript) -> str:
 
 
 def _tool_name(tool: PlannedTool) -> str:
-    return escaped(show_json(excerpt(tool.tool, 120).text))
+    return escaped(show_value(excerpt(tool.tool, 120).text))
 
 
 def _warnings(card: Card) -> str:
     lines = []
     if card.hidden:
-        lines.append(f":lock: Redacted: {escaped(', '.join(card.hidden))}")
+        lines.append(f":lock: Redacted: {escaped(', '.join(map(show_name, card.hidden)))}")
     if card.deceptive:
         lines.append(f":warning: Misleading characters: {escaped(', '.join(card.deceptive))}")
     if card.unvalidated:
@@ -159,7 +159,7 @@ def _changed(card: Card) -> str:
     for change in changes[:SHOWN_CHANGES]:
         before = "" if change.kind is ChangeKind.ADDED else f" was {_short(change.before)}"
         after = "" if change.kind is ChangeKind.REMOVED else f" is {_short(change.after)}"
-        lines.append(f"• {escaped(change.path)} ({change.kind.value}):{before}{after}")
+        lines.append(f"• {escaped(show_name(change.path))} ({change.kind.value}):{before}{after}")
     more = len(changes) - SHOWN_CHANGES + (card.changes.left_out if card.changes is not None else 0)
     if more > 0:
         lines.append(f"• and {more} more: {_link(card)}")
@@ -199,7 +199,8 @@ def _outcome(card: Card) -> str:
 
 
 def _short(value: Any) -> str:
-    return escaped(excerpt(repr(value), 120).text)
+    in_one_line = " ".join(line.strip() for line in show_value(value).split("\n"))
+    return escaped(excerpt(in_one_line, 120).text)
 
 
 def _link(card: Card) -> str:

@@ -69,7 +69,14 @@ def items_of(path: Path) -> list[Leaving]:
 def show(items: list[Leaving], known: frozenset[str]) -> None:
     """Print what leaves a file; what is not allowed yet is marked."""
     for item in items:
-        print(f"{' ' if item.digest in known else '+'} {printing.one_line(item.text)}")
+        print(f"{' ' if item.digest in known else '+'} {line_of(item)}")
+
+
+def line_of(item: Leaving) -> str:
+    """Return what leaves a file in one line, with blank and misleading characters escaped."""
+    from taskgate.core.governance.card import show_name
+
+    return show_name(item.text)
 
 
 def _allow(allowed: Allowed, path: Path, *, asks: bool, as_json: bool) -> None:

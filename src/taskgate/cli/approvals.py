@@ -217,7 +217,7 @@ def _details(detail: dict[str, Any]) -> str:
     if detail.get("not_validated"):
         lines.append(f"The arguments were not validated: {detail['not_validated']}")
     if detail["hidden"]:
-        lines.append(f"Redacted here, but sent: {', '.join(detail['hidden'])}")
+        lines.append(f"Redacted here, but sent: {', '.join(map(show_name, detail['hidden']))}")
     if detail["deceptive"]:
         lines.append(f"Misleading characters, shown as \\uXXXX: {', '.join(detail['deceptive'])}")
     lines += ["", *_changes(detail["changes"])]
@@ -235,6 +235,8 @@ def _script_lines(detail: dict[str, Any]) -> list[str]:
     plan = detail.get("plan")
     if not detail.get("script") or plan is None:
         return []
+    from taskgate.core.governance.card import show_name
+
     lines = [
         "Script:",
         *(f"  {number:4}  {line}" for number, line in enumerate(detail["script"].removesuffix("\n").split("\n"), 1)),
@@ -243,7 +245,7 @@ def _script_lines(detail: dict[str, Any]) -> list[str]:
     lines.append(f"Plan: the script {detail['plan_summary']}")
     for tool in plan["tools"]:
         named = ", ".join(map(str, tool["lines"]))
-        lines.append(f"  {tool['tool']}: {_MEETS.get(tool['meets'], tool['meets'])} (line {named})")
+        lines.append(f"  {show_name(tool['tool'])}: {_MEETS.get(tool['meets'], tool['meets'])} (line {named})")
     if plan["tools_left_out"]:
         lines.append(f"  and {plan['tools_left_out']} more tools")
     return [*lines, ""]
@@ -263,10 +265,18 @@ def _changes(changes: dict[str, Any] | None) -> list[str]:
         return ["No earlier call of this tool was approved."]
     if not changes["list"]:
         return ["Same arguments as the last approved call."]
+    from taskgate.core.governance.card import show_name
+
     lines = ["Changes since the last approved call:"]
     for change in changes["list"]:
-        before, after = (json.dumps(change[side], ensure_ascii=False) for side in ("before", "after"))
-        lines.append(f"  {change['path'] or '(everything)'}: {change['kind']}, {before} -> {after}")
+        before, after = (_in_one_line(change[side]) for side in ("before", "after"))
+        lines.append(f"  {show_name(change['path']) or '(everything)'}: {change['kind']}, {before} -> {after}")
     if changes["left_out"]:
         lines.append(f"  and {changes['left_out']} more differences")
     return lines
+
+
+def _in_one_line(value: Any) -> str:
+    from taskgate.core.governance.card import show_value
+
+    return " ".join(line.strip() for line in show_value(value).split("\n"))

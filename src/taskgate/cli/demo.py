@@ -20,6 +20,7 @@ from taskgate import clock
 from taskgate.cli.command_line import Commands, Exit
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import GatewayApi
+from taskgate.own_programs import own_program
 
 if TYPE_CHECKING:
     from taskgate.client import Question, Session, ToolResult
@@ -29,7 +30,7 @@ READY_S = 30.0
 CONFIGURATION = """\
 schema: 1
 servers:
-  demo: {{command: {python}, args: ["-m", "taskgate.demo.files"]}}
+  demo: {{command: {python}, args: ["-P", "-m", "taskgate.demo.files"]}}
 governance:
   rules:
     - {{match: "delete_*", action: approve}}
@@ -60,7 +61,7 @@ def _gateway(folder: Path) -> Iterator[str]:
     config.write_text(CONFIGURATION.format(python=json.dumps(sys.executable, ensure_ascii=False)))
     environment = {**os.environ, "TASKGATE_STATE_DIR": str(folder / "state")}
     os.environ["TASKGATE_STATE_DIR"] = environment["TASKGATE_STATE_DIR"]
-    command = [sys.executable, "-m", "taskgate", "serve", "-c", str(config), "--port", str(port)]
+    command = [*own_program(), "serve", "-c", str(config), "--port", str(port)]
     with (folder / "gateway.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:

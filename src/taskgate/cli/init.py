@@ -29,7 +29,7 @@ schema: 1
 _DEMO = """\
 servers:
   # The demo server is a part of Taskgate, so it needs the Python that Taskgate is installed in.
-  files: {{command: {python}, args: ["-m", "taskgate.demo.files"]}}
+  files: {{command: {python}, args: ["-P", "-m", "taskgate.demo.files"]}}
 """
 _CHANGING = ("*delete*", "*remove*", "*drop*", "*write*", "*send*")
 _ASK_FIRST = f"""\

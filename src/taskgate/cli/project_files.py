@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from taskgate import clock
-from taskgate.cli import printing
 from taskgate.cli.command_line import Failed, Option, confirm, echo
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.consent import Allowed, is_found_by_folder, place_of
@@ -102,6 +101,8 @@ class ProjectFiles:
             self._allowed.allow(str(path), digests, clock.wall())
 
     def _consents(self, path: Path, items: list[Leaving]) -> bool:
+        from taskgate.cli.allow import line_of
+
         known = self._allowed.digests(str(path)) or frozenset()
         missing = [item for item in items if item.digest not in known]
         if not missing:
@@ -111,7 +112,7 @@ class ProjectFiles:
                 return False
             echo(f"{path} is not allowed yet. It names:", err=True)
             for item in missing:
-                echo(f"+ {printing.one_line(item.text)}", err=True)
+                echo(f"+ {line_of(item)}", err=True)
             if not confirm("Use it?", default=False, err=True):
                 return False
         self._allowed.allow(str(path), frozenset(item.digest for item in items), clock.wall())

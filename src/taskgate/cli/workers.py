@@ -14,7 +14,6 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,6 +41,7 @@ from taskgate.config.load import LoadedConfig
 from taskgate.lifecycle.lifecycle import Lifecycle
 from taskgate.lifecycle.listening import bind
 from taskgate.operating_system import on_signals
+from taskgate.own_programs import own_program
 from taskgate.telemetry import logs
 
 
@@ -177,7 +177,7 @@ class Workers:
         given = Inherited(
             self._listening.fileno(), self._parent, self._ready_reported, succession, internal, self._sockets
         )
-        command = [sys.executable, "-m", "taskgate", "serve", "--inherited", str(given)]
+        command = [*own_program(), "serve", "--inherited", str(given)]
         if self._loaded.path is not None:
             command += ["-c", str(self._loaded.path)]
         command += ["--host", self._listening.getsockname()[0]]

@@ -15,6 +15,16 @@ def absolute(text: str, base: Path) -> str:
     return os.path.normpath(base / Path(text).expanduser())
 
 
+def leads_out(path: str, base: Path) -> bool:
+    """Whether a normalized path below `base` leads out of it through a link."""
+    folder = os.path.normpath(base)
+    return _is_below(path, folder) and not _is_below(os.path.realpath(path), os.path.realpath(folder))
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(os.path.join(folder, ""))
+
+
 def unreadable(tree: Mapping, base: Path) -> list[Problem]:
     """Return a problem for each policy file that cannot be read, so that the start fails and not the first call."""
     problems = []

@@ -42,7 +42,7 @@ MAX_FILE_BYTES = 4 << 20
 # A demo has one user, who makes the calls and approves them: hence self_approval.
 DEMO = f"""\
 servers:
-  demo: {{command: {json.dumps(sys.executable)}, args: ["-m", "taskgate.demo.files"]}}
+  demo: {{command: {json.dumps(sys.executable)}, args: ["-P", "-m", "taskgate.demo.files"]}}
 governance:
   rules:
     - {{match: "delete_*", action: approve, reason: deletions need approval}}
@@ -201,7 +201,7 @@ def _loaded(document: Mapping, sources: ValueSources, path: Path | None, *, has_
     base = sources.folder
     reading = _read_tree(document, sources, has_references=has_references)
     registry = _registry(reading.tree, base, reading.servers, sources)
-    root = _validated_root(reading, registry, base)
+    root = _validated_root(reading, registry, sources)
     entries = {**registry.entries, **reading.servers}
     skipped = [_missing(name, entries[name], missing) for name, missing in registry.missing.items()]
     skipped += [
@@ -258,7 +258,7 @@ def _read_tree(tree: Mapping, sources: ValueSources, *, has_references: bool) ->
     return _Reading(tree, chosen, block.servers, served, skipped, problems, unset, block.warnings)
 
 
-def _validated_root(reading: _Reading, registry: ServerRecords, base: Path) -> GatewayFile:
+def _validated_root(reading: _Reading, registry: ServerRecords, sources: ValueSources) -> GatewayFile:
     """Return the validated root with the registry records. Raises ConfigError with all problems."""
     tree = reading.tree
     whole = tree.with_value("servers", Mapping(reading.served, tree.mark)) if reading.served else tree
@@ -268,10 +268,10 @@ def _validated_root(reading: _Reading, registry: ServerRecords, base: Path) -> G
     reading.warnings += [*registry.warnings, *references.warnings]
     unset_keys = {problem.key for problem in reading.unset}
     problems = [*reading.problems, *reading.unset, *(problem for problem in wrong if problem.key not in unset_keys)]
-    problems += [*references.problems, *plain_name_problems(tree, known), *unreadable(tree, base)]
+    problems += [*references.problems, *plain_name_problems(tree, known), *unreadable(tree, sources.folder)]
     if root is None or problems:
         raise ConfigError(problems)
-    return resolve_paths(root.model_copy(update={"servers": {**root.servers, **registry.servers}}), base)
+    return resolve_paths(root.model_copy(update={"servers": {**root.servers, **registry.servers}}), sources.path)
 
 
 def state_directory(environment: Environment[str, str]) -> Path:

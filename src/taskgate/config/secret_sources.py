@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import IO, Final
 
 from taskgate import clock
-from taskgate.config.files import absolute, decode, read_bytes
+from taskgate.config.files import absolute, decode, leads_out, read_bytes
+from taskgate.config.leaving import NotAllowed
 from taskgate.config.problems import ConfigError, Mark, Problem, ReferenceFailed, problem_at
 from taskgate.consent import Consent
 from taskgate.lazy_dataclass import dataclass
@@ -44,6 +45,15 @@ class ValueSources:
 
     def allow_commands(self) -> None:
         self._commands_allowed = True
+
+    def path(self, text: str) -> str:
+        """Return a path of the configuration as an absolute one. Within consent, raises NotAllowed if a link in the file's folder
+        leads out of it: the user allowed a name in that folder, and whoever writes the folder can change the link."""
+        found = absolute(text, self.folder)
+        if self.consent is not None and leads_out(found, self.folder):
+            hint = "write the path of that file, and allow it"
+            raise NotAllowed([Problem(found, 0, 0, "", f"is a link to a file outside of {self.folder}", hint)])
+        return found
 
     def variable(self, name: str) -> str | None:
         """Return the value of `${NAME}`, or None if it is not set."""
@@ -80,7 +90,7 @@ class ValueSources:
     def _from_file(self, target: str, mark: Mark, key: str) -> str:
         if not target.strip():
             raise ReferenceFailed("names no file", "write ${file:PATH}")
-        path = Path(absolute(target, self.folder))
+        path = Path(self.path(target))
         self.files.append(path)
         text = _decoded(_file_bytes(path))
         if os.stat(path).st_mode & stat.S_IROTH:

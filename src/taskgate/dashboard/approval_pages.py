@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Refusal, Verdict
-from taskgate.core.governance.card import TAB, excerpt, show_json
+from taskgate.core.governance.card import TAB, excerpt, show_name, show_value
 from taskgate.core.identity.access import Access
 from taskgate.dashboard.approvals_api import ApprovalsApi
 from taskgate.dashboard.frame import Frame
@@ -172,10 +172,10 @@ def _cursor(after: str | None) -> str | None:
 def shown_change(change: Mapping[str, Any]) -> dict[str, Any]:
     """A difference between two calls for a template."""
     return {
-        "path": clear(change["path"]),
+        "path": show_name(change["path"]),
         "kind": change["kind"],
-        "before": show_json(change["before"]),
-        "after": show_json(change["after"]),
+        "before": show_value(change["before"]),
+        "after": show_value(change["after"]),
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from taskgate.core import wire
 from taskgate.core.governance.script_plan import Meets, PlannedScript, lines_text, meets_word, plan_notes
 from taskgate.dashboard import units
-from taskgate.dashboard.text_filters import clear
+from taskgate.dashboard.text_filters import clear, shown_name
 
 LISTED: Final = 50
 """Calls of each group in the report; the list of calls shows all of them."""
@@ -37,7 +37,7 @@ def shown_plan(plan: Mapping[str, Any] | None) -> dict[str, Any] | None:
     )
     tools = [
         {
-            "tool": clear(tool["tool"]),
+            "tool": shown_name(tool["tool"]),
             "word": meets_word(Meets(tool["meets"])),
             "state": _STATES[tool["meets"]],
             "lines": lines_text(tool["lines"]),

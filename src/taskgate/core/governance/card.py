@@ -197,6 +197,11 @@ def show_name(name: str) -> str:
     return _UNSEEN_SPACES.sub(r"\\u0020", escape_homoglyphs(show_line(name)))
 
 
+def show_value(value: Any) -> str:
+    """Like `show_json`, with homoglyphs escaped too: for values that a person compares or decides on."""
+    return escape_homoglyphs(show_json(value))
+
+
 def show_json(value: Any) -> str:
     """Return indented JSON in which every invisible character, or one that changes the direction of text, is escaped."""
     return _visible_text(_text(value))

@@ -25,9 +25,12 @@ _TEXT_FORMATS: Final = ("date", "date-time", "time", "email", "uri")
 """Formats of texts that are no secrets."""
 _HINTS: Final = re.compile(
     r"^\^?(sk-|ghp_|gho_|github_pat_|glpat-|xox|AKIA|AIza|eyJ)|-----BEGIN|\.aws[/\\]cred|\.netrc|\.npmrc|\.pgpass|"
-    r"\([^()]*(?: |\\s)[^()]*\)\{(?:11|23)(?:,\d*)?\}|0x\[[^\]]*\]\{64\}"
+    r"\([^()]*(?: |\\s)[^()]*\)\{(?:11|23)(?:,\d*)?\}|0x\[[^\]]*\]\{64\}|\bBEGIN\b[^\n]{0,20}\bEND\b|://[^\s/@:]{1,60}:[^\s/@]{1,60}@|"
+    r"config view --raw|kubectl get secret|gh auth token|print-(?:access|identity)-token|git credential fill|"
+    r"find-generic-password|\bprintenv\b"
 )
-"""Beginnings of keys, files of keys, and patterns of twelve or more words."""
+"""Beginnings of keys, files of keys, patterns of twelve or more words, addresses with passwords, and commands that
+print secrets."""
 _MARKUP: Final = re.compile(r"</?[a-zA-Z][^<>]{0,60}>|[*`~\u0640]")
 _REFERENCE: Final = re.compile(r"&#(x[0-9a-fA-F]{1,6}|[0-9]{1,7});")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -41,7 +44,10 @@ _WORD_START: Final = re.compile(f"[{_APART}]")
 _CHANGE: Final = re.compile(f"(?<=[{_APART}])(?=[^ {_APART}])|(?<=[^ {_APART}])(?=[{_APART}])")
 _LEET: Final = str.maketrans("013457@$!", "oieastasi")
 _FOLDED: Final = (
-    DRAWN_LIKE | str.maketrans("ىیکےةۃہ一力口二卜工夕八", "ييكيهههーカロニトエタハ") | {ord("æ"): "ae", ord("œ"): "oe"}
+    DRAWN_LIKE
+    | str.maketrans("ىیکےةۃہ一力口二卜工夕八", "ييكيهههーカロニトエタハ")
+    | str.maketrans("ᆨᆫᆮᆯᆷᆸᆺᆼᆽᆾᆿᇀᇁᇂ", "ᄀᄂᄃᄅᄆᄇᄉᄋᄌᄎᄏᄐᄑᄒ")  # the ends of Korean syllables, as where they stand alone
+    | {ord("æ"): "ae", ord("œ"): "oe"}
 )
 _JOINED: Final = 5
 """Shorter words are not searched inside of letters that were joined."""
@@ -125,11 +131,11 @@ def _is_secret(field: Any) -> bool:
 
 def _names_secret(texts: Collection[str], *, numbers_only: bool = False) -> bool:
     words = _numeric_words() if numbers_only else _all_words()
-    return any(map(_HINTS.search, texts)) or words.find("\n".join(texts))
+    return any(map(_HINTS.search, texts)) or words.find(texts)
 
 
 def _describes_secret(texts: Collection[str]) -> bool:
-    text = _without_neutral(_search_text("\n".join(texts)))
+    text = _without_neutral(texts)
     known: dict[str, bool] = {}
 
     def mentions(concept: str) -> bool:
@@ -181,11 +187,11 @@ class _Words:
         self._joined = tuple(word for word in bare if len(word) >= _JOINED)
         self._reversed = tuple(word[::-1] for word in bare if len(word) >= _REVERSED)
 
-    def find(self, text: str) -> bool:
-        shown = _search_text(text)
+    def find(self, texts: Collection[str]) -> bool:
+        shown = _search_text("\n".join(texts))
         joined = "".join(f" {found[0].replace(' ', '')} " for found in _SINGLE.finditer(shown))
         return (
-            any(_occurs(self._words, _without_neutral(one)) for one in (shown, *_other_readings(text)))
+            any(_occurs(self._words, _without_neutral(one)) for one in _readings(texts))
             or (joined != "" and (_occurs(self._words, joined) or _occurs(self._joined, joined)))
             or _occurs(self._reversed, shown)
         )
@@ -230,18 +236,29 @@ def _spellings(entries: Iterable[str]) -> tuple[str, ...]:
     return tuple(made)
 
 
-def _without_neutral(text: str) -> str:
+def _without_neutral(texts: Iterable[str]) -> str:
+    """The texts as they are searched. The end of one and the beginning of the next are no neutral words together."""
+    known = tuple(texts)
+    shown = _search_text("\n".join(known))
+    if not _occurs(_neutral(), shown):
+        return shown
+    parts = (_of_neutral(_search_text(text)).strip() for text in known)
+    return f" {_DENSE_GAP.sub('', ' '.join(parts))} "
+
+
+def _of_neutral(text: str) -> str:
     for words in filter(text.__contains__, _neutral()):
         text = text.replace(words, " ")
     return text
 
 
-def _other_readings(text: str) -> Iterator[str]:
-    """The text with digits and signs read as letters, and with Greek capitals read as Latin ones."""
-    if any(map(text.__contains__, "013457@$!")):
-        yield _search_text(text.translate(_LEET))
-    if not text.isascii():
-        yield _search_text(text.translate(CAPITALS))
+def _readings(texts: Collection[str]) -> Iterator[Iterable[str]]:
+    """The texts, also with digits and signs read as letters, and with Greek capitals read as Latin ones."""
+    yield texts
+    if any(sign in text for text in texts for sign in "013457@$!"):
+        yield (text.translate(_LEET) for text in texts)
+    if not all(map(str.isascii, texts)):
+        yield (text.translate(CAPITALS) for text in texts)
 
 
 def _search_text(text: str) -> str:

@@ -1,4 +1,8 @@
-"""The capabilities that the gateway declares to a caller: those of the servers in its scope, and its own."""
+"""The capabilities that the gateway declares to a caller: those of the servers in its scope, and its own.
+
+In a scope with one server and without helper tools (`alone`) they are those of the server, and tasks: nothing else lets a caller
+there follow a call that is held or takes long.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +37,13 @@ def merged(all_capabilities: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return union
 
 
-def stateful_capabilities(upstreams: list[Mapping[str, Any]], version: str) -> dict[str, Any]:
+def stateful_capabilities(upstreams: list[Mapping[str, Any]], version: str, *, alone: bool = False) -> dict[str, Any]:
     capabilities = merged(upstreams)
-    _add_own_capabilities(capabilities)
-    capabilities["extensions"] = {UI_EXTENSION: {}, **_skills(upstreams)}
+    if not alone:
+        _add_own_capabilities(capabilities)
+    extensions = {**_apps(upstreams, alone=alone), **_skills(upstreams)}
+    if extensions:
+        capabilities["extensions"] = extensions
     if supports_tasks(version):
         capabilities["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}, "tools/call": True}}
         if any(sends_task_status(upstream) for upstream in upstreams):
@@ -44,19 +51,32 @@ def stateful_capabilities(upstreams: list[Mapping[str, Any]], version: str) -> d
     return capabilities
 
 
-def stateless_capabilities(upstreams: list[Mapping[str, Any]], *, more_skills: bool = False) -> dict[str, Any]:
+def stateless_capabilities(
+    upstreams: list[Mapping[str, Any]], *, more_skills: bool = False, alone: bool = False
+) -> dict[str, Any]:
     """`more_skills`: a server may have skills that it does not declare in the generation in which it was listed."""
     capabilities = merged(upstreams)
-    _add_own_capabilities(capabilities)
-    vendor = (upstream.get("extensions") for upstream in upstreams)
+    if not alone:
+        _add_own_capabilities(capabilities)
     capabilities["extensions"] = {
-        **merged(extensions for extensions in vendor if isinstance(extensions, Mapping)),
-        UI_EXTENSION: {},
+        **merged(_extensions(upstream) for upstream in upstreams),
+        **_apps(upstreams, alone=alone),
         TASKS_EXTENSION: {},
     }
     capabilities["extensions"].pop(SKILLS_EXTENSION, None)
     capabilities["extensions"] |= _skills(upstreams, more=more_skills)
     return capabilities
+
+
+def _extensions(upstream: Mapping[str, Any]) -> Mapping[str, Any]:
+    extensions = upstream.get("extensions")
+    return extensions if isinstance(extensions, Mapping) else {}
+
+
+def _apps(upstreams: list[Mapping[str, Any]], *, alone: bool) -> dict[str, Any]:
+    return (
+        {} if alone and not any(UI_EXTENSION in _extensions(upstream) for upstream in upstreams) else {UI_EXTENSION: {}}
+    )
 
 
 def _skills(upstreams: list[Mapping[str, Any]], *, more: bool = False) -> dict[str, Any]:

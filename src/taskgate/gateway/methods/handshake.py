@@ -8,6 +8,7 @@ from typing import Any
 from taskgate.core import wire
 from taskgate.core.generations.generation import STATELESS_REVISIONS
 from taskgate.core.generations.stateless import SERVER_INFO
+from taskgate.core.scoping.scope import ScopeMode
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.methods.capabilities import (
     SERVER,
@@ -20,9 +21,10 @@ from taskgate.gateway.own_tools import shown_tools
 
 async def initialize_result(lookup: Lookup, scope: str, servers: tuple[str, ...], version: str) -> bytes:
     capabilities, instructions = await _offers_of(lookup, scope, servers)
+    alone = _is_alone(lookup, scope, servers)
     result: dict[str, Any] = {
         "protocolVersion": version,
-        "capabilities": stateful_capabilities(capabilities, version),
+        "capabilities": stateful_capabilities(capabilities, version, alone=alone),
         "serverInfo": SERVER,
     }
     if instructions:
@@ -32,10 +34,11 @@ async def initialize_result(lookup: Lookup, scope: str, servers: tuple[str, ...]
 
 async def discover_result(lookup: Lookup, scope: str, servers: tuple[str, ...], *, more_skills: bool) -> bytes:
     capabilities, instructions = await _offers_of(lookup, scope, servers)
+    alone = _is_alone(lookup, scope, servers)
     result: dict[str, Any] = {
         "resultType": "complete",
         "supportedVersions": list(STATELESS_REVISIONS),
-        "capabilities": stateless_capabilities(capabilities, more_skills=more_skills),
+        "capabilities": stateless_capabilities(capabilities, more_skills=more_skills, alone=alone),
         "ttlMs": 0,
         "cacheScope": "private",
         "_meta": {SERVER_INFO: SERVER},
@@ -43,6 +46,14 @@ async def discover_result(lookup: Lookup, scope: str, servers: tuple[str, ...], 
     if instructions:
         result["instructions"] = instructions
     return wire.encode(result)
+
+
+def _is_alone(lookup: Lookup, scope: str, servers: tuple[str, ...]) -> bool:
+    """Whether a caller sees one server, which was listed, and nothing of the gateway's own."""
+    policy = lookup.plan.value.scopes.get(scope)
+    if policy is None or policy.has_helpers or policy.mode is not ScopeMode.DIRECT or policy.scripts:
+        return False
+    return len(servers) == 1 and lookup.catalogs.offer(servers[0]) is not None
 
 
 async def _offers_of(lookup: Lookup, scope: str, servers: tuple[str, ...]) -> tuple[list[Mapping[str, Any]], str]:
