@@ -67,7 +67,7 @@ async def test_stopped_script_has_a_row_in_the_audit_log_with_who_and_what_ran()
         await stop(gate, principal="ann", reason="sends too much")
         rows = await gate.life.app.store.audit_rows(0, 1_000)
         [entry] = [row.entry for row in rows if row.entry.event == "script_stopped"]
-        assert (entry.principal, entry.task_id) == ("ann", task)
+        assert (entry.principal, entry.task_id, entry.executed) == ("ann", task, "yes")
         assert entry.reason.startswith("by operator: sends too much")
         assert "shop__buy (1)" in entry.reason
 
