@@ -82,10 +82,10 @@ def refusing(step: Step) -> Step:
 SMALL = (100, 1_000, 10_000)
 TEXT = (KIB, 32 * KIB, 256 * KIB, MIB)
 MARKS = "\u0301\u0327"
-PARSED_S = 0.15
+PARSED_S = 0.1
 """A script is parsed in a thread, but Python's parser lets no other thread run meanwhile."""
 SOURCES = (KIB, 4_000, 32 * KIB, 198_000)
-LONGEST_PARSED = (4_000, 32 * KIB, 93_000)
+LONGEST_PARSED = (4_000, 32 * KIB, 46_000)
 """Up to the largest that is not refused for its parts."""
 
 
@@ -147,6 +147,10 @@ def a_search(size: int) -> Step:
     return lambda: index.search("thingz dose everythin " * 20)
 
 
+def a_title(size: int) -> Step:
+    return lambda: SearchIndex.build([SearchDocument("s__a", "a", title="a" + MARKS * (size // 2))])
+
+
 def a_search_query(size: int) -> Step:
     index = SearchIndex.build([SearchDocument("s__a", "a")])
     return lambda: index.search("wordy " * (size // 6))
@@ -198,7 +202,12 @@ def rendering_a_card(size: int) -> Step:
 
 
 def names_of(kind: str) -> Callable[[int], Step]:
-    texts = {"marks": lambda n: "a" + MARKS * (n // 2), "dotted": lambda n: "\u0130" * n, "plain": lambda n: "x" * n}
+    texts = {
+        "marks": lambda n: "a" + MARKS * (n // 2),
+        "marks only when normalized": lambda n: "a" + "\u0301\uff9e" * (n // 2),
+        "dotted": lambda n: "\u0130" * n,
+        "plain": lambda n: "x" * n,
+    }
 
     def make(size: int) -> Step:
         name = texts[kind](size)
@@ -300,6 +309,7 @@ CASES = (
     Case("list of patterns", (10, 100, 1_000), a_pattern_list),
     Case("search: tools", (100, 1_000, 5_000), a_search),
     Case("search: words", TEXT, a_search_query),
+    Case("search: marks of a title", TEXT, a_title),
     Case(
         "regular expression of a caller",
         TEXT,
@@ -320,6 +330,7 @@ CASES = (
     Case("approval card", (KIB, RENDERED_INLINE_BYTES), rendering_a_card),
     Case("one slice of a large card", (SLICE // 4, SLICE), lambda size: lambda: show_json("<b>\u202e" * (size // 4))),
     Case("name: combining marks", (KIB, 8 * KIB, 64 * KIB), names_of("marks")),
+    Case("name: marks after normalization", (KIB, 8 * KIB, 64 * KIB), names_of("marks only when normalized")),
     Case("name: letters that fold to more", (KIB, 8 * KIB, 64 * KIB), names_of("dotted")),
     Case("name: long", TEXT, names_of("plain")),
     Case("arguments beside declared properties", (100, 1_000, 10_000), imitated_arguments),
@@ -344,6 +355,7 @@ CASES = (
     Case("script: statements", SOURCES, lambda n: lambda: parse("a;" * (n // 2)), PARSED_S),
     Case("script: small f-strings", SOURCES, lambda n: lambda: parse('f"{a}";' * (n // 7)), PARSED_S),
     Case("script: wrong parameters", LONGEST_PARSED, parameters_with_an_error, PARSED_S),
+    Case("script: marks of a name", SOURCES, lambda n: lambda: parse("a" + MARKS * (n // 4)), PARSED_S),
     Case("script: texts without an end", SOURCES, lambda n: lambda: parse("\\'''\n" * (n // 5)), PARSED_S),
     Case("page and cursor", SMALL, a_page),
     Case("address of a peer", TEXT, lambda n: lambda: check_peer_url("https://" + "xn--" * (n // 4) + ".example/")),

@@ -10,6 +10,8 @@ import pytest
 from tests.scripts.test_running_scripts import APPROVE_BUY, ON, approve_all, shop, started
 from tests.virtual_time import Call, Gateway, virtual_time
 
+from taskgate.gateway.scripts.script_run import ScriptRun
+
 TOKENS = {"tokens": [{"id": "ann", "sha256": hashlib.sha256(b"ann").hexdigest()}]}
 TWICE = """
 told = []
@@ -230,4 +232,27 @@ async def test_held_call_of_a_script_is_withdrawn_with_the_token_of_its_caller()
         await gate.advance(5)
         assert await approve_all(gate) == 0
         assert (await error_of(gate, task))["error_type"] == "credential_revoked"
+        assert store.count("buy") == 0
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("config", "error_type"), [({**ON, **OTHER}, "credential_revoked"), ({**SWITCHED_OFF, **TOKENS}, "policy_denied")]
+)
+async def test_call_is_checked_again_before_it_is_sent_also_if_its_script_has_not_noticed_the_change(
+    config: dict[str, Any], error_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart, when a call may be sent before its script has been loaded."""
+
+    async def unnoticed(_: ScriptRun) -> None:
+        return None
+
+    store = shop()
+    async with Gateway({**ON, **TOKENS, **APPROVE_BUY}, {"shop": store}) as gate:
+        task = await started(gate, await gate.caller("2025", token="ann"), TWICE.replace("(1, 2)", "(1,)"))
+        await gate.advance(5)
+        monkeypatch.setattr(ScriptRun, "_stop_if_withdrawn", unnoticed)
+        await gate.reload({**config, **APPROVE_BUY})
+        assert await approve_all(gate) == 1
+        assert await result_of(gate, task) == [[error_type, "no"]]
         assert store.count("buy") == 0

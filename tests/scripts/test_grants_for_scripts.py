@@ -88,13 +88,13 @@ async def test_grant_for_one_script_covers_no_other_inputs() -> None:
     code = "[await shop.buy(n=inputs['n']), await shop.buy(n=inputs['n'])]"
     async with Gateway({**ON, **APPROVE_BUY}, {"shop": store}) as gate:
         caller = await gate.caller("2025")
-        task = await started(gate, caller, code, inputs={"n": 1})
+        task = await started(gate, caller, code, inputs={"n": 1, "note": "x"})
         await gate.advance(5)
         await approve(gate, same_script=True)
         assert structured(await ended(caller, task))["result"] == ["bought 1", "bought 1"]
-        again = await started(gate, caller, code, inputs={"n": 1})
+        again = await started(gate, caller, code, inputs={"note": "x", "n": 1})
         assert structured(await ended(caller, again))["result"] == ["bought 1", "bought 1"]
-        await started(gate, caller, code, inputs={"n": 2})
+        await started(gate, caller, code, inputs={"n": 2, "note": "x"})
         await gate.advance(5)
         assert len(await waiting(gate)) == 1
         assert store.count("buy") == 4

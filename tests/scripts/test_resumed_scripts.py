@@ -29,7 +29,7 @@ async def failure_after_restart(gate: Gateway, caller: Any, change: Any) -> dict
     task = await started(gate, caller, "await shop.read(n=1)\nawait sleep(300)\n'ended'")
     await gate.advance(5)
     await gate.stop()
-    change()
+    change(task)
     await gate.start()
     reply = await (await gate.caller("2025")).request("tasks/result", {"taskId": task})
     return reply.error
@@ -40,17 +40,17 @@ async def failure_after_restart(gate: Gateway, caller: Any, change: Any) -> dict
 async def test_changed_snapshot_is_never_loaded(place: int) -> None:
     store = shop()
     async with Gateway({**ON}, {"shop": store}) as gate:
-        error = await failure_after_restart(gate, await gate.caller("2025"), lambda: flip_one_bit(gate, place))
+        error = await failure_after_restart(gate, await gate.caller("2025"), lambda _: flip_one_bit(gate, place))
         assert error["data"]["error_type"] == "script_not_resumable"
         assert error["data"]["executed"] == "yes"
         assert [call["tool"] for call in error["data"]["calls"]["executed"]] == ["shop__read"]
         assert store.count("read") == 1
 
 
-def change_record(gate: Gateway, **changed: Any) -> None:
+def change_record(gate: Gateway, task: str, **changed: Any) -> None:
     (database,) = gate.state.glob("*.db")
     with sqlite3.connect(database) as writing:
-        task, doc = writing.execute("SELECT task_id, doc FROM scripts").fetchone()
+        (doc,) = writing.execute("SELECT doc FROM scripts WHERE task_id = ?", (task,)).fetchone()
         record = json.dumps({**json.loads(doc), **changed}).encode()
         writing.execute("UPDATE scripts SET doc = ? WHERE task_id = ?", (record, task))
 
@@ -62,7 +62,7 @@ def change_record(gate: Gateway, **changed: Any) -> None:
 async def test_changed_record_is_never_used(changed: dict[str, Any]) -> None:
     async with Gateway({**ON}, {"shop": shop()}) as gate:
         caller = await gate.caller("2025")
-        error = await failure_after_restart(gate, caller, lambda: change_record(gate, **changed))
+        error = await failure_after_restart(gate, caller, lambda task: change_record(gate, task, **changed))
         assert (error["data"]["error_type"], error["data"]["executed"]) == ("script_not_resumable", "yes")
 
 
@@ -82,7 +82,7 @@ async def test_script_that_was_sealed_without_its_record_continues(monkeypatch: 
 @virtual_time
 async def test_snapshot_of_another_interpreter_is_never_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Gateway({**ON}, {"shop": shop()}) as gate:
-        upgrade = lambda: monkeypatch.setattr(monty_interpreter, "_SNAPSHOT_FORMAT", 2)  # noqa: E731
+        upgrade = lambda _: monkeypatch.setattr(monty_interpreter, "_SNAPSHOT_FORMAT", 2)  # noqa: E731
         error = await failure_after_restart(gate, await gate.caller("2025"), upgrade)
         assert (error["data"]["error_type"], error["data"]["executed"]) == ("script_not_resumable", "yes")
 
@@ -311,6 +311,46 @@ async def test_failed_correction_that_made_no_call_itself_reports_the_reused_one
         content = structured(await ended(caller, again))
         assert content["error"]["executed"] == "yes"
         assert executed_of(content) == [("shop__buy", first)]
+
+
+@virtual_time
+async def test_script_that_cannot_be_continued_reports_the_calls_of_the_whole_chain() -> None:
+    store = shop()
+    async with Gateway({**ON}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        first = await started(gate, caller, CHAIN_FIRST)
+        await ended(caller, first)
+        second = await started(gate, caller, "await shop.buy(n=1)\nawait sleep(300)", resume_of=first)
+        await gate.advance(5)
+        await gate.stop()
+        change_record(gate, second, printed="never printed")
+        await gate.start()
+        refused = await refusal(await gate.caller("2025"), second)
+        assert (refused["error_type"], refused["executed"]) == ("script_not_resumable", "yes")
+        assert executed_of(refused) == [("shop__buy", first)]
+        assert refused["resume_with"]["arguments"] == {"resume_of": second}
+
+
+@virtual_time
+async def test_internal_error_reports_the_calls_of_the_whole_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    def defect(*_: Any) -> bytes:
+        raise RuntimeError("a defect")
+
+    store = shop()
+    async with Gateway({**ON}, {"shop": store}) as gate:
+        caller = await gate.caller("2025")
+        first = await started(gate, caller, CHAIN_FIRST)
+        await ended(caller, first)
+        monkeypatch.setattr(script_run, "seal", defect)
+        second = await started(gate, caller, CHAIN_SECOND, resume_of=first)
+        refused = await refusal(caller, second)
+        assert (refused["error_type"], refused["executed"]) == ("internal", "yes")
+        assert executed_of(refused) == [("shop__buy", first)]
+        assert refused["resume_with"]["arguments"] == {"resume_of": second}
+        monkeypatch.undo()
+        third = await started(gate, caller, CHAIN_SECOND, resume_of=second)
+        assert executed_of(structured(await ended(caller, third))) == [("shop__buy", first), ("shop__buy", None)]
+        assert store.count("buy") == 2
 
 
 @virtual_time

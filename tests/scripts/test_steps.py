@@ -8,8 +8,22 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.scripts.driving import FACTS, LIMITS, arguments, interpreter, program, resume, returned, start, to_the_end
+from tests.scripts.driving import (
+    FACTS,
+    LIMITS,
+    TOOLS,
+    arguments,
+    interpreter,
+    program,
+    resume,
+    returned,
+    start,
+    to_the_end,
+)
 
+from taskgate.core.scripts.check_source import parse
+from taskgate.core.scripts.names import PythonName
+from taskgate.core.scripts.plan import plan_of
 from taskgate.ports.script_interpreter import (
     CallKind,
     CallOutcome,
@@ -317,6 +331,42 @@ async def test_unknown_function_is_not_a_call(run: MontyInterpreter) -> None:
 async def test_script_cannot_name_a_tool_that_it_was_not_given(run: MontyInterpreter) -> None:
     failure = await failure_of(run, "await eval('files.secret()')")
     assert failure.error_type == "AttributeError"
+
+
+PLANNED = tuple(PythonName(tool.namespace, tool.function, tool.tool) for tool in TOOLS)
+TAKER = """class Taker:
+    def __init__(self):
+        self.taken = []
+    def __radd__(self, other):
+        self.taken.append(other)
+        return 1
+taker = Taker()
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "await files.read_file('a')",
+        "read = files.read_file\nawait read('a')",
+        "await call_tool('files__read_file', path='a')",
+        "call = [call_tool][0]\nawait call('files__read_file')",
+        "await getattr(files, 'read_' + 'file')('a')  # read_file",
+        "evaluate = [eval][0]\nawait evaluate('files.read_' + 'file')('a')  # read_file",
+        "await locals()['fi' + 'les'].read_file('a')  # files",
+        "await [locals][0]()['fi' + 'les'].read_file('a')  # files",
+        TAKER + "files += taker\nawait taker.taken[0].read_file('a')",
+        TAKER + "call_tool += taker\nawait taker.taken[0]('files__read_file')",
+        "\uff46\uff49\uff4c\uff45\uff53.read_file\nawait \uff45\uff56\uff41\uff4c('files').read_file('a')",
+    ],
+)
+async def test_script_that_reaches_a_tool_names_it_or_is_marked(run: MontyInterpreter, code: str) -> None:
+    """Approvers decide by the plan."""
+    step = await start(run, code)
+    assert isinstance(step, Suspended), step
+    assert [call.tool for call in step.calls] == ["files__read_file"]
+    plan = plan_of(parse(code), PLANNED)
+    assert plan.dynamic or [named.tool for named in plan.tools] == ["files__read_file"]
 
 
 async def test_snapshot_of_an_ordinary_script_is_small(run: MontyInterpreter) -> None:

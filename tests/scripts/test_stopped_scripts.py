@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.scripts.test_running_scripts import ON, shop, started
+from tests.scripts.test_running_scripts import ON, shop, started, structured
 from tests.virtual_time import Gateway, virtual_time
 
 SCOPES = {
@@ -67,9 +67,28 @@ async def test_stopped_script_has_a_row_in_the_audit_log_with_who_and_what_ran()
         await stop(gate, principal="ann", reason="sends too much")
         rows = await gate.life.app.store.audit_rows(0, 1_000)
         [entry] = [row.entry for row in rows if row.entry.event == "script_stopped"]
-        assert (entry.principal, entry.task_id) == ("ann", task)
+        assert (entry.principal, entry.task_id, entry.executed) == ("ann", task, "yes")
         assert entry.reason.startswith("by operator: sends too much")
         assert "shop__buy (1)" in entry.reason
+
+
+@virtual_time
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+async def test_reply_of_a_stopped_script_states_how_to_resume_it(generation: str) -> None:
+    """Also a caller that made a plain call, and has no other way to know the task."""
+    store = shop()
+    async with Gateway(SCOPES, {"shop": store}) as gate:
+        ann = await gate.caller(generation, token="ann")
+        plain = ann.begin_call("run_script", {"code": LONG})
+        await gate.advance(5)
+        [stopped] = await stop(gate, principal="ann", reason="sends too much")
+        reply = await plain.done()
+        assert reply.result["isError"] is True
+        assert "sends too much" in reply.text
+        assert f'resume_of="{stopped["id"]}"' in reply.text
+        again = {"code": "await shop.buy(n=1)", "resume_of": stopped["id"]}
+        assert structured((await ann.call("run_script", again)).result)["result"] == "bought 1"
+        assert store.count("buy") == 1
 
 
 @virtual_time

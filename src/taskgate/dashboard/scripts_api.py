@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any, Final
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.own_tool_names import OWN_SERVER, OwnToolName
-from taskgate.core.errors import CallerError
+from taskgate.core.errors import CallerError, Executed
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access
 from taskgate.core.tasks.state import OPEN
@@ -99,7 +100,7 @@ class ScriptsApi:
             stopped = await self._tasks.methods.cancel_task(script, by)
         except CallerError:
             return None
-        ran = await self._what_ran(script)
+        executed, ran = await self._what_ran(script)
         entry = AuditEntry(
             0,
             "script_stopped",
@@ -108,23 +109,25 @@ class ScriptsApi:
             kind="script",
             decision="cancelled",
             task_id=script.id,
+            executed=executed.value,
             reason=f"{by}; {ran}",
         )
         await self._records.store.record_now(entry)
         return {**operator_row(stopped), "ran": ran}
 
-    async def _what_ran(self, script: Task) -> str:
-        """Which calls of the script were executed, or may have been, as text."""
-        tools: dict[str, int] = {}
+    async def _what_ran(self, script: Task) -> tuple[Executed, str]:
+        """Whether calls of the script were executed, and which were or may have been, as text."""
+        tools: Counter[str] = Counter()
+        words: set[str] = set()
         after = -1
         while calls := await self._records.store.script_calls(script.id, after):
-            for call in calls:
-                if executed_value(call.task) != "no":
-                    tools[call.task.wire_name] = tools.get(call.task.wire_name, 0) + 1
+            words |= {executed_value(call.task) for call in calls}
+            tools.update(call.task.wire_name for call in calls if executed_value(call.task) != "no")
             after = calls[-1].number
+        executed = Executed.MAYBE if "unknown" in words else Executed.YES if "yes" in words else Executed.NO
         named = [f"{tool} ({count})" for tool, count in list(tools.items())[:_NAMED_TOOLS]]
         more = f" and {len(tools) - _NAMED_TOOLS} more tools" if len(tools) > _NAMED_TOOLS else ""
-        return f"executed, or sent: {', '.join(named)}{more}" if named else "no call was executed"
+        return executed, f"executed, or sent: {', '.join(named)}{more}" if named else "no call was executed"
 
     async def _open(self, user: Approver, principal: str | None, scope: str | None) -> list[Task]:
         """The scripts that have not ended, of those that this person may see."""

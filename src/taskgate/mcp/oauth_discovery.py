@@ -7,7 +7,7 @@ supplies the function that fetches a document, with its own limits and trust; me
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 from urllib.parse import urlsplit
 
 from taskgate.lazy_dataclass import dataclass
@@ -16,6 +16,8 @@ from taskgate.mcp.oauth_challenge import Challenge
 Fetch = Callable[[str], Awaitable[dict[str, Any] | None]]
 """Returns the JSON object at an address, or None if there is none."""
 MAX_SCOPES: Final = 100
+MAX_ADDRESS: Final = 2_048
+"""Characters of an address, or of a scope. Reading a longer one takes quadratic time, because Python normalizes the host."""
 
 
 class DiscoveryFailed(Exception):
@@ -61,6 +63,8 @@ def check_resource(url: str, resource: Any) -> None:
     """Raises DiscoveryFailed for metadata of another resource: it must not decide where users log in (RFC 9728, section 3.3)."""
     if resource is None:
         return
+    if len(str(resource)) > MAX_ADDRESS:
+        raise DiscoveryFailed(f"the metadata of {url} names a resource with more than {MAX_ADDRESS} characters")
     expected, given = urlsplit(url), urlsplit(str(resource))
     same_origin = (expected.scheme, expected.netloc) == (given.scheme, given.netloc)
     inside = (expected.path.rstrip("/") + "/").startswith(given.path.rstrip("/") + "/")
@@ -98,7 +102,7 @@ def issuer_addresses(issuer: str, *, openid_first: bool = False) -> list[str]:
 def authorization_server(issuer: str, metadata: Mapping[str, Any]) -> AuthorizationServer:
     """Raises DiscoveryFailed where endpoints or PKCE with S256 are missing."""
     for name in ("authorization_endpoint", "token_endpoint"):
-        if not isinstance(metadata.get(name), str):
+        if not _is_address(metadata.get(name)):
             raise DiscoveryFailed(f"the metadata of {issuer} has no {name}")
     if "S256" not in strings(metadata.get("code_challenge_methods_supported")):
         raise DiscoveryFailed(f"{issuer} does not support PKCE with S256, which protects logins")
@@ -107,7 +111,7 @@ def authorization_server(issuer: str, metadata: Mapping[str, Any]) -> Authorizat
         str(metadata.get("issuer") or issuer),
         metadata["authorization_endpoint"],
         metadata["token_endpoint"],
-        registration if isinstance(registration, str) else None,
+        registration if _is_address(registration) else None,
         strings(metadata.get("scopes_supported")),
         strings(metadata.get("token_endpoint_auth_methods_supported")),
         metadata.get("client_id_metadata_document_supported") is True,
@@ -121,5 +125,9 @@ def origin_of(url: str) -> str:
 
 
 def strings(value: Any) -> tuple[str, ...]:
-    """The strings in a JSON list; empty for any other value."""
-    return tuple(each for each in value if isinstance(each, str))[:MAX_SCOPES] if isinstance(value, list) else ()
+    """The strings in a JSON list, without very long ones; empty for any other value."""
+    return tuple(each for each in value if _is_address(each))[:MAX_SCOPES] if isinstance(value, list) else ()
+
+
+def _is_address(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and len(value) <= MAX_ADDRESS

@@ -6,6 +6,7 @@ Supported towards servers only, because some still use it.
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 from urllib.parse import urljoin, urlsplit
 
 from taskgate.mcp.failures import HttpFailure
@@ -16,6 +17,9 @@ from taskgate.upstreams.failures import unreachable
 from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.secret_filter import SecretFilter
 from taskgate.upstreams.stream_wire import StreamWire
+
+_MAX_ADDRESS: Final = 2_048
+"""Characters of the announced URL. Reading a longer one takes quadratic time, because Python normalizes the host."""
 
 
 class OldSseWire(StreamWire):
@@ -77,6 +81,9 @@ class OldSseWire(StreamWire):
     def _take_address(self, address: str) -> None:
         """Set the URL to post to. It must have the same origin, so that requests cannot be redirected elsewhere."""
         assert self._post_target is not None
+        if len(address) > _MAX_ADDRESS:
+            self._post_target.set_exception(unreachable(self.server, "announced a URL that is too long"))
+            return
         url = urljoin(self._url, address)
         if urlsplit(url)[:2] != urlsplit(self._url)[:2]:
             self._post_target.set_exception(unreachable(self.server, "announced a URL of another origin"))

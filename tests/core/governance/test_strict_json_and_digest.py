@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from typing import Any
+from unicodedata import combining, normalize
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,13 @@ from taskgate.core.strict_json import (
     parse_strict,
     read_compact,
 )
-from taskgate.core.text.confusables import first_confusable, fold, lookalike_member, lookalike_property
+from taskgate.core.text.confusables import (
+    first_confusable,
+    fold,
+    limit_combining_marks,
+    lookalike_member,
+    lookalike_property,
+)
 
 
 @pytest.mark.parametrize(
@@ -311,6 +318,14 @@ def test_a_request_member_that_imitates_a_checked_one_is_found() -> None:
 def test_a_document_of_too_many_objects_is_refused_before_it_is_read() -> None:
     with pytest.raises(AmbiguousJson, match="more than 3 values"):
         parse_strict(b"[{},{},{},{}]", JsonLimits(nodes=3))
+
+
+def test_every_character_that_normalizes_to_a_mark_counts_as_one() -> None:
+    """Normalization takes quadratic time to sort a long run of marks, also of those that it produces itself."""
+    become_marks = [c for c in map(chr, range(0x110000)) if combining(normalize("NFKD", c)[0])]
+    assert {"\u0301", "\u0f73", "\uff9e"} < set(become_marks)
+    assert [c for c in become_marks if len(limit_combining_marks(f"a{c * 40}")) != 31] == []
+    assert len(limit_combining_marks("a" + "\u0301\uff9e" * 40)) == 31
 
 
 def test_names_that_differ_only_in_combining_marks_are_confusable() -> None:

@@ -12,6 +12,5 @@ def test_any_change_of_the_source_is_another_script() -> None:
 
 def test_digest_of_a_script_includes_its_inputs() -> None:
     code = "await shop.buy(**inputs)"
-    assert script_digest(code, None) == script_digest(code, {}) == code_digest(code)
-    assert script_digest(code, {"a": 1, "b": 2}) == script_digest(code, {"b": 2, "a": 1})
-    assert len({script_digest(code, inputs) for inputs in (None, {"path": "/"}, {"path": "/data"}, {"a": None})}) == 4
+    assert script_digest(code, "") == code_digest(code)
+    assert len({script_digest(code, inputs) for inputs in ("", "sha256:1", "sha256:2")}) == 3

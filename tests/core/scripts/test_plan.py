@@ -63,19 +63,24 @@ await call_tool(3)
         "def f(eval): pass",
         "class eval: pass",
         "async def eval(): pass",
+        "n = locals()['fi' + 'les']  # files read",
+        "n = [locals][0]()",
+        "files += x",
+        "call_tool += x",
+        "map_tool |= x",
     ],
 )
-def test_every_mention_of_eval_and_exec_is_marked(code: str) -> None:
+def test_every_mention_of_what_reaches_any_tool_is_marked(code: str) -> None:
     """Also where it is not called: a script can pass it around under another name."""
     assert plan_of(f"1\n{code}", NAMES).dynamic == (2,)
 
 
 def test_eval_in_a_text_is_not_marked() -> None:
-    assert plan_of("x = 'eval'  # exec\nevaluate = 1", NAMES).dynamic == ()
+    assert plan_of("x = 'eval'  # exec locals\nevaluate = 1\nx += 1", NAMES).dynamic == ()
 
 
 def test_questions_are_reported() -> None:
-    assert plan_of("x = 1\nawait ask('which?')", NAMES).question_lines == (2,)
+    assert plan_of("x = 1\nawait ask('which?')\na = ask\nawait a('which?')", NAMES).question_lines == (2, 3)
 
 
 def test_assigned_namespace_is_not_a_use() -> None:

@@ -17,6 +17,7 @@ from dataclasses import field
 from functools import lru_cache
 from itertools import islice
 
+from taskgate.core.text.confusables import limit_combining_marks
 from taskgate.lazy_dataclass import dataclass
 
 MAX_QUERY = 512
@@ -149,7 +150,7 @@ class SearchIndex:
 
 def words_of(text: str) -> list[str]:
     """Return the words of a name or a sentence: `readFile`, `read_file` and `Read files` have the same two."""
-    plain = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    plain = text if text.isascii() else unicodedata.normalize("NFKC", limit_combining_marks(text))
     return [_stem(word) for word in (_PLAIN_WORD if plain.islower() else _WORD).findall(plain)]
 
 
@@ -168,7 +169,7 @@ def _weights(document: SearchDocument, name: list[str], key: list[str]) -> dict[
     fields = (
         (_NAME_WEIGHT, name),
         (_KEY_WEIGHT, key),
-        (_TITLE_WEIGHT, words_of(document.title)),
+        (_TITLE_WEIGHT, words_of(document.title[:_MAX_DESCRIPTION])),
         (_ARGUMENT_WEIGHT, words_of(" ".join(document.arguments))),
         # In a sentence, capital letters do not mark word boundaries.
         (_DESCRIPTION_WEIGHT, words_of(document.description[:_MAX_DESCRIPTION].lower())),

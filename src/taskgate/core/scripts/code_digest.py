@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
-
-from taskgate.core.strict_json import canonical
 
 
 def code_digest(code: str) -> str:
@@ -13,9 +10,9 @@ def code_digest(code: str) -> str:
     return f"sha256:{hashlib.sha256(code.encode()).hexdigest()}"
 
 
-def script_digest(code: str, inputs: Any) -> str:
+def script_digest(code: str, inputs: str) -> str:
     """Return the digest of a source with its inputs, as grants for one script are bound to it: other inputs are another script.
 
-    Without inputs it is that of the source. No source contains the null character.
+    `inputs` is their digest, empty without inputs: then the digest is that of the source. No source contains the null character.
     """
-    return code_digest(f"{code}\0{canonical(inputs).decode()}" if inputs else code)
+    return code_digest(f"{code}\0{inputs}" if inputs else code)

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from typing import Final
 
 from taskgate.core.scripts.check_source import SourceFault
 from taskgate.core.scripts.names import PythonName
 from taskgate.lazy_dataclass import dataclass
+
+_BY_NAME: Final = frozenset({"call_tool", "map_tool"})
+"""Functions that call a tool by its listed name."""
+_REACH_ANY: Final = frozenset({"eval", "exec", "locals"})
+"""Functions with which a script reaches tools that it does not name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +37,8 @@ class ScriptPlan:
     unknown: tuple[NamedCall, ...] = ()
     """Names in `call_tool` or below a server's name that the scope does not have."""
     dynamic: tuple[int, ...] = ()
-    """Lines where the name of the tool is computed at run time, or which mention `eval` or `exec`: any tool of the scope may be
-    called.
+    """Lines where the name of the tool is computed at run time, or which mention `eval`, `exec` or `locals`: any tool of the scope
+    may be called.
     """
     question_lines: tuple[int, ...] = ()
     """Lines that ask the caller."""
@@ -64,7 +70,7 @@ class _Planning:
         receivers = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
         called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
         for node in nodes:
-            if line := _mentions_evaluation(node):
+            if line := _mentions_any_name(node) or self._augments(node):
                 self._dynamic.add(line)
             if isinstance(node, ast.Attribute):
                 self._attribute(node)
@@ -85,11 +91,9 @@ class _Planning:
             self._note(tool, f"{node.value.id}.{node.attr}", node.lineno)
 
     def _call(self, node: ast.Call) -> None:
-        if not isinstance(node.func, ast.Name) or node.func.id not in ("call_tool", "map_tool", "ask"):
+        if not isinstance(node.func, ast.Name) or node.func.id not in _BY_NAME:
             return
-        if node.func.id == "ask":
-            self._question_lines.add(node.lineno)
-        elif node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str):
+        if node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str):
             name = node.args[0].value
             self._note(name if name in self._tools else None, name, node.lineno)
         else:
@@ -97,34 +101,38 @@ class _Planning:
 
     def _name(self, node: ast.Name, is_receiver: bool, is_called: bool) -> None:
         """A namespace or `call_tool` that is passed around can call anything."""
-        if (node.id in self._namespaces and not is_receiver) or (
-            node.id in ("call_tool", "map_tool") and not is_called
-        ):
+        if node.id == "ask":
+            self._question_lines.add(node.lineno)
+        elif (node.id in self._namespaces and not is_receiver) or (node.id in _BY_NAME and not is_called):
             self._dynamic.add(node.lineno)
+
+    def _augments(self, node: ast.AST) -> int:
+        """The line, if `files += x` passes a namespace or `call_tool` to a method of `x`; otherwise 0."""
+        match node:
+            case ast.AugAssign(target=ast.Name(id=name)) if name in self._namespaces or name in _BY_NAME:
+                return node.lineno
+        return 0
 
     def _note(self, tool: str | None, written: str, line: int) -> None:
         kept = self._unknown if tool is None else self._found
         kept.setdefault(written if tool is None else tool, []).append(line)
 
 
-def _mentions_evaluation(node: ast.AST) -> int:
-    """The line, if this part of the tree names a function that runs text as code; otherwise 0. Any mention counts, because a script
-    can pass a function around under other names.
+def _mentions_any_name(node: ast.AST) -> int:
+    """The line, if this part of the tree names a function that runs text as code or returns all variables; otherwise 0. Any mention
+    counts, because a script can pass a function around under other names.
     """
+    names: tuple[str | None, ...]
     match node:
-        case (
-            ast.Name(id="eval" | "exec")
-            | ast.Attribute(attr="eval" | "exec")
-            | ast.arg(arg="eval" | "exec")
-            | ast.keyword(arg="eval" | "exec")
-            | ast.FunctionDef(name="eval" | "exec")
-            | ast.AsyncFunctionDef(name="eval" | "exec")
-            | ast.ClassDef(name="eval" | "exec")
-            | ast.alias(name="eval" | "exec")
-            | ast.alias(asname="eval" | "exec")
-        ):
-            return node.lineno
-    return 0
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=name):
+            names = (name,)
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            names = (name,)
+        case ast.alias(name=name, asname=own_name):
+            names = (name, own_name)
+        case _:
+            return 0
+    return node.lineno if any(each in _REACH_ANY for each in names) else 0
 
 
 def _listed(found: dict[str, list[int]]) -> tuple[NamedCall, ...]:

@@ -389,7 +389,10 @@ def _round_ended(task: Task, now_ms: int) -> Task:
 
 
 _CANCELLED: Final = {
-    (True, True): ". Calls that the script had made may have taken effect.",
+    (
+        True,
+        True,
+    ): '. Calls that the script had made may have taken effect. To continue it without repeating them: resume_of="{task}".',
     (False, True): ". The call had been sent and may have taken effect.",
     (False, False): ". The tool was not run.",
 }
@@ -400,7 +403,7 @@ def _cancelled(task: Task, event: Cancelled) -> Task:
     began = task.script and task.state in (TaskState.RUNNING, TaskState.INPUT_REQUIRED)
     sent = task.may_have_been_sent or began
     message = f"Cancelled: {event.reason}" if event.reason else "Cancelled"
-    message += _CANCELLED[began, sent]
+    message += _CANCELLED[began, sent].format(task=task.id)
     outcome = None
     if event.error is not None:
         outcome = Outcome(OutcomeKind.ERROR, event.error, is_error=True, size=len(event.error))

@@ -12,6 +12,8 @@ from unicodedata import combining, normalize
 
 MAX_MARKS = 30
 MAX_FOLDED = 4096
+_BECOME_MARKS: Final = frozenset("\u0f73\u0f75\u0f81\uff9e\uff9f")
+"""Characters that are no combining marks by their class, and consist of marks once they are normalized."""
 
 
 def fold(name: str) -> str:
@@ -34,7 +36,7 @@ def limit_combining_marks(text: str) -> str:
     kept: list[str] = []
     marks = 0
     for character in text:
-        marks = marks + 1 if combining(character) else 0
+        marks = marks + 1 if combining(character) or character in _BECOME_MARKS else 0
         if marks <= MAX_MARKS:
             kept.append(character)
     return "".join(kept)

@@ -82,10 +82,9 @@ class PreSendRecheck:
         plan = self._plan.value
         if task.parent and self._people.was_revoked_since(task.principal, task.created_ms):
             return Stopped(CREDENTIAL_REVOKED, "The credential of the caller of this script was revoked.")
-        if task.parent and not plan.has_credential_of(task.principal):
-            return Stopped(
-                CREDENTIAL_REVOKED, "The configuration no longer has the credential of the caller of this script."
-            )
+        withdrawn = script_withdrawn(plan, task) if task.parent else None
+        if withdrawn is not None:
+            return withdrawn
         call = GatedCall(
             task.principal,
             plan.governing.roles.get(task.principal, frozenset()),
@@ -164,6 +163,19 @@ class PreSendRecheck:
         """Return the digest of the tool's current definition; empty if it is not listed."""
         entry = entry_of(self._catalogs, server, tool)
         return self._catalogs.definition(entry) if entry is not None else ""
+
+
+def script_withdrawn(plan: Plan, task: Task) -> Stopped | None:
+    """Why the caller of a script, or of a call of one, may no longer run scripts: the configuration has no credential of it, or the
+    scope has `scripts: off`.
+    """
+    scope = plan.scopes.get(task.scope)
+    if not plan.has_credential_of(task.principal):
+        text = "The configuration no longer has the credential of the caller of this script."
+        return Stopped(CREDENTIAL_REVOKED, text)
+    if scope is None or not scope.scripts:
+        return Stopped(REFUSED, f"Scripts are switched off in the scope {task.scope}.")
+    return None
 
 
 def _admits(subset: Subset, kind: PatternKind, server: str, name: str) -> bool:

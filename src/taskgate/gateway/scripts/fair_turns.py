@@ -1,4 +1,4 @@
-"""Turns of scripts: round robin over tenants, then over their callers, and nobody computes beyond a limit of CPU time.
+"""Turns of scripts: round robin over tenants, then over their callers, within limits of CPU time.
 
 A script returns to the end of the queue after each step. So the first step of a caller waits for at most one step of others,
 however many scripts they have.

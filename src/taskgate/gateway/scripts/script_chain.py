@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-import msgspec
-
 from taskgate.core.errors import CallerError
+from taskgate.core.scripts.given_script import read_given
 from taskgate.core.tasks.task import Task
 from taskgate.ports.script_store import ScriptCall
 from taskgate.ports.store import Store
@@ -27,16 +26,9 @@ class ChainPart(NamedTuple):
     calls: tuple[ScriptCall, ...]
 
 
-class _Given(msgspec.Struct):
-    resume_of: str | None = None
-
-
-_read_given: Final = msgspec.json.Decoder(_Given).decode
-
-
 def resumed_by(script: Task) -> str | None:
     """The script that this one resumes."""
-    return _read_given(script.arguments).resume_of
+    return read_given(script.arguments).resume_of
 
 
 async def earlier_scripts(store: Store, script: Task) -> tuple[Task, ...]:
@@ -96,3 +88,9 @@ async def calls_of(store: Store, script_id: str) -> tuple[ScriptCall, ...]:
         calls += found
         after = found[-1].number
     return tuple(calls)
+
+
+async def kept_chain(store: Store, script: Task) -> tuple[ChainPart, ...]:
+    """The calls of the earlier scripts that are still kept, and of the script itself at the end."""
+    scripts = (*await kept_scripts(store, script), script)
+    return tuple([ChainPart(one.id, await calls_of(store, one.id)) for one in scripts])

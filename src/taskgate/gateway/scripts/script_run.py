@@ -15,7 +15,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -23,15 +23,16 @@ from msgspec.structs import replace
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
-from taskgate.core.governance.pipeline import REFUSED
 from taskgate.core.scripts.code_digest import script_digest
+from taskgate.core.scripts.given_script import NO_INPUTS, read_given
 from taskgate.core.scripts.record import OpenCall, ReceivedOutcomes, ScriptRecord
 from taskgate.core.scripts.snapshot_seal import SnapshotPlace, bind_record, is_bound, seal, split_record, verify
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted, TransitionEvent
-from taskgate.gateway.governance.pre_send_recheck import CREDENTIAL_REVOKED
+from taskgate.gateway.governance.pre_send_recheck import script_withdrawn
+from taskgate.gateway.requests.strict_arguments import arguments_digest, read_ahead
 from taskgate.gateway.scripts.call_outcomes import decode_outcome, outcome_of
 from taskgate.gateway.scripts.cancel_call import cancel_call
 from taskgate.gateway.scripts.earlier_calls import EarlierCalls, earlier_calls
@@ -39,7 +40,7 @@ from taskgate.gateway.scripts.fair_turns import limited_caller
 from taskgate.gateway.scripts.other_interpreters import ScriptOver, leave_to_another
 from taskgate.gateway.scripts.passed_results import PassedResults
 from taskgate.gateway.scripts.script_calls import PreparedStepCall, ScriptCalls
-from taskgate.gateway.scripts.script_chain import ChainPart, calls_of
+from taskgate.gateway.scripts.script_chain import ChainPart, calls_of, kept_chain
 from taskgate.gateway.scripts.script_parts import ScriptParts
 from taskgate.gateway.scripts.script_questions import ScriptQuestions
 from taskgate.gateway.scripts.script_result import (
@@ -140,9 +141,9 @@ class ScriptRun:
         if stored is not None:
             await self._load(stored)
         await self._check_interpreter(stored)
-        given: dict[str, Any] = msgspec.json.decode(self._task.arguments)
-        self._digest = script_digest(given["code"], given.get("inputs"))
-        self._passed = PassedResults(self._parts, self._task, given["code"])
+        given = read_given(self._task.arguments)
+        self._digest = script_digest(given.code, await _inputs_digest(given.inputs_json))
+        self._passed = PassedResults(self._parts, self._task, given.code)
         try:
             self._earlier = await self._read(lambda: earlier_calls(self._parts, self._task, self._record.reused))
         except CallerError as problem:
@@ -199,10 +200,10 @@ class ScriptRun:
             await self._end_unresumable("No running gateway has an interpreter of scripts.")
 
     async def _end_unresumable(self, why: str) -> None:
-        calls = await self._calls()
-        for call in calls[-1].calls:
+        read_calls = partial(kept_chain, self._records.store, self._task)
+        for call in (await self._read(read_calls))[-1].calls:
             await cancel_call(self._parts, call.task.id, "the script cannot be continued")
-        calls = await self._calls()
+        calls = await self._read(read_calls)
         text = f"The script cannot be continued. {why} Its calls are listed in the data of this error. "
         data = {**resume_data(self._task.id), "calls": calls_by_execution(calls, self._record)}
         text += how_to_resume(self._task.id)
@@ -211,20 +212,18 @@ class ScriptRun:
 
     async def _stop_if_withdrawn(self) -> None:
         """End the script if its caller may no longer run scripts: before the next call, and as soon as it waits."""
-        task, plan = self._task, self._parts.lookup.plan.value
-        scope = plan.scopes.get(task.scope)
-        if not plan.has_credential_of(task.principal):
-            why = CREDENTIAL_REVOKED, "The configuration no longer has the credential of the caller of this script."
-        elif scope is None or not scope.scripts:
-            why = REFUSED, f"Scripts are switched off in the scope {task.scope}."
-        else:
+        task = self._task
+        why = script_withdrawn(self._parts.lookup.plan.value, task)
+        if why is None:
             return
         await self._cancel_pending("the script was stopped")
         calls = await self._calls()
-        error_type, text = why
-        text += " The script was stopped, and its calls are listed in the data of this error. When this has changed: "
+        text = (
+            why.reason
+            + " The script was stopped, and its calls are listed in the data of this error. When this has changed: "
+        )
         data = {**resume_data(task.id), "calls": calls_by_execution(calls, self._record)}
-        fault = CallerError(error_type, text + how_to_resume(task.id), executed=executed_by(calls), data=data)
+        fault = CallerError(why.error_type, text + how_to_resume(task.id), executed=executed_by(calls), data=data)
         await self._end(endings.by_error(task, fault))
 
     # Steps.
@@ -458,6 +457,14 @@ class ScriptRun:
 
     async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
         return await self._records.retry_while_unavailable(read)
+
+
+async def _inputs_digest(inputs: bytes) -> str:
+    """The digest of the inputs of a script, equal for equal values; empty without inputs."""
+    if inputs == NO_INPUTS:
+        return ""
+    await read_ahead(inputs)
+    return arguments_digest(inputs)
 
 
 def _matters(state: TaskState) -> tuple[bool, bool, bool]:

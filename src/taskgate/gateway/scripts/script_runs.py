@@ -7,13 +7,14 @@ from collections.abc import Coroutine
 from typing import Any
 
 from taskgate.core.errors import GatewayFault, TaskgateError
+from taskgate.core.scripts.record import ScriptRecord
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.events import EventHub, PlanReplaced, ScriptCancelled, ScriptDue, TaskChanged
 from taskgate.gateway.scripts.cancel_call import cancel_call
-from taskgate.gateway.scripts.script_chain import ChainPart, calls_of
+from taskgate.gateway.scripts.script_chain import calls_of, kept_chain
 from taskgate.gateway.scripts.script_parts import ScriptParts
-from taskgate.gateway.scripts.script_result import executed_by, how_to_resume, resume_data
+from taskgate.gateway.scripts.script_result import calls_by_execution, executed_by, how_to_resume, resume_data
 from taskgate.gateway.scripts.script_run import ScriptRun
 from taskgate.telemetry.logs import log
 
@@ -66,10 +67,12 @@ class ScriptRuns:
         records = self._parts.tasks.records
         text = f"Internal error of the gateway while running this script. Its log has the details. {how_to_resume(task.id)}"
         try:
-            calls = ChainPart(task.id, await calls_of(records.store, task.id))
-            fault = GatewayFault("internal", text, executed=executed_by([calls]), data=resume_data(task.id))
             # Before its end is stored: a crash in between would leave calls for which nobody waits.
             await self._cancel_calls(task)
+            calls, stored = await kept_chain(records.store, task), await records.store.script(task.id)
+            record = stored.record if stored is not None else ScriptRecord()
+            data = {**resume_data(task.id), "calls": calls_by_execution(calls, record)}
+            fault = GatewayFault("internal", text, executed=executed_by(calls), data=data)
             await records.conclude(task.id, endings.by_error(task, fault))
         except Exception as problem:  # one run of a script: its failure may also prevent storing its end
             log.error("a script could not be ended; this is retried", task=task.id, exc_info=problem)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from taskgate.core import wire
 from taskgate.core.scoping.session_request import NO_REQUEST
+from taskgate.core.scripts.given_script import GivenScript
 from taskgate.core.scripts.names import PythonName, python_names
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.calls.lookup import Lookup
@@ -14,12 +12,11 @@ from taskgate.gateway.scripts.call_request import caller_of
 from taskgate.ports.script_interpreter import ScriptProgram, ScriptTool
 
 
-async def script_program(lookup: Lookup, script: Task, given: dict[str, Any]) -> ScriptProgram:
+async def script_program(lookup: Lookup, script: Task, given: GivenScript) -> ScriptProgram:
     """Return the program for the interpreter: the code, its inputs, and the names of the tools that the caller may call."""
     plan = lookup.plan.value
     view = await lookup.views.view(plan, caller_of(plan, script), NO_REQUEST)
-    inputs = given.get("inputs")
-    return ScriptProgram(given["code"], wire.encode(inputs if inputs is not None else {}), script_tools(view))
+    return ScriptProgram(given.code, given.inputs_json, script_tools(view))
 
 
 def script_tools(view: View) -> tuple[ScriptTool, ...]:
