@@ -121,7 +121,7 @@ async def test_modules_in_the_folder_of_a_client_are_not_run(tmp_path: Path, alo
             module.parent.mkdir(parents=True, exist_ok=True)
             module.write_text(f"open({str(ran)!r}, 'a').write({name!r})\n")
         program = [sys.executable, "-P", "-m", "taskgate", "stdio", *(["--alone"] if alone else [])]
-        made.command_line = lambda *_: program  # type: ignore[method-assign]
+        made.command_line = lambda *_: program
         client = await made.client()
         client.call(1, "demo__list_files")
         assert not (await client.result(1)).get("isError")

@@ -129,7 +129,7 @@ async def test_scope_with_one_server_announces_its_capabilities(generation: str,
     if generation == "2025":
         assert found["one"] == {"tools": {}, "experimental": {"a": {}}, "tasks": found["both"]["tasks"]}
     else:
-        extensions = {"io.modelcontextprotocol/tasks": {}}
+        extensions: dict[str, Any] = {"io.modelcontextprotocol/tasks": {}}
         assert found["one"] == {"tools": {}, "experimental": {"a": {}}, "extensions": extensions}
 
 

@@ -10,7 +10,7 @@ from tests.harness.cpu_time import least_cpu
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.oauth_discovery import DiscoveryFailed, authorization_server, check_resource, strings
 from taskgate.mcp.sse import SseEvent
-from taskgate.upstreams.failures import CallFailed
+from taskgate.ports.call_failure import CallFailed
 from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.old_sse_wire import OldSseWire
 from taskgate.upstreams.secret_filter import SecretFilter, ServerSecrets
