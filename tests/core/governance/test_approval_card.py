@@ -13,7 +13,7 @@ from tests.harness.cpu_time import least_cpu
 
 from taskgate.core.governance.approval import Binding, Verdict, Voted, apply, open_approval
 from taskgate.core.governance.approver import Approver
-from taskgate.core.governance.card import TAB, Card, card, excerpt, history_line, show_json, show_name
+from taskgate.core.governance.card import TAB, Card, card, excerpt, history_line, show_json, show_name, show_value
 from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool, ScriptOrigin
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.redaction.fields import compile_redaction
@@ -126,6 +126,11 @@ def test_text_in_another_script_is_not_deceptive(text: str) -> None:
 )
 def test_names_that_look_alike_are_shown_differently(name: str, shown: str) -> None:
     assert show_name(name) == shown
+
+
+def test_homoglyphs_in_values_are_shown() -> None:
+    assert show_value({"path": "/home/\u0430dmin"}) == '{\n  "path": "/home/\\u0430dmin"\n}'
+    assert show_value(["/home/admin", "Привет"]) == '[\n  "/home/admin",\n  "Привет"\n]'
 
 
 def test_names_on_a_card_are_searched_for_deceptive_characters() -> None:

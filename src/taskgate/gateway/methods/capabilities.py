@@ -1,7 +1,7 @@
 """The capabilities that the gateway declares to a caller: those of the servers in its scope, and its own.
 
-In a scope with one server and without helper tools (`alone`) they are those of the server, and tasks: nothing else lets a caller
-there follow a call that is held or takes long.
+In a scope with one server and without helper tools (`alone`) they are those of the server, changes of its lists, and tasks: nothing
+else lets a caller there follow a call that is held or takes long.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ def merged(all_capabilities: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def stateful_capabilities(upstreams: list[Mapping[str, Any]], version: str, *, alone: bool = False) -> dict[str, Any]:
     capabilities = merged(upstreams)
-    if not alone:
-        _add_own_capabilities(capabilities)
+    _add_own_capabilities(capabilities, alone=alone)
     extensions = {**_apps(upstreams, alone=alone), **_skills(upstreams)}
     if extensions:
         capabilities["extensions"] = extensions
@@ -56,8 +55,7 @@ def stateless_capabilities(
 ) -> dict[str, Any]:
     """`more_skills`: a server may have skills that it does not declare in the generation in which it was listed."""
     capabilities = merged(upstreams)
-    if not alone:
-        _add_own_capabilities(capabilities)
+    _add_own_capabilities(capabilities, alone=alone)
     capabilities["extensions"] = {
         **merged(_extensions(upstream) for upstream in upstreams),
         **_apps(upstreams, alone=alone),
@@ -85,10 +83,12 @@ def _skills(upstreams: list[Mapping[str, Any]], *, more: bool = False) -> dict[s
     return {SKILLS_EXTENSION: {"directoryRead": True}} if has_skills else {}
 
 
-def _add_own_capabilities(capabilities: dict[str, Any]) -> None:
+def _add_own_capabilities(capabilities: dict[str, Any], *, alone: bool) -> None:
     """Lists may change at any time (a late start, a reload, a reconnect), so `listChanged` is always declared."""
     for key in ("tools", "prompts", "resources"):
-        capabilities[key] = {**capabilities.get(key, {}), "listChanged": True}
-    # The gateway completes names, URIs and tool arguments itself, and keeps log levels itself.
-    capabilities.setdefault("completions", {})
-    capabilities.setdefault("logging", {})
+        if key in capabilities or not alone:
+            capabilities[key] = {**capabilities.get(key, {}), "listChanged": True}
+    if not alone:
+        # The gateway completes names, URIs and tool arguments itself, and keeps log levels itself.
+        capabilities.setdefault("completions", {})
+        capabilities.setdefault("logging", {})
