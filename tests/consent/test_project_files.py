@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -181,7 +182,9 @@ def test_wrap_uses_files_of_the_project_after_consent(project: Project, tmp_path
     project.own.parent.mkdir(parents=True)
     project.own.write_text("servers: {mine: {command: mine}}\n".replace("{mine", "\n  mine", 1).replace("}}", "}"))
     agent = ["--", sys.executable, "-c", copied]
+    on_signals = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     assert "not allowed" in project.run("wrap", "--client", "cursor", *agent).stderr
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == on_signals
     assert project.servers(seen / ".taskgate-wrap-cursor.yaml") == ["mine", "notes"]
     project.file.write_text("servers:\n  theirs: {command: theirs}\n")
     project.run("wrap", "--client", "cursor", *agent, code=2)

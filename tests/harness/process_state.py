@@ -10,11 +10,15 @@ import contextlib
 import gc
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
 
 from taskgate.core.repeated_lines import RepeatedLines
 from taskgate.telemetry.logs import log
+
+# Programs inherit which signals are ignored: a test's program must end on SIGTERM whatever ran before it in the same worker.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
@@ -23,6 +27,7 @@ def kept() -> Iterator[None]:
     level, as_text, handlers = log.minimum, log.as_text, list(logging.root.handlers)
     hidden, log.repeated = log._hiding, RepeatedLines()
     thresholds, interval, tracer = gc.get_threshold(), sys.getswitchinterval(), sys.gettrace()
+    on_signals = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         yield
     finally:
@@ -34,6 +39,9 @@ def kept() -> Iterator[None]:
         logging.root.handlers[:] = handlers
         gc.set_threshold(*thresholds)
         sys.setswitchinterval(interval)
+        for number, handler in on_signals.items():
+            if signal.getsignal(number) != handler:
+                signal.signal(number, handler)
         if sys.gettrace() is not tracer:
             # Without it every later test of this process would be missing from the measured coverage.
             sys.settrace(tracer)

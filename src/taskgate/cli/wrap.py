@@ -108,8 +108,7 @@ def _run_in_front(command: list[str], changes: list[FileChange], folder: Path) -
 
     takeover = Takeover(folder)
     runner = _Runner()
-    for number in _SIGNALS:
-        signal.signal(number, runner.on_signal)
+    before = {number: signal.signal(number, runner.on_signal) for number in _SIGNALS}
     try:
         takeover.begin(changes)
         return runner.run(command)
@@ -123,6 +122,8 @@ def _run_in_front(command: list[str], changes: list[FileChange], folder: Path) -
             signal.signal(number, signal.SIG_IGN)
         for note in takeover.end():
             echo(note, err=True)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Runner:
