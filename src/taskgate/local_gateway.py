@@ -10,8 +10,9 @@ import asyncio
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Final, Protocol
+
+from msgspec.structs import replace
 
 from taskgate import clock
 from taskgate.access.authorize import AccessRefused
@@ -30,6 +31,7 @@ from taskgate.inbound.local_endpoint import Client, LocalEndpoint
 from taskgate.inbound.peer_user import local_principal
 from taskgate.inbound.stdio import StdioEndpoint
 from taskgate.operating_system import own_user
+from taskgate.store.operations.task_queries import OpenTasks
 from taskgate.telemetry.logs import log
 
 CHECK_EVERY_S: Final = 1.0
@@ -199,7 +201,7 @@ class LocalGateway:
 
     async def _has_work(self) -> bool:
         """Return whether there are open tasks."""
-        return await self._app.store.open_count() > 0
+        return await self._app.store.ask(OpenTasks()) > 0
 
     async def _watch(self) -> None:
         """Stop processes of clients that have disconnected, and the gateway itself when it is idle."""
@@ -223,7 +225,7 @@ class LocalGateway:
                 return
 
     def _end_after_s(self) -> float:
-        return self._app.loaded.root.local.end_after.total_seconds()
+        return self._app.loaded.root.local.end_after
 
     async def _is_needed(self) -> bool:
         return bool(len(self.endpoint) or len(self._app.gateway.lifecycle.sessions)) or await self._has_work()

@@ -21,6 +21,7 @@ from taskgate.access.attempts import MAX_KEYS, FailedAttempts, TooManyAttempts
 from taskgate.access.authorize import MAX_FAILURES
 from taskgate.dashboard.passphrase import TRIES, Passphrase
 from taskgate.inbound.gateway_secrets import set_passphrase
+from taskgate.store.operations.audit import AuditRows
 
 GUESSES = 300
 
@@ -311,7 +312,7 @@ async def test_failed_authentications_leave_one_audit_row_for_an_address_and_den
             assert await try_at(gate, "/mcp/default", "bound-token") == 404
             assert await try_at(gate, "/api/v1/tokens", "agent-token") == 403
         await gate.advance(2)
-        rows = [row.entry for row in await gate.life.app.store.audit_rows(0, 100)]
+        rows = [row.entry for row in await gate.life.app.store.ask(AuditRows(0, 100))]
         (failed,) = [row for row in rows if row.event == "authentication_failed"]
         assert (failed.principal, failed.decision, failed.reason) == ("", "unknown_credential", "7 from 127.0.0.1")
         denied = [(row.principal, row.kind, row.decision) for row in rows if row.event == "access_denied"]

@@ -12,6 +12,8 @@ from tests.console.test_console_pages import Person
 from tests.identity.issuer import an_issuer
 from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
+from taskgate.store.operations.identity_records import IdentityRecords
+
 SCOPES = {
     "default": {"default_servers": ["*"]},
     "deploy": {"default_servers": ["*"]},
@@ -119,7 +121,7 @@ async def test_a_session_of_a_person_keeps_what_scopes_require_and_when_its_toke
                 visitor = await Person(gate).log_in(issuer.token(sub=f"p{number}", **{**good, **changes}))
                 assert (await visitor.get("/try?scope=guarded")).status == status, changes
                 assert (await visitor.get("/try?scope=default")).status == 200
-            rows = await gate.life.app.store.identity_records("console_session")
+            rows = await gate.life.app.store.ask(IdentityRecords("console_session"))
             assert rows
             assert not any(b"secret" in row.body for row in rows), "claims that no scope requires are not kept"
             await gate.advance(361)

@@ -8,6 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 from tests.virtual_time import Call, Caller, Gateway, Upstream, virtual_time
 
+from taskgate.store.operations.task_queries import FindTask
+
 TOKEN = "agent-token-0123456789abcdef"
 CONFIG: dict[str, Any] = {
     "scopes": {"default": {"default_servers": ["*"], "mode": "facade"}},
@@ -155,7 +157,7 @@ async def test_a_stateless_client_that_has_just_created_a_task_at_another_gatewa
         caller = await gate.caller("2026", token=TOKEN)
         task_id = await promoted(caller, _meta={"taskgate/client": "mine"})
         console = gate.life.app.gateway.console
-        task = await console.calls.tasks.store.get(task_id)
+        task = await console.calls.tasks.store.ask(FindTask(task_id))
         assert task is not None
         just_now, before = (
             replace(

@@ -22,6 +22,7 @@ from taskgate import clock
 from taskgate.access.routes import DeclaredRoute, RouteKind
 from taskgate.core.identity.access import Access, AccessRefusal
 from taskgate.dashboard.routes import LoginCookie, Route
+from taskgate.store.operations.audit import AuditRows
 
 BASE = "http://127.0.0.1:7467"
 DEFAULT, DEPLOY = "default", "deploy"
@@ -244,4 +245,6 @@ async def test_public_routes_need_no_credential_and_examine_none() -> None:
                     reply = await gate.http("GET", path, headers=headers).done()
                     assert reply.status not in (401, 403, 429, 500), (path, reply.status)
         await gate.advance(2)
-        assert not [row for row in await gate.life.app.store.audit_rows(0, 50) if row.entry.event.startswith("auth")]
+        assert not [
+            row for row in await gate.life.app.store.ask(AuditRows(0, 50)) if row.entry.event.startswith("auth")
+        ]

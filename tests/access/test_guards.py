@@ -27,6 +27,7 @@ from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.connect import open_connection
 from taskgate.mcp.http.target import Origin
 from taskgate.ports.topics import SeenRevisions
+from taskgate.store.operations.revisions import FindRevisions
 from taskgate.store.sqlite.store import SqliteStore, open_store
 
 TOKENS = {
@@ -309,13 +310,10 @@ async def test_plain_call_continues_while_a_change_is_read(
     """Recently confirmed caches are used while a change is pending; caches with a change unread for long are not."""
     seen = SeenRevisions({"pins": 1}, clock.monotonic())
 
-    async def read_revisions(_store: SqliteStore) -> dict[str, int]:
-        return {"pins": 1}
-
     async def load() -> None: ...
 
     monkeypatch.setattr(SqliteStore, "revisions", property(lambda _store: seen))
-    monkeypatch.setattr(SqliteStore, "read_revisions", read_revisions)
+    monkeypatch.setattr(FindRevisions, "run", lambda _query, _reader: {"pins": 1})
     monkeypatch.setattr(wiring, "changed_elsewhere", lambda *_parts, **_more: {"pins": load})
     notes = server()
     async with Gateway({}, {"notes": notes}) as gate:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests.virtual_time import Call, Gateway, Upstream, settle, virtual_time
 
+from taskgate.store.operations.audit import AuditRows
+
 MAP = {
     "mcp.enabled": "true",
     "mcp.default_server_ids": '["files"]',
@@ -100,7 +102,7 @@ async def test_scope_survives_a_crash_but_not_its_expiry() -> None:
         assert await status_of(gate, "/mcp", short["token"]) == 401
         listed = (await gate.operator("GET", "/api/v1/scopes")).json()["scopes"]
         assert [row["scope"] for row in listed if row["temporary"]] == [long["scope"]]
-        rows = await gate.life.app.store.audit_rows()
+        rows = await gate.life.app.store.ask(AuditRows())
         received = [
             (row.entry.event, row.entry.scope, row.entry.principal) for row in rows if "scope_" in row.entry.event
         ]

@@ -22,14 +22,15 @@ from tests.harness.programs import free_port
 
 from taskgate.core.generations.generation import Generation
 from taskgate.core.governance.approval import Binding
-from taskgate.core.governance.decision import Action
+from taskgate.core.governance.held_call import ApprovalRequest
 from taskgate.core.governance.pipeline import Gates, decide
-from taskgate.core.governance.rules import Rule, compile_rules
+from taskgate.core.governance.rules import compile_rules
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.identity.caller import Caller
 from taskgate.core.ids import RANDOM_BYTES, new_task_id, ulid
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.registry import Registry
+from taskgate.core.settings.governance import Action, Rule
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.governance.evaluate import evaluate
 from taskgate.gateway.governance.gated_call import GatedCall
@@ -37,7 +38,7 @@ from taskgate.gateway.governing import Governing
 from taskgate.gateway.plan import Plan
 from taskgate.policy.cedar import load_cedar
 from taskgate.policy.cedar_statements import PolicyFile
-from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.store.operations.tasks import Accept
 from taskgate.store.sqlite.store import open_store
 
 RULES = 1_000
@@ -112,7 +113,7 @@ async def fill(path: Path, pending: int) -> list[str]:
             ttl_ms=3_600_000,
             execution_budget_ms=600_000,
         )
-        await store.accept(task, approval=approval)
+        await store.do(Accept(task, approval=approval))
         return approval.id
 
     made: list[str] = []

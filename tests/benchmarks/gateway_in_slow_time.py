@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from taskgate.cli.main import main
-from taskgate.gateway.governance import call_log
+from taskgate.gateway.governance import journal
 from taskgate.inbound.http import loop_lag
 
 SLOWDOWN: Final = 50
@@ -20,6 +20,6 @@ HISTORY_SAMPLE: Final = 0
 """`history.sample` for such a gateway: 20 per second divided by `SLOWDOWN`."""
 
 if __name__ == "__main__":
-    call_log.ROWS_PER_ROUND = call_log.ROWS_PER_ROUND // SLOWDOWN  # type: ignore[misc]
+    journal.ROWS_PER_ROUND = journal.ROWS_PER_ROUND // SLOWDOWN  # type: ignore[misc]
     loop_lag.PROBE_S = loop_lag.PROBE_S * SLOWDOWN  # type: ignore[misc]
     main()

@@ -8,9 +8,8 @@ from __future__ import annotations
 from unittest import mock
 
 from taskgate.cli.main import main
-from taskgate.ports.event_outbox import KEPT_EVENTS
-from taskgate.store.operations import tasks, upkeep
-from taskgate.store.transaction_settings import TransactionSettings
+from taskgate.store import state
+from taskgate.store.operations import task_queries, tasks, upkeep
 
 if __name__ == "__main__":
     # By their names in the modules that read them; an attribute that does not exist is an error.
@@ -18,6 +17,7 @@ if __name__ == "__main__":
         mock.patch.object(upkeep, "SHOWN_AS_EXPIRED_MS", 20_000),
         mock.patch.object(upkeep, "KEY_VALID_MS", 40_000),
         mock.patch.object(tasks, "KEY_VALID_MS", 40_000),
-        mock.patch.object(TransactionSettings.__init__, "__defaults__", (KEPT_EVENTS, 40_000)),
+        mock.patch.object(task_queries, "KEY_VALID_MS", 40_000),
+        mock.patch.object(state, "KEPT_EVENTS_MS", 40_000),
     ):
         main()

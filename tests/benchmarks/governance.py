@@ -18,11 +18,11 @@ from tests.benchmarks.one_reply_server import compact
 from taskgate.core.digest import digest_of_json
 from taskgate.core.governance.approval import Binding, Verdict, Voted, apply, open_approval
 from taskgate.core.governance.approver import Approver
-from taskgate.core.governance.decision import Action
 from taskgate.core.governance.pipeline import Gates, PolicyVerdict, decide
-from taskgate.core.governance.rules import Rule, compile_rules
+from taskgate.core.governance.rules import compile_rules
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.patterns import PatternKind
+from taskgate.core.settings.governance import Action, Rule
 from taskgate.policy.cedar import load_cedar
 from taskgate.policy.cedar_statements import PolicyFile
 from taskgate.ports.policy_engine import PolicyRequest, PolicyTime

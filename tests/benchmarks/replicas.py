@@ -21,8 +21,11 @@ from tests.harness.unchecked import just_go
 from taskgate.core.tasks.transition import Cancelled
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import Change
-from taskgate.ports.task_store import AcceptLimits
 from taskgate.ports.topics import DEAD, TASKS
+from taskgate.store.operations.task_limits import AcceptLimits
+from taskgate.store.operations.task_queries import FindTask
+from taskgate.store.operations.tasks import Accept, Advance, Intend
+from taskgate.store.operations.upkeep import Claim
 from taskgate.store.postgres.connection import connect
 from taskgate.store.postgres.store import PostgresStore, open_store
 from taskgate.store.sqlite.store import open_store as open_sqlite
@@ -48,7 +51,7 @@ def control(url: str) -> None:
 
 async def creates(store: Store, where: str) -> None:
     async def create(number: int) -> None:
-        assert isinstance(await store.accept(a_call(f"caller-{number % 50}"), limits=LIMITS), Change)
+        assert isinstance(await store.do(Accept(a_call(f"caller-{number % 50}"), limits=LIMITS)), Change)
 
     cpu = time.process_time()
     report(f"{where}: 64 at once, flat out", *await measure(CREATES, CONCURRENT, create), ">= 1,000/s")
@@ -63,7 +66,7 @@ async def paced(store: Store, where: str, per_second: int, seconds: int) -> None
         for _ in range(int(seconds / pause)):
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             at = time.perf_counter()
-            assert isinstance(await store.accept(a_call("steady"), limits=LIMITS), Change)
+            assert isinstance(await store.do(Accept(a_call("steady"), limits=LIMITS)), Change)
             times.append(time.perf_counter() - at)
             due += pause
 
@@ -77,11 +80,11 @@ async def across(a: PostgresStore, b: PostgresStore) -> None:
     times = []
     began = time.perf_counter()
     for _ in range(EVENTS):
-        made = await a.accept(a_call("across"))
+        made = await a.do(Accept(a_call("across")))
         assert isinstance(made, Change)
         received = asyncio.create_task(_hears(b, made.task.id))
         await asyncio.sleep(0)
-        await a.advance(made.task.id, Cancelled())
+        await a.do(Advance(made.task.id, Cancelled()))
         at = time.perf_counter()
         await received
         times.append(time.perf_counter() - at)
@@ -92,7 +95,7 @@ async def _hears(store: PostgresStore, task_id: str) -> None:
     while True:
         names = await store.wakeups.wait(TASKS, 2.0)
         if names is None or task_id in names:
-            task = await store.get(task_id)
+            task = await store.ask(FindTask(task_id))
             if task is not None and task.state.is_terminal:
                 return
 
@@ -100,18 +103,18 @@ async def _hears(store: PostgresStore, task_id: str) -> None:
 async def taken_over(url: str, survivor: PostgresStore) -> None:
     dying = open_store(url)
     for start in range(0, OPEN_TASKS, 500):
-        made = await asyncio.gather(*(dying.accept(a_call(f"c{start + n}")) for n in range(500)))
+        made = await asyncio.gather(*(dying.do(Accept(a_call(f"c{start + n}"))) for n in range(500)))
         if start == 0:
             first = made[0]
             assert isinstance(first, Change)
-            await dying.intend(first.task.id, byte_hash="b", upstream="u", recheck=just_go)
+            await dying.do(Intend(first.task.id, byte_hash="b", upstream="u", recheck=just_go))
     await survivor.wakeups.wait(DEAD, 0.01)
     dying.engine.presence.stop_renewing()
     began, count = time.perf_counter(), 0
     while not count:
         await survivor.wakeups.wait(DEAD, 30.0)
         noticed = time.perf_counter() - began
-        while claimed := await survivor.claim():
+        while claimed := await survivor.do(Claim()):
             count += len(claimed)
     print(
         f"{count} tasks of a dead gateway: noticed after {noticed:.2f} s, all claimed {time.perf_counter() - began:.2f} s "

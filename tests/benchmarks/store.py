@@ -27,6 +27,9 @@ from taskgate.core.tasks.recovery import next_action
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.ports.store_answers import Change
+from taskgate.store.operations.task_queries import FindTask, TasksPage
+from taskgate.store.operations.tasks import Accept, Advance, Intend
+from taskgate.store.operations.upkeep import Claim, ClaimedTasks
 from taskgate.store.sqlite.connection import SYNCHRONOUS
 from taskgate.store.sqlite.store import SqliteStore, open_store
 
@@ -162,7 +165,7 @@ async def fill(store: SqliteStore, count: int) -> list[str]:
     made: list[str] = []
 
     async def create(number: int) -> None:
-        answer = await store.accept(a_call(f"caller-{number % 50}" if number % 2 else "the-big-one"))
+        answer = await store.do(Accept(a_call(f"caller-{number % 50}" if number % 2 else "the-big-one")))
         assert isinstance(answer, Change)
         made.append(answer.task.id)
 
@@ -175,7 +178,7 @@ async def paced(store: SqliteStore, per_second: int, seconds: int) -> None:
     pause = CONCURRENT / per_second
 
     async def create(number: int) -> None:
-        assert isinstance(await store.accept(a_call("steady")), Change)
+        assert isinstance(await store.do(Accept(a_call("steady"))), Change)
 
     times: list[float] = []
 
@@ -199,23 +202,23 @@ async def live(store: SqliteStore, count: int) -> None:
     from taskgate.core.tasks.transition import ResultReceived
 
     async def one(number: int) -> None:
-        answer = await store.accept(a_call("short-lived"))
+        answer = await store.do(Accept(a_call("short-lived")))
         assert isinstance(answer, Change)
-        await store.intend(answer.task.id, byte_hash="b", upstream="reports", recheck=just_go)
-        await store.advance(answer.task.id, ResultReceived(b'{"content":[]}'))
+        await store.do(Intend(answer.task.id, byte_hash="b", upstream="reports", recheck=just_go))
+        await store.do(Advance(answer.task.id, ResultReceived(b'{"content":[]}')))
 
     report("accept + intend + finish", *await measure(count, CONCURRENT, one), "-")
 
 
 async def read(store: SqliteStore, made: list[str]) -> None:
     async def get(number: int) -> None:
-        assert await store.get(made[number % len(made)]) is not None
+        assert await store.ask(FindTask(made[number % len(made)])) is not None
 
     async def page(number: int) -> None:
-        assert len((await store.page("the-big-one", limit=50)).tasks) == 50
+        assert len((await store.ask(TasksPage("the-big-one", limit=50))).tasks) == 50
 
     async def filtered(number: int) -> None:
-        await store.page("the-big-one", limit=50, states=frozenset({TaskState.COMPLETED}))
+        await store.ask(TasksPage("the-big-one", limit=50, states=frozenset({TaskState.COMPLETED})))
 
     report("get", *await measure(20_000, 16, get), ">= 3,000/s, p99 <= 5 ms")
     report("list page of 50", *await measure(500, 4, page), "p99 <= 20 ms")
@@ -226,7 +229,7 @@ async def mixed(store: SqliteStore, made: list[str]) -> None:
     """Reads while the writer is busy."""
 
     async def get(number: int) -> None:
-        await store.get(made[number % len(made)])
+        await store.ask(FindTask(made[number % len(made)]))
         await asyncio.sleep(0.001)
 
     writing = asyncio.create_task(live(store, 1000))
@@ -249,9 +252,9 @@ async def main(count: int, folder: Path) -> None:
     await store.close()
     started = time.perf_counter()
     store = open_store(path)
-    claimed = len(await store.claim())
+    claimed = len(await store.do(Claim()))
     after, classified = "", 0
-    while batch := await store.claimed(after):
+    while batch := await store.ask(ClaimedTasks(after)):
         for task in batch:
             next_action(task, store.now_ms())
         after, classified = batch[-1].id, classified + len(batch)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
+from taskgate.store.operations.audit import AuditRows
+
 SEARCH = {"scopes": {"default": {"default_servers": ["*"], "mode": "search"}}}
 OWN = ["search_tools", "describe_tool", "call_tool"]
 
@@ -59,7 +61,7 @@ async def test_a_scope_without_helpers_has_none_through_call_tool_either() -> No
 
 
 async def logged_sets(gate: Gateway) -> list[dict[str, Any]]:
-    rows = await gate.life.app.store.audit_rows()
+    rows = await gate.life.app.store.ask(AuditRows())
     return [json.loads(row.entry.reason) for row in rows if row.entry.event == "scope_tools"]
 
 

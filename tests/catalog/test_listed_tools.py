@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 from tests.extensions.app_server import RENDERS_APPS
 from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
@@ -124,8 +125,8 @@ async def test_text_of_a_look_covers_the_addresses_of_interfaces() -> None:
     view = await view_of({}, {"a": [TOOLS[5]], "b": [{"name": "panel", "_meta": UI}]})
     look = view._look(view.tools["a__panel"], STATELESS_AUDIENCE)
     assert look.interfaces["ui://panel"] != "ui://panel"
-    assert look.text(("ui://panel",)) != look._replace(interfaces={}).text(("ui://panel",))
-    assert look.text(("ui://other",)) == look._replace(interfaces={}).text(("ui://other",))
+    assert look.text(("ui://panel",)) != replace(look, interfaces={}).text(("ui://panel",))
+    assert look.text(("ui://other",)) == replace(look, interfaces={}).text(("ui://other",))
 
 
 @virtual_time

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from taskgate.core.governance.approval import Binding, State, Verdict, Vote, open_approval
 from taskgate.core.governance.card import Card, card

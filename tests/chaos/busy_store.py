@@ -20,9 +20,10 @@ from taskgate.core.ids import new_task_id
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import ResultReceived
 from taskgate.ports.store_answers import Change, Intended
+from taskgate.store.operations import tasks
+from taskgate.store.operations.tasks import Accept, Advance, Intend
 from taskgate.store.sqlite import checkpointer, result_files
 from taskgate.store.sqlite.store import SqliteStore, open_store
-from taskgate.store.views import tasks as task_view
 
 AT_ONCE = 4
 SPILL_OVER = 20_000
@@ -52,18 +53,18 @@ def a_call() -> Task:
 
 async def live(store: SqliteStore, number: int) -> None:
     call = a_call()
-    assert isinstance(await store.accept(call), Change)
+    assert isinstance(await store.do(Accept(call)), Change)
     write_line("accepted", call.id)
-    assert isinstance(await store.intend(call.id, byte_hash="b", upstream="u", recheck=lambda *_: None), Intended)
+    assert isinstance(await store.do(Intend(call.id, byte_hash="b", upstream="u", recheck=lambda *_: None)), Intended)
     write_line("intended", call.id)
     body = b'"' + secrets.token_hex(15_000 if number % 5 == 0 else 50).encode() + b'"'
-    assert isinstance(await store.advance(call.id, ResultReceived(body)), Change)
+    assert isinstance(await store.do(Advance(call.id, ResultReceived(body))), Change)
     write_line("finished", call.id, hashlib.sha256(body).hexdigest())
 
 
 async def main(path: Path, runs: int, broken: str) -> None:
     # Small figures, so that a short run spills and checkpoints often.
-    task_view.LARGE_RESULT = SPILL_OVER  # type: ignore[misc]
+    tasks.LARGE_RESULT = SPILL_OVER  # type: ignore[misc]
     checkpointer.COMMITS_BETWEEN = 6  # type: ignore[misc]
     checkpointer.START_OVER_BYTES = 0  # type: ignore[misc]
     if broken == "no-file-sync":

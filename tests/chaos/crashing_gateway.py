@@ -31,14 +31,16 @@ from taskgate import clock
 from taskgate.cli.main import main
 from taskgate.core.tasks.origin import create
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import ContactLost, ErrorReceived, ResultReceived, UpstreamTaskKnown
 from taskgate.ports.store_answers import Change, Intended
-from taskgate.store.views.approvals import ApprovalView
-from taskgate.store.views.scripts import ScriptView
-from taskgate.store.views.tasks import TaskView
+from taskgate.store.open_store import OpenStore
+from taskgate.store.operation import Operation
+from taskgate.store.operations.approvals import ChangeHeld
+from taskgate.store.operations.scripts import StepScript
+from taskgate.store.operations.task_queries import FindTask
+from taskgate.store.operations.tasks import Accept, Advance, Intend
 
-FINISH = (ResultReceived, ErrorReceived, ContactLost)
+WRITES = (StepScript, Accept, Intend, Advance, ChangeHeld)
 STOPPED = "stopped at"
 SMALL_BYTES = 1 << 20
 
@@ -52,78 +54,73 @@ async def stop(moment: str) -> None:
     await asyncio.Event().wait()
 
 
-def with_crash(name: str, write: Callable[..., Awaitable[Any]], task_in: Callable[..., str | None], end: Any) -> Any:
-    """The same write, with the crash before or after it for the selected tasks."""
+def prepare(end: Callable[[str], Awaitable[None]]) -> None:
+    """The same writes, with the crash before or after them for the selected tasks."""
 
-    async def around(self: Any, *arguments: Any, **options: Any) -> Any:
-        call = CALLS.get(task_in(*arguments) or "", "")
+    async def around(self: OpenStore, operation: Operation[Any]) -> Any:
+        name, task_id = _moment(operation)
+        call = CALLS.get(task_id, "")
         if call.startswith(f"before-{name} "):
             await end(call)
-        answer = await write(self, *arguments, **options)
+        answer = await REAL_DO(self, operation)
         if call.startswith(f"after-{name} "):
             await end(call)
         return answer
 
-    return around
+    OpenStore.do = around
 
 
-def prepare(end: Callable[[str], Awaitable[None]]) -> None:
-    TaskView.accept = with_crash("accept", TaskView.accept, _noted, end)
-    TaskView.intend = with_crash("intend", TaskView.intend, lambda task_id: task_id, end)
-    for name, kinds in (("handle", UpstreamTaskKnown), ("finish", FINISH)):
-        TaskView.advance = with_crash(name, TaskView.advance, _where(kinds), end)
+def _moment(operation: Operation[Any]) -> tuple[str, str]:
+    """The name of the moment at which this operation is, and its task."""
+    match operation:
+        case Accept(draft=draft):
+            CALLS[draft.id] = str(json.loads(draft.arguments).get("call"))
+            return "accept", draft.id
+        case Intend(task_id=task_id):
+            return "intend", task_id
+        case Advance(task_id=task_id, event=UpstreamTaskKnown()):
+            return "handle", task_id
+        case Advance(task_id=task_id, event=ResultReceived() | ErrorReceived() | ContactLost()):
+            return "finish", task_id
+    return "", ""
 
 
-def _noted(draft: Task) -> str:
-    CALLS[draft.id] = str(json.loads(draft.arguments).get("call"))
-    return draft.id
+async def intend_without_writing(self: OpenStore, operation: Operation[Any]) -> Any:
+    if isinstance(operation, Intend):
+        task = await self.ask(FindTask(operation.task_id))
+        if task is not None and not task.state.is_terminal:
+            return Intended(replace(task, state=TaskState.RUNNING))
+    return await REAL_DO(self, operation)
 
 
-def _where(kinds: Any) -> Callable[..., str | None]:
-    return lambda task_id, happening: task_id if isinstance(happening, kinds) else None
-
-
-async def intend_without_writing(self: Any, task_id: str, **_options: Any) -> Any:
-    task = await self.get(task_id)
-    if task is None or task.state.is_terminal:
-        return await REAL_INTEND(self, task_id, **_options)
-    return Intended(replace(task, state=TaskState.RUNNING))
-
-
-async def accept_before_writing(self: Any, draft: Any, **options: Any) -> Any:
+async def accept_before_writing(self: OpenStore, operation: Operation[Any]) -> Any:
     """Acknowledge first, write later, as a faulty store would."""
-    if options.get("sent") is not None or options.get("key") is not None:
-        return await REAL_ACCEPT(self, draft, **options)
+    if not isinstance(operation, Accept) or operation.sent is not None or operation.key is not None:
+        return await REAL_DO(self, operation)
 
     async def later() -> None:
         await asyncio.sleep(early_by_s)
-        await REAL_ACCEPT(self, draft, **options)
+        await REAL_DO(self, operation)
 
     LATE.append(asyncio.create_task(later()))
     owner = self.ownership
-    return Change(create(draft, None, now_ms=self.now_ms(), owner=owner.owner, fence=owner.fence))
+    return Change(create(operation.draft, None, now_ms=self.now_ms(), owner=owner.owner, fence=owner.fence))
 
 
 def crash_at_write(number: int, *, after: bool) -> None:
     """End the process by SIGKILL before or after this write of a script and its calls, counted from the start."""
     seen = itertools.count(1)
 
-    def around(write: Callable[..., Awaitable[Any]]) -> Any:
-        async def counted(self: Any, *arguments: Any, **options: Any) -> Any:
-            mine = next(seen) == number
-            if mine and not after:
-                os.kill(os.getpid(), signal.SIGKILL)
-            answer = await write(self, *arguments, **options)
-            if mine:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return answer
+    async def counted(self: OpenStore, operation: Operation[Any]) -> Any:
+        mine = isinstance(operation, WRITES) and next(seen) == number
+        if mine and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = await REAL_DO(self, operation)
+        if mine:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
 
-        return counted
-
-    ScriptView.step_script = around(ScriptView.step_script)
-    ApprovalView.change_held = around(ApprovalView.change_held)
-    for name in ("accept", "intend", "advance"):
-        setattr(TaskView, name, around(getattr(TaskView, name)))
+    OpenStore.do = counted
 
 
 def travel(seconds: int) -> None:
@@ -133,16 +130,15 @@ def travel(seconds: int) -> None:
 early_by_s = 0.0
 CALLS: dict[str, str] = {}
 LATE: list[asyncio.Task[None]] = []
-REAL_INTEND = TaskView.intend
-REAL_ACCEPT = TaskView.accept
+REAL_DO = OpenStore.do
 
 if __name__ == "__main__":
     wanted = sys.argv[1]
     if wanted == "no-intent":
-        TaskView.intend = intend_without_writing
+        OpenStore.do = intend_without_writing
     elif wanted.startswith("early-reply+"):
         early_by_s = float(wanted.removeprefix("early-reply+"))
-        TaskView.accept = accept_before_writing
+        OpenStore.do = accept_before_writing
     elif wanted == "disk-full":
         resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL_BYTES, resource.RLIM_INFINITY))
     elif wanted.startswith(("before-write+", "after-write+")):

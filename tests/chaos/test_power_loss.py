@@ -21,6 +21,8 @@ from tests.chaos.synced_writes import TRACED, Moment, moments
 
 from taskgate.core.audit.chain import ChainIntact, verify
 from taskgate.core.tasks.state import TaskState
+from taskgate.store.operations.audit import AuditRows
+from taskgate.store.operations.task_queries import FindTask, ResultBytes, TasksPage
 from taskgate.store.sqlite.store import open_store
 
 RUNS = 30
@@ -53,11 +55,11 @@ async def lost(moment: Moment, folder: Path) -> list[str]:
     store = open_store(folder / "store.db")
     try:
         assert store.engine._reading.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        assert isinstance(verify(await store.audit_rows(limit=10_000)), ChainIntact)
+        assert isinstance(verify(await store.ask(AuditRows(limit=10_000))), ChainIntact)
         missing = []
         for line in moment.acknowledged:
             word, task_id, digest = line.split(" ")
-            task = await store.get(task_id)
+            task = await store.ask(FindTask(task_id))
             kept = task is not None
             if task is not None and word == "intended":
                 kept = task.attempts == 1
@@ -73,7 +75,7 @@ async def lost(moment: Moment, folder: Path) -> list[str]:
 
 async def body_of(store, task_id: str) -> bytes:  # type: ignore[no-untyped-def]
     try:
-        return await store.result_bytes(task_id) or b""
+        return await store.ask(ResultBytes(task_id)) or b""
     except FileNotFoundError:
         return b""
 
@@ -121,6 +123,8 @@ from pathlib import Path
 from tests.chaos.busy_store import a_call
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Change
+from taskgate.store.operations.task_queries import FindTask, TasksPage
+from taskgate.store.operations.tasks import Accept
 from taskgate.store.sqlite.store import open_store
 
 async def main():
@@ -130,14 +134,14 @@ async def main():
     for _ in range(40):
         call = a_call()
         try:
-            assert isinstance(await store.accept(call), Change)
+            assert isinstance(await store.do(Accept(call)), Change)
             good.append(call.id)
         except GatewayFault as fault:
             bad += fault.error_type == "store_unavailable" and fault.executed == "no"
-            assert await store.get(call.id) is None
+            assert await store.ask(FindTask(call.id)) is None
     await store.close()
     again = open_store(Path({path!r}))
-    found = [task.id for task in (await again.page("carol")).tasks]
+    found = [task.id for task in (await again.ask(TasksPage("carol"))).tasks]
     assert sorted(found) == sorted(good), (found, good)
     await again.close()
     print(len(good), bad)
@@ -152,6 +156,7 @@ sys.path.insert(0, {here!r})
 from pathlib import Path
 from tests.chaos.busy_store import a_call
 from taskgate.core.errors import GatewayFault
+from taskgate.store.operations.tasks import Accept
 from taskgate.store.sqlite.store import open_store
 
 async def main():
@@ -160,7 +165,7 @@ async def main():
     while True:
         call = a_call()
         try:
-            await store.accept(call)
+            await store.do(Accept(call))
             os.write(1, f"accepted {{call.id}}\\n".encode())
         except GatewayFault:
             os.write(1, f"refused {{call.id}}\\n".encode())
@@ -203,7 +208,7 @@ def syncs_to_pass(path: Path) -> int:
 
 async def kept_in(path: Path) -> set[str]:
     store = open_store(path)
-    kept = {task.id for task in (await store.page("carol")).tasks}
+    kept = {task.id for task in (await store.ask(TasksPage("carol"))).tasks}
     await store.close()
     return kept
 

@@ -17,6 +17,7 @@ from tests.harness.programs import run_to_end
 
 from taskgate.cli.script_calls import call_lines
 from taskgate.cli.script_report import LISTED, report_lines
+from taskgate.replies.scripts import CallOfScript, CallTree
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 SCRIPTED: dict[str, Any] = {
@@ -186,19 +187,40 @@ async def test_report_is_printed_of_failed_scripts_only() -> None:
         assert report_lines(other) == []
 
 
+def a_call(script: str, state: str = "completed", waits_until: str | None = None) -> CallOfScript:
+    return CallOfScript(
+        number=0,
+        script=script,
+        line=3,
+        tool="t",
+        task_id="tg_3",
+        state=state,
+        executed=None,
+        received=False,
+        message="",
+        created_at=None,
+        finished_at=None,
+        waits_until=waits_until,
+    )
+
+
+def a_page(*calls: CallOfScript, following: int | None = None) -> CallTree:
+    return CallTree(steps=1, calls_made=len(calls), calls=calls, next=following)
+
+
 async def test_calls_of_a_script_end_with_how_to_see_more() -> None:
-    row = {"line": 3, "tool": "sleep", "state": "waiting", "task_id": None, "waits_until": "2027-01-15T08:00:00Z"}
-    [line, more] = call_lines({"calls": [row], "next": 7}, "tg_1")
+    waiting = a_call("tg_1", "waiting", "2027-01-15T08:00:00Z")
+    [line, more] = call_lines(a_page(waiting, following=7), "tg_1")
     assert "waiting until" in line
     assert "tg_1 --calls-after 7" in more
-    assert len(call_lines({"calls": [], "next": None}, "tg_1")) == 1
+    assert len(call_lines(a_page(), "tg_1")) == 1
 
 
 async def test_calls_of_earlier_scripts_name_their_script() -> None:
-    row = {"line": 3, "tool": "t", "state": "completed", "task_id": "tg_3", "waits_until": None}
-    own, earlier = call_lines({"calls": [{**row, "script": "tg_1"}, {**row, "script": "tg_0"}], "next": None}, "tg_1")
+    own, earlier = call_lines(a_page(a_call("tg_1"), a_call("tg_0")), "tg_1")
     assert "tg_0" not in own
     assert earlier.endswith("called by tg_0")
+    row = {"line": 3, "tool": "t", "state": "completed", "task_id": "tg_3"}
     report = {
         "error": {"error_type": "x"},
         "calls": {"executed": [{**row, "script": "tg_0"}], "not_executed": [], "unknown": []},

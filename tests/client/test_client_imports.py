@@ -13,8 +13,8 @@ OURS = (
     "taskgate.client",
     "taskgate.clock",
     "taskgate.eager_task",
-    "taskgate.lazy_dataclass",
     "taskgate.mcp",
+    "taskgate.shown_fields",
 )
 THEIRS = ("httptools", "msgspec")
 MAX_RATIO = 1.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -57,9 +56,9 @@ def test_its_governance_is_read(loaded: LoadedConfig) -> None:
 
 def test_its_approvals_and_tokens_are_read(loaded: LoadedConfig) -> None:
     ops, money = loaded.root.approval["ops"], loaded.root.approval["money"]
-    assert (ops.timeout, ops.on_timeout, ops.approvers) == (timedelta(minutes=10), "deny", ("*",))
+    assert (ops.timeout, ops.on_timeout, ops.approvers) == (600, "deny", ("*",))
     assert (ops.redact_fields, ops.approvals_needed, ops.self_approval) == (("token", "*.password"), 1, False)
-    assert (money.timeout, money.approvals_needed) == (timedelta(minutes=30), 2)
+    assert (money.timeout, money.approvals_needed) == (1800, 2)
     assert [channel.type for channel in money.channels] == ["inbox", "webhook"]
     token = loaded.root.tokens[0]
     assert (token.id, token.roles, token.scope, token.sha256[:8]) == ("ann", ("approver",), None, "5d0c3d1f")

@@ -10,7 +10,7 @@ import pytest
 from taskgate.config import load_text
 from taskgate.config.explain import example, reference
 from taskgate.config.json_schema import EDITOR_COMMENT
-from taskgate.config.model.gateway_file import GatewayFile
+from taskgate.core.settings.gateway_file import GatewayFile
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

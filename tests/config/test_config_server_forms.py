@@ -8,7 +8,7 @@ import pytest
 from tests.harness.raised import raises_problem
 
 from taskgate.config import LoadedConfig, load_text
-from taskgate.config.model.servers import Server
+from taskgate.core.settings.servers import Server
 
 
 def _load(text: str) -> LoadedConfig:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.config import ConfigError, load_text
-from taskgate.config.model.durations import duration, format_duration, milliseconds
-from taskgate.config.model.values import pattern_fault, server_id_fault
 from taskgate.config.server_forms import slug
+from taskgate.core.settings.durations import duration, format_duration, milliseconds
+from taskgate.core.settings.values import pattern_fault, server_id_fault
 
 
 @pytest.mark.parametrize(
@@ -36,37 +35,37 @@ from taskgate.config.server_forms import slug
     ],
 )
 def test_a_duration_is_parsed(text: str, seconds: float) -> None:
-    assert duration(text) == timedelta(seconds=seconds)
+    assert duration(text) == seconds
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "10", "-5m", "m", "10 minutes ago", "P", "PT", "1x", "9999999d", "1h,", None, 5, "٣m"]
+    "text", ["", " ", "10", "-5m", "m", "10 minutes ago", "P", "PT", "1x", "9999999d", "1h,", "٣m"]
 )
-def test_an_invalid_duration_is_refused_with_an_example(text: object) -> None:
+def test_an_invalid_duration_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="; "):
         duration(text)
 
 
-@pytest.mark.parametrize(("given", "wanted"), [("45000", 45_000), (45_000, 45_000), ("45s", 45_000), ("1_000", 1_000)])
-def test_a_key_in_milliseconds_accepts_numbers_and_durations(given: object, wanted: int) -> None:
+@pytest.mark.parametrize(("given", "wanted"), [("45000", 45_000), ("45s", 45_000), ("1_000", 1_000)])
+def test_a_key_in_milliseconds_accepts_numbers_and_durations(given: str, wanted: int) -> None:
     assert milliseconds(given) == wanted
 
 
-@pytest.mark.parametrize("value", [True, None, "", "soon", 1.5, "1e3"])
-def test_a_key_in_milliseconds_refuses_other_values(value: object) -> None:
+@pytest.mark.parametrize("value", ["", "soon", "1.5", "1e3"])
+def test_a_key_in_milliseconds_refuses_other_values(value: str) -> None:
     with pytest.raises(ValueError, match="; "):
         milliseconds(value)
 
 
 @given(st.integers(0, 10**10))
 def test_a_formatted_duration_is_parsed_back(ms: int) -> None:
-    assert duration(format_duration(timedelta(milliseconds=ms))) == timedelta(milliseconds=ms)
+    assert duration(format_duration(ms / 1000)) == ms / 1000
 
 
 @given(st.text(max_size=30))
 def test_any_text_is_a_duration_or_refused(text: str) -> None:
     with contextlib.suppress(ValueError):
-        assert duration(text) >= timedelta(0)
+        assert duration(text) >= 0
 
 
 @pytest.mark.parametrize("name", ["files", "a", "my-server", "my_server", "A1", "x-", "9"])

@@ -1,4 +1,6 @@
-"""Configuration files from a JSON schema: each key with each kind of value, keys with a letter too few, and mixtures of keys."""
+"""Configuration files from a JSON schema: each key with each kind of value, ends of ranges, names in maps, misspelt and missing
+keys, and mixtures of them.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,14 @@ Path = tuple[str | int, ...]
 VALUES: tuple[Any, ...] = (
     True, False, None, 0, 1, -1, 7, 3.5, 10**12, "", " ", "x", "on", "off", "0", "12", "1.5", "10m", "90d", "-5s", "16MiB", "2 kb",
     "*", "read_*", "*a*", "a, b", "ä", "https://a.example/x", "http://127.0.0.1:9/mcp", "ftp://a.example", "not a url",
+    20, 21, 200, 201, 10_000, 10_001, 65_535, 65_536, 10_000_000, 10_000_001, 0.5, 1.0, 1.01, -0.5, "nan", "inf",
+    "1_000", " 7 ", "+7", "TRUE", "Yes", "t", "1h 30m", "PT10M", "P1D", "0s", "250ms", "0.5ms", "1s", "5m", "301s",
+    "9999d", "x" * 70, "*" * 17, "[a", "resource:x",
     "${HOME}", "${env:MISSING}", "$${literal}", "2030-01-01T00:00:00Z", "2030-01-01", [], ["a"], ["a", "a"], ["*"], [1], [None],
     [["a"]], [{}], {}, {"a": 1}, {"a": "b"}, {"a": {}}, {"a": ["b"]}, {"x y": "z"},
 )  # fmt: skip
+NAMES = ("", "x y", "a__b", "_a", "resource", "v1", "a.b", "A" * 41, "A" * 65, "ä", "*a", "viewer", "X-Key", "1")
+"""Names for the keys of maps whose keys the user chooses."""
 NEEDED: dict[str, Tree] = {
     "Certificate": {"name": "dns:ann.example", "id": "ann"},
     "Introspection": {
@@ -53,12 +60,15 @@ BESIDE: dict[str, Tree] = {
     "scopes": {"servers": {"one": {"command": "true"}}, "profiles": {"p": {"servers": ["*"]}}},
 }
 """Top-level keys that the section needs beside it."""
-MIXED = 1_500
+MIXED = 3_000
 
 
 def files(schema: Tree) -> Iterator[Tree]:
     """Every generated file as a tree, in the same order for the same schema."""
     yield {}
+    for name, value in (("schema_version", 1), ("validate_arguments", "off"), ("schema", 1), ("schema", 2)):
+        yield {name: value}
+        yield {name: value, "schema": 1, "validate": "warn"}
     places = list(_places(schema, schema, (), ()))
     for path, key, node, needed in places:
         usual = [needed[key]] if key in needed else []
@@ -66,6 +76,10 @@ def files(schema: Tree) -> Iterator[Tree]:
             yield _file(path, {**needed, key: value})
         for misspelt in sorted({key[:-1], key + "s", key.upper(), key.replace("_", "-")} - {key, ""}):
             yield _file(path, {**needed, misspelt: (_own_values(node) or ["x"])[0]})
+        if isinstance(held := node.get("additionalProperties"), dict):
+            item = NEEDED.get(held.get("$ref", "").rpartition("/")[2], next(iter(_own_values(held)), "x"))
+            for name in NAMES:
+                yield _file(path, {**needed, key: {name: item}})
         if needed:
             without = {name: value for name, value in needed.items() if name != key}
             yield _file(path, without)

@@ -11,13 +11,13 @@ from click.testing import CliRunner
 
 from taskgate.cli.root import build_app
 from taskgate.config import load_text
-from taskgate.config.introspection import keys_of
 from taskgate.config.leaving import NotAllowed
 from taskgate.config.load import leaving_of_file, load, load_again
-from taskgate.config.model.approval import Workflow
-from taskgate.config.model.gateway_file import GatewayFile
-from taskgate.config.model.servers import Server
 from taskgate.consent import Allowed, ClientFile, Consent, NotAllowedHere, file_for_client
+from taskgate.core.settings.approval import Workflow
+from taskgate.core.settings.gateway_file import GatewayFile
+from taskgate.core.settings.section import keys_of
+from taskgate.core.settings.servers import Server
 
 SERVER = "servers:\n  a: {command: prog, args: [x], cwd: d, env: {K: v}}\n"
 ADDRESS = 'servers:\n  a: {url: "https://h.example/mcp", headers: {X: "${A_VARIABLE:-none}"}}\n'

@@ -22,13 +22,15 @@ from tests.store.filled_store import DAY_MS, Columns, Put, put_postgres, put_sql
 from taskgate.core.audit.chain import GENESIS, AuditEntry
 from taskgate.core.digest import digest_of_bytes
 from taskgate.core.governance.approval import Binding
+from taskgate.core.governance.held_call import ApprovalRequest
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.history.row import numbered
 from taskgate.core.tasks.task import Task
-from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store_answers import Change
 from taskgate.store.operations.audit import audit_content
 from taskgate.store.operations.history import history_columns
+from taskgate.store.operations.tasks import Accept
+from taskgate.store.operations.upkeep import Claim
 
 SERVERS, TOOLS_OF_SERVER = 40, 10
 TENANTS = ("acme", "globex", "initech")
@@ -77,10 +79,10 @@ def held(task: Task) -> ApprovalRequest:
 
 async def add_open(store: Any, count: int) -> None:
     """Tasks that wait for approval, through the store; it is closed afterwards."""
-    await store.claim()
+    await store.do(Claim())
     for start in range(0, count, BATCH):
         calls = [open_task(number) for number in range(start, min(start + BATCH, count))]
-        made = await asyncio.gather(*(store.accept(call, approval=held(call)) for call in calls))
+        made = await asyncio.gather(*(store.do(Accept(call, approval=held(call))) for call in calls))
         assert all(isinstance(change, Change) for change in made)
     await store.close()
 

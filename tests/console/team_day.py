@@ -14,9 +14,11 @@ from typing import Any
 
 from tests.console import team_server
 from tests.console.console_setup import CONFIG, Console
+from tests.store.call_records import add_counts, add_history
 
 from taskgate.core.history.counts import NO_LATENCY, Counted, Dimension, step_of
 from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind
+from taskgate.store.operation import Flush
 from taskgate.store.sqlite.store import open_store
 
 SERVERS = (
@@ -101,10 +103,10 @@ async def fill(database: Path, *, hours: int = 7 * 24, seed: int = 7) -> None:
             count = chance.randint(busy // 2, busy) if hours_ago > 1 else 140
             times = sorted(chance.randint(hour, hour + HOUR_MS - 1) for _ in range(count))
             calls = [_call(chance, at, slow=hours_ago <= 3) for at in times]
-            store.add_history([row for row in calls if row.outcome is not CallOutcome.OK or hours_ago <= 48])
+            add_history(store, [row for row in calls if row.outcome is not CallOutcome.OK or hours_ago <= 48])
             for row in calls:
-                store.add_counts(row.ended_ms, [*_counted(row), *_waited(chance, row)])
-            await store.recorded()
+                add_counts(store, row.ended_ms, [*_counted(row), *_waited(chance, row)])
+            await store.do(Flush())
     finally:
         await store.close()
 

@@ -17,7 +17,8 @@ from tests.virtual_time import Call, Gateway, virtual_time
 from taskgate.core.audit.chain import AuditEntry, Row
 from taskgate.core.timestamps import iso
 from taskgate.dashboard.audit_scan import newest_first
-from taskgate.ports.audit_log import AuditTime, ChainEnd
+from taskgate.store.operation import Flush
+from taskgate.store.operations.audit import AuditRows, AuditTime, AuditTimes, ChainEnd, ChainEnds, RecordAudit
 
 CONFIG: dict[str, Any] = {
     **TOKENS,
@@ -113,8 +114,8 @@ async def test_rows_before_a_time_are_found_however_many_newer_ones_there_are() 
         store = gate.life.app.store
         begin = (store.now_ms() // 1000 + 60) * 1000
         for number in range(MARKS):
-            store.record(AuditEntry(begin + number * 1000, f"mark {number}"))
-        await store.recorded()
+            store.defer(RecordAudit(AuditEntry(begin + number * 1000, f"mark {number}")))
+        await store.do(Flush())
         await gate.advance(MARKS + 120)
 
         def at(number: int) -> str:
@@ -156,18 +157,18 @@ class _CountedLog:
         self._rows = rows
         self.rows_read = self.times_read = 0
 
-    async def chain_ends(self) -> tuple[ChainEnd, ...]:
-        return (ChainEnd("", 0, self._rows, self._rows * 1000),)
-
-    async def audit_rows(self, after: int = 0, limit: int = 1_000, *, chain: str = "") -> tuple[Row, ...]:
-        numbers = range(after + 1, min(after + limit, self._rows) + 1)
-        self.rows_read += len(numbers)
-        return tuple(Row(number, "", "", AuditEntry(number * 1000, "x")) for number in numbers)
-
-    async def audit_times(self, after: int = 0, limit: int = 1_000, *, chain: str = "") -> tuple[AuditTime, ...]:
-        numbers = range(after + 1, min(after + limit, self._rows) + 1)
-        self.times_read += len(numbers)
-        return tuple(AuditTime(number, "", number * 1000) for number in numbers)
+    async def ask(self, query: Any) -> Any:
+        match query:
+            case ChainEnds():
+                return (ChainEnd("", 0, self._rows, self._rows * 1000),)
+            case AuditRows(after=after, limit=limit):
+                numbers = range(after + 1, min(after + limit, self._rows) + 1)
+                self.rows_read += len(numbers)
+                return tuple(Row(number, "", "", AuditEntry(number * 1000, "x")) for number in numbers)
+            case AuditTimes(after=after, limit=limit):
+                numbers = range(after + 1, min(after + limit, self._rows) + 1)
+                self.times_read += len(numbers)
+                return tuple(AuditTime(number, "", number * 1000) for number in numbers)
 
 
 async def test_rows_after_the_time_are_not_read() -> None:
@@ -186,8 +187,8 @@ async def test_pages_of_long_rows_stay_small_and_lose_no_row() -> None:
         for number in range(120):
             long = f'"<{number}>' * (1 if number % 3 else 400)
             entry = AuditEntry(0, "call_denied", principal="agent", server="bank", name="drop", reason=long, rule=long)
-            store.record(msgspec.structs.replace(entry, arguments_digest="sha256:" + "d" * 64, kind="tool"))
-        await store.recorded()
+            store.defer(RecordAudit(msgspec.structs.replace(entry, arguments_digest="sha256:" + "d" * 64, kind="tool")))
+        await store.do(Flush())
         head = (await gate.operator("GET", "/api/v1/audit/chain")).json()["rows"]
         numbers: list[int] = []
         path, sizes = "/audit", []

@@ -13,12 +13,15 @@ import pytest
 from tests.console.test_console_inbox import AGENT
 from tests.console.test_console_pages import HOSTILE, Person, form_token, known, operator
 from tests.console.test_console_routes_and_streams import TASKS, TOKENS, bearer
+from tests.store.call_records import add_counts
 from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 from taskgate import clock
 from taskgate.core.history.counts import Counted, Dimension, step_of
 from taskgate.core.history.row import CallOutcome
-from taskgate.core.sampling.spending import Estimate, SpendLimits
+from taskgate.core.sampling.spending import Estimate
+from taskgate.core.settings.providers import SpendLimits
+from taskgate.store.operation import Flush
 
 CONFIG: dict[str, Any] = {
     **TOKENS,
@@ -483,10 +486,10 @@ async def test_overview_has_percentiles_of_every_server_in_every_range() -> None
             for hours_ago in (0, 20, 100):
                 at_ms = now - hours_ago * 3_600_000
                 step = step_of(1_000.0 * (number + 1))
-                store.add_counts(
-                    at_ms, [Counted(Dimension.SERVER, f"server-{number}", "", CallOutcome.OK, step, 90 - number)]
+                add_counts(
+                    store, at_ms, [Counted(Dimension.SERVER, f"server-{number}", "", CallOutcome.OK, step, 90 - number)]
                 )
-        await store.recorded()
+        await store.do(Flush())
         for name, calls in (("hour", 1), ("day", 2), ("week", 3)):
             servers = (await gate.operator("GET", f"/api/v1/overview?range={name}")).json()["servers"]
             assert [row["name"] for row in servers] == [f"server-{number}" for number in range(30)], name

@@ -23,12 +23,15 @@ import msgspec
 import pytest
 from tests.console.large_store import SERVERS, TENANTS, held, open_task
 from tests.console.test_console_pages import Person
+from tests.store.call_records import add_counts, add_history
 from tests.store.filled_store import DAY_MS, week_calls, week_row
 from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 from tests.virtual_time.waiting import the_loop
 
 from taskgate.core.history.counts import Counted
 from taskgate.core.ids import new_task_id
+from taskgate.store.operation import Flush
+from taskgate.store.operations.tasks import Accept
 
 TASKS, OPEN = 10_000, 200
 FEW_TASKS = 500
@@ -90,17 +93,19 @@ async def fill(gate: Gateway, tasks: int) -> None:
     """A week of ended tasks with their counts, and open tasks that wait for approval."""
     store = gate.life.app.store
     now = store.now_ms()
-    store.add_history([week_row(number, tasks, now) for number in reversed(range(tasks))])
-    await store.recorded()
+    add_history(store, [week_row(number, tasks, now) for number in reversed(range(tasks))])
+    await store.do(Flush())
     by_day: dict[int, list[Counted]] = {}
     for ended_ms, counts in week_calls(tasks, now):
         by_day.setdefault(ended_ms // DAY_MS * DAY_MS, []).extend(counts)
     for day, of_day in by_day.items():
-        store.add_counts(min(day + 3_600_000, now), of_day)
-    await store.recorded()
+        add_counts(store, min(day + 3_600_000, now), of_day)
+    await store.do(Flush())
     for number in range(OPEN):
         call = open_task(number)
-        await store.accept(msgspec.structs.replace(call, id=new_task_id(now, number.to_bytes(10))), approval=held(call))
+        await store.do(
+            Accept(msgspec.structs.replace(call, id=new_task_id(now, number.to_bytes(10))), approval=held(call))
+        )
 
 
 def kind_of(address: str) -> str:

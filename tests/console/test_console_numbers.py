@@ -18,6 +18,7 @@ from tests.console.test_console_routes_and_streams import TASKS, TOKENS
 from tests.virtual_time import Gateway, virtual_time
 
 from taskgate.ports.store_answers import Change
+from taskgate.store.operations.tasks import Accept
 
 MAX_BYTES = 80_000
 PAGES: tuple[str, ...] = (
@@ -53,7 +54,7 @@ PAGES += (
 async def fill(gate: Gateway, count: int) -> None:
     store = gate.life.app.gateway.console.calls.tasks.store
     for number in range(count):
-        assert isinstance(await store.accept(a_call(f"caller-{number % 50}")), Change)
+        assert isinstance(await store.do(Accept(a_call(f"caller-{number % 50}"))), Change)
 
 
 @virtual_time

@@ -16,6 +16,7 @@ from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import TaskState
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import Change, Intended
+from taskgate.store.operations.tasks import Accept, Advance, Intend
 
 HOSTILE = "</pre><script>alert(1)</script>\u202egnp.exe\x1b[31m&lt;"
 GOVERNED: dict[str, Any] = {**TOKENS, "approval": {"default": {"redact_fields": ["pin"]}}}
@@ -218,13 +219,15 @@ async def in_every_state(store: Store) -> dict[str, str]:
     assert set(ways) == set(TaskState)
     made = {}
     for state, way in ways.items():
-        created = await store.accept(a_call("agent"))
+        created = await store.do(Accept(a_call("agent")))
         assert isinstance(created, Change)
         for event in way:
             if isinstance(event, str):
-                moved: object = await store.intend(created.task.id, byte_hash="b", upstream="reports", recheck=just_go)
+                moved: object = await store.do(
+                    Intend(created.task.id, byte_hash="b", upstream="reports", recheck=just_go)
+                )
             else:
-                moved = await store.advance(created.task.id, event)
+                moved = await store.do(Advance(created.task.id, event))
             assert isinstance(moved, (Change, Intended)), (state, moved)
         made[state.value] = created.task.id
     return made

@@ -8,6 +8,8 @@ from tests.console.test_console_routes_and_streams import TOKENS, bearer
 from tests.console.test_console_rules_and_usage import HOSTILE, bank, login, page
 from tests.virtual_time import Gateway, virtual_time
 
+from taskgate.store.operations.audit import AuditRows
+
 CONFIG: dict[str, Any] = {**TOKENS, "profile": "production"}
 
 
@@ -17,7 +19,7 @@ async def tools(gate: Gateway) -> list[str]:
 
 
 async def events(gate: Gateway) -> list[tuple[str, str, str]]:
-    rows = await gate.life.app.gateway.console.calls.tasks.store.audit_rows()
+    rows = await gate.life.app.gateway.console.calls.tasks.store.ask(AuditRows())
     return [
         (row.entry.event, row.entry.principal, row.entry.server)
         for row in rows

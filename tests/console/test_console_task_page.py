@@ -9,8 +9,10 @@ import shlex
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pytest
 from markupsafe import escape
+from tests.benchmarks.store import a_call
 from tests.console.test_console_inbox import AGENT, HELD, held
 from tests.console.test_console_pages import HOSTILE, form_token, known, operator
 from tests.console.test_console_routes_and_streams import TASKS, TOKENS
@@ -19,10 +21,13 @@ from tests.tasks.test_answers_survive_promotion import TOKEN, answer_in_round, p
 from tests.tasks.test_answers_survive_promotion import server as asking_server
 from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
+from taskgate.core.tasks.state import TaskState
 from taskgate.dashboard.charts.phases import phase_bar
 from taskgate.dashboard.found_text import MAX_MARKS, found_text
-from taskgate.dashboard.task_pages import task_line
+from taskgate.dashboard.rows import task_row
 from taskgate.dashboard.task_phases import Phase, PhaseKind
+from taskgate.dashboard.text_filters import task_status
+from taskgate.replies.tasks import TaskRow
 
 
 def shop() -> Upstream:
@@ -258,17 +263,19 @@ def test_matches_are_marked_in_their_place() -> None:
     assert many.text.endswith("ab" * 1_000)
 
 
+def a_row(state: TaskState, **changes: Any) -> TaskRow:
+    return msgspec.structs.replace(task_row(msgspec.structs.replace(a_call("agent"), state=state)), **changes)
+
+
 def test_progress_is_shown_while_a_task_is_open() -> None:
-    row = {"progress": 1, "progress_total": 4, "outcome": None, "message": ""}
-    assert task_line({**row, "state": "running"})["share"] == 25
-    assert task_line({**row, "state": "completed"})["share"] is None
+    assert a_row(TaskState.RUNNING, progress=1, progress_total=4).share == 25
+    assert a_row(TaskState.COMPLETED, progress=1, progress_total=4).share is None
 
 
 def test_status_does_not_repeat_the_state() -> None:
-    row = {"progress": None, "progress_total": None, "outcome": None, "state": "awaiting_approval"}
-    assert task_line({**row, "message": "Awaiting approval"})["status"] == ""
-    assert task_line({**row, "message": "1 of 2 approvals"})["status"] == "1 of 2 approvals"
-    assert task_line({**row, "message": "", "state": "running"})["status"] == "Waiting for the server"
+    assert task_status(a_row(TaskState.AWAITING_APPROVAL, message="Awaiting approval")) == ""
+    assert task_status(a_row(TaskState.AWAITING_APPROVAL, message="1 of 2 approvals")) == "1 of 2 approvals"
+    assert task_status(a_row(TaskState.RUNNING, message="")) == "Waiting for the server"
 
 
 @virtual_time

@@ -13,6 +13,8 @@ from tests.scripts.test_running_scripts import shop, started
 from tests.scripts.test_stopped_scripts import LONG, running
 from tests.virtual_time import Gateway, virtual_time
 
+from taskgate.store.operations.audit import AuditRows
+
 PEOPLE: dict[str, Any] = {"agent": {}, "other": {}, "viewer": {"roles": ["viewer"]}}
 CONFIG: dict[str, Any] = {
     "scopes": {name: {"default_servers": ["*"], "scripts": "on"} for name in ("default", "night")},
@@ -74,7 +76,7 @@ async def test_form_stops_the_scripts_of_the_filtered_caller_and_scope_or_all() 
         assert await running(gate) == set()
         await gate.advance(1_200)
         assert store.count("buy") == 4, "each script had made its first call"
-        rows = await gate.life.app.store.audit_rows(0, 1_000)
+        rows = await gate.life.app.store.ask(AuditRows(0, 1_000))
         assert len([row for row in rows if row.entry.event == "script_stopped"]) == 4
 
 

@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING, Any
 from taskgate.core.generations.generation import Generation
 from taskgate.core.governance.approval import Binding
 from taskgate.core.governance.approver import Approver
+from taskgate.core.governance.held_call import ApprovalRequest
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.ids import ulid
 from taskgate.core.tasks.task import Task
-from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
+from taskgate.store.locks import Locks
+from taskgate.store.operation import Operation, Query
+from taskgate.store.reader import Reader
 from taskgate.store.sqlite import store as sqlite_store
+from taskgate.store.transaction import Transaction
 
 if TYPE_CHECKING:
     from taskgate.store.postgres.store import PostgresStore
@@ -28,6 +32,31 @@ LISTENS_WITHIN_S = 60
 ANN = Approver("ann", frozenset({"approver"}))
 BOB = Approver("bob", frozenset({"approver"}))
 OPS = Workflow("ops")
+
+
+class OpenTasksOf(Query[int], frozen=True):
+    """The number of open tasks of one caller."""
+
+    caller: str
+
+    def run(self, reader: Reader) -> int:
+        return int(reader.run("count_open_of_caller", limited_as=self.caller).fetchone()[0])
+
+
+class KeepSecret(Operation[bytes], frozen=True):
+    """Store a value unless there is one of this name; return the stored value. The first gateway wins."""
+
+    name: str
+    value: bytes
+
+    @property
+    def locks(self) -> Locks:
+        return Locks(names=(f"keep:{self.name}",))
+
+    def run(self, tx: Transaction) -> bytes:
+        tx.run("keep", name=self.name, value=self.value)
+        kept: bytes = tx.run("kept", name=self.name).fetchone()[0]
+        return kept
 
 
 class TurnedClock:

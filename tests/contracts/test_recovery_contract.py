@@ -15,6 +15,11 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tool_class import ToolClass
 from taskgate.ports.store_answers import Change, Intended
+from taskgate.store.operations.audit import AuditRows
+from taskgate.store.operations.events import EventsAfter
+from taskgate.store.operations.task_queries import FindTask, OpenTasks, ResultBytes
+from taskgate.store.operations.tasks import Advance, Intend
+from taskgate.store.operations.upkeep import Claim, Recover, recover
 
 
 async def test_calls_that_may_have_run_are_ended_and_others_left(adapter: StoreUnderTest) -> None:
@@ -25,27 +30,27 @@ async def test_calls_that_may_have_run_are_ended_and_others_left(adapter: StoreU
     over = await finished(dead)
     await dead.close()
     store = adapter.open(owner="next")
-    await store.claim()
+    await store.do(Claim())
     ended: list[Task] = []
     left: list[Task] = []
     after = ""
-    while (page := await store.recover(ends_at_once, after, 2)).last:
+    while (page := await recover(store, ends_at_once, after, 2)).last:
         ended += page.ended
         left += page.left
         after = page.last
     assert {task.id for task in ended} == {task.id for task in sent}
     assert {task.id for task in left} == {repeatable.id, waiting.id}
     for task in ended:
-        found = await store.get(task.id)
+        found = await store.ask(FindTask(task.id))
         assert found is not None
         assert task.outcome is not None
         assert (found.state, found.executed) == (TaskState.OUTCOME_UNKNOWN, Executed.MAYBE)
-        assert await store.result_bytes(task.id) == task.outcome.body
-    untouched = await store.get(over.id)
+        assert await store.ask(ResultBytes(task.id)) == task.outcome.body
+    untouched = await store.ask(FindTask(over.id))
     assert untouched is not None
     assert untouched.state is TaskState.COMPLETED
-    assert await store.open_count() == 2
-    rows = [row.entry for row in await store.audit_rows() if row.entry.task_id in {task.id for task in sent}]
+    assert await store.ask(OpenTasks()) == 2
+    rows = [row.entry for row in await store.ask(AuditRows()) if row.entry.task_id in {task.id for task in sent}]
     assert sum(entry.event == "task_outcome_unknown" for entry in rows) == len(sent)
     await store.close()
 
@@ -56,17 +61,17 @@ async def test_ending_one_task_equals_ending_many(adapter: StoreUnderTest) -> No
     alone, together = await dispatched(store), await dispatched(store)
     event = ends_at_once(alone, store.now_ms())
     assert event is not None
-    assert isinstance(await store.advance(alone.id, event), Change)
-    await store.recover_these(ends_at_once, [together.id])
-    one, other = await store.get(alone.id), await store.get(together.id)
+    assert isinstance(await store.do(Advance(alone.id, event)), Change)
+    await store.do(Recover(ends_at_once, [together.id]))
+    one, other = await store.ask(FindTask(alone.id)), await store.ask(FindTask(together.id))
     assert one is not None
     assert other is not None
     assert (one.state, one.executed, one.revision) == (other.state, other.executed, other.revision)
-    rows = await store.audit_rows()
+    rows = await store.ask(AuditRows())
     assert [r.entry.event for r in rows if r.entry.task_id == alone.id] == [
         r.entry.event for r in rows if r.entry.task_id == together.id
     ]
-    events = (await store.events_after(alone.caller, 0)).events
+    events = (await store.ask(EventsAfter(alone.caller, 0))).events
     kinds = [[event.kind for event in events if task.id in str(event.data)] for task in (alone, together)]
     assert kinds[0] == kinds[1] != []
     await store.close()
@@ -77,9 +82,9 @@ async def test_tasks_of_another_owner_are_not_ended(adapter: StoreUnderTest) -> 
     task = await dispatched(first)
     await first.close()
     second = adapter.open(owner="second")
-    page = await second.recover_these(ends_at_once, [task.id])
+    page = await second.do(Recover(ends_at_once, [task.id]))
     assert (page.ended, page.left) == ((), ())
-    found = await second.get(task.id)
+    found = await second.ask(FindTask(task.id))
     assert found is not None
     assert found.state is TaskState.RUNNING
     await second.close()
@@ -88,9 +93,9 @@ async def test_tasks_of_another_owner_are_not_ended(adapter: StoreUnderTest) -> 
 async def test_restored_store_ends_calls_that_were_never_sent(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     once, read = await accepted(store), await accepted(store, tool_class=ToolClass.READ)
-    page = await store.recover_these(partial(ends_at_once, restored=True), [once.id, read.id])
+    page = await store.do(Recover(partial(ends_at_once, restored=True), [once.id, read.id]))
     assert [task.id for task in page.ended] == [once.id]
     assert [task.id for task in page.left] == [read.id]
-    assert isinstance(await store.intend(read.id, byte_hash="b", upstream="u", recheck=just_go), Intended)
-    assert not isinstance(await store.advance(once.id, h.ResultReceived(b"{}")), Change)
+    assert isinstance(await store.do(Intend(read.id, byte_hash="b", upstream="u", recheck=just_go)), Intended)
+    assert not isinstance(await store.do(Advance(once.id, h.ResultReceived(b"{}"))), Change)
     await store.close()

@@ -9,66 +9,76 @@ from tests.contracts.task_steps import accepted, dispatched
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.approval import State
-from taskgate.ports.approval_store import HeldCall
-from taskgate.ports.identity_store import CONSOLE_SESSION, LOGIN_CODE, IdentityRecord
+from taskgate.core.governance.held_call import HeldCall
+from taskgate.store.operations.approvals import FindHeld, HoldCall
+from taskgate.store.operations.audit import AuditRows
+from taskgate.store.operations.identity_records import (
+    CONSOLE_SESSION,
+    LOGIN_CODE,
+    IdentityRecord,
+    IdentityRecords,
+    KeepIdentityRecord,
+)
+from taskgate.store.operations.restored import AcceptRestored, DeclareRestored, TrustRestored
+from taskgate.store.operations.upkeep import Claim
 
 DECLARED = AuditEntry(0, "store_declared_restored", principal="operator")
 
 
 async def declared(adapter: StoreUnderTest) -> None:
     store = adapter.open(owner="declaring")
-    await store.declare_restored(DECLARED)
+    await store.do(DeclareRestored(DECLARED))
     await store.close()
 
 
 async def test_declared_store_counts_as_restored_until_a_start_has_handled_it(adapter: StoreUnderTest) -> None:
     new = adapter.open()
-    assert not new.is_restored
+    assert not new.state.restore.is_restored
     await new.close()
     await declared(adapter)
     for _ in range(2):
         store = adapter.open()
-        assert store.is_restored
+        assert store.state.restore.is_restored
         await store.close()
     store = adapter.open()
-    await store.accept_restored()
-    assert not store.is_restored
-    assert [row.entry.event for row in await store.audit_rows()][-1] == "store_restored"
+    await store.do(AcceptRestored())
+    assert not store.state.restore.is_restored
+    assert [row.entry.event for row in await store.ask(AuditRows())][-1] == "store_restored"
     await store.close()
     later = adapter.open()
-    assert not later.is_restored
+    assert not later.state.restore.is_restored
     await later.close()
 
 
 async def test_trusted_store_counts_as_current(adapter: StoreUnderTest) -> None:
     await declared(adapter)
     store = adapter.open()
-    assert await store.trust_restored(AuditEntry(0, "store_trusted"))
-    assert not await store.trust_restored(AuditEntry(0, "store_trusted"))
-    assert [row.entry.event for row in await store.audit_rows()].count("store_trusted") == 1
+    assert await store.do(TrustRestored(AuditEntry(0, "store_trusted")))
+    assert not await store.do(TrustRestored(AuditEntry(0, "store_trusted")))
+    assert [row.entry.event for row in await store.ask(AuditRows())].count("store_trusted") == 1
     await store.close()
     later = adapter.open()
-    assert not later.is_restored
+    assert not later.state.restore.is_restored
     await later.close()
 
 
 async def test_accepting_a_restored_store_ends_what_it_allowed(adapter: StoreUnderTest) -> None:
     first = adapter.open()
-    held = await first.hold(asking(a_call(), id="ap_open"))
+    held = await first.do(HoldCall(asking(a_call(), id="ap_open")))
     assert isinstance(held, HeldCall)
     until_ms = first.now_ms() + 3_600_000
     for kind in (CONSOLE_SESSION, LOGIN_CODE, "revoked"):
-        await first.keep_identity_record(IdentityRecord(kind, "one", "ann", until_ms, b"{}"))
+        await first.do(KeepIdentityRecord(IdentityRecord(kind, "one", "ann", until_ms, b"{}")))
     await first.close()
     await declared(adapter)
     store = adapter.open()
-    voided = await store.accept_restored()
+    voided = await store.do(AcceptRestored())
     assert (voided.approvals, voided.logins) == (1, 2)
-    found = await store.held("ap_open")
+    found = await store.ask(FindHeld("ap_open"))
     assert found is not None
     assert (found.approval.state, held.approval.state) == (State.CANCELLED, State.OPEN)
-    assert await store.identity_records(CONSOLE_SESSION) == await store.identity_records(LOGIN_CODE) == ()
-    assert len(await store.identity_records("revoked")) == 1
+    assert await store.ask(IdentityRecords(CONSOLE_SESSION)) == await store.ask(IdentityRecords(LOGIN_CODE)) == ()
+    assert len(await store.ask(IdentityRecords("revoked"))) == 1
     await store.close()
 
 
@@ -83,7 +93,7 @@ async def test_tasks_of_every_gateway_before_the_backup_are_claimed_at_once(adap
         await before.close()
     await declared(adapter)
     store = adapter.open(owner="after")
-    assert set(await store.claim()) == {waiting.id, sent.id}
+    assert set(await store.do(Claim())) == {waiting.id, sent.id}
     await store.close()
 
 
@@ -99,8 +109,8 @@ async def test_one_gateway_at_a_time_handles_a_restored_database(
     first = adapter.open(owner="first")
     with pytest.raises(GatewayFault):
         adapter.open(owner="second")
-    await first.accept_restored()
+    await first.do(AcceptRestored())
     second = adapter.open(owner="second")
-    assert not second.is_restored
+    assert not second.state.restore.is_restored
     await second.close()
     await first.close()

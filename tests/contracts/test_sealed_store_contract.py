@@ -10,14 +10,21 @@ import pytest
 from tests.contracts.store_under_test import PostgresUnderTest, SqliteUnderTest, StoreUnderTest, a_call, asking
 from tests.contracts.task_steps import dispatched
 from tests.harness.raised import raises_error
+from tests.store.call_records import record_calls
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import GatewayFault
+from taskgate.core.governance.held_call import HeldCall
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.tasks import transition as h
-from taskgate.ports.approval_store import HeldCall
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import Change, KeyTaken, SameCall, TaskFilter, TaskQuestion
+from taskgate.store.operations.approvals import FindHeld, HoldCall
+from taskgate.store.operations.erasure import erase
+from taskgate.store.operations.events import EventsAfter
+from taskgate.store.operations.task_queries import FindTask, FindTasks, QuestionsOf, ResultBytes, TasksPage
+from taskgate.store.operations.tasks import Accept, Advance
+from taskgate.store.operations.usage import RecordedCalls, forget_recorded_calls
 from taskgate.store.sealing import MARK, Sealing
 
 OLD, NEW, WRONG = "old-key-" + "0" * 32, "new-key-" + "1" * 32, "wrong-key-" + "2" * 32
@@ -40,24 +47,24 @@ def opened(adapter: StoreUnderTest, *keys: str) -> Store:
 async def everything(store: Store, body: bytes = SERVER_TEXT) -> tuple[str, str]:
     """A task with arguments, a question, an answer and a result, and a held call."""
     task = await dispatched(store, arguments=SERVER_TEXT, params_rest=SERVER_TEXT)
-    await store.advance(
-        task.id, h.InputRequested(("k",)), questions=[TaskQuestion("k", "reports", "elicit", SERVER_TEXT)]
+    await store.do(
+        Advance(task.id, h.InputRequested(("k",)), questions=[TaskQuestion("k", "reports", "elicit", SERVER_TEXT)])
     )
-    await store.advance(task.id, h.InputSettled(("k",)), answers={"k": SERVER_TEXT})
-    assert isinstance(await store.advance(task.id, h.ResultReceived(body)), Change)
-    held = await store.hold(asking(a_call(arguments=SERVER_TEXT)))
+    await store.do(Advance(task.id, h.InputSettled(("k",)), answers={"k": SERVER_TEXT}))
+    assert isinstance(await store.do(Advance(task.id, h.ResultReceived(body))), Change)
+    held = await store.do(HoldCall(asking(a_call(arguments=SERVER_TEXT))))
     assert isinstance(held, HeldCall)
     return task.id, held.approval.id
 
 
 async def check(store: Store, ids: tuple[str, str], body: bytes = SERVER_TEXT) -> None:
-    task = await store.get(ids[0])
+    task = await store.ask(FindTask(ids[0]))
     assert task is not None
     assert (task.arguments, task.params_rest) == (SERVER_TEXT, SERVER_TEXT)
-    assert await store.result_bytes(ids[0]) == body
-    (question,) = await store.questions(ids[0], answered=True)
+    assert await store.ask(ResultBytes(ids[0])) == body
+    (question,) = await store.ask(QuestionsOf(ids[0], answered=True))
     assert (question.request, question.answer) == (SERVER_TEXT, SERVER_TEXT)
-    held = await store.held(ids[1])
+    held = await store.ask(FindHeld(ids[1]))
     assert held is not None
     assert held.arguments == SERVER_TEXT
 
@@ -93,9 +100,9 @@ async def test_rows_are_sealed_and_read_back(adapter: StoreUnderTest) -> None:
     assert MARKER.encode() not in all_bytes(adapter)
     await check(store, short)
     await check(store, large, LARGE)
-    listed = (await store.page("carol", arguments_up_to=10_000)).tasks
+    listed = (await store.ask(TasksPage("carol", arguments_up_to=10_000))).tasks
     assert {task.arguments for task in listed} == {SERVER_TEXT}
-    assert len((await store.find_tasks(TaskFilter(text="reports__build"))).tasks) == 2
+    assert len((await store.ask(FindTasks(TaskFilter(text="reports__build")))).tasks) == 2
     await store.close()
     assert MARKER.encode() not in all_bytes(adapter)
     again = opened(adapter, NEW)
@@ -107,24 +114,24 @@ async def write_server_texts_and_calls(store: Store) -> str:
     """A task with status texts of its server, and a recorded call."""
     task = await dispatched(store)
     question = TaskQuestion("k", "reports", "elicit", SERVER_TEXT)
-    asked = await store.advance(task.id, h.InputRequested(("k",), f"about {MARKER}"), questions=[question])
+    asked = await store.do(Advance(task.id, h.InputRequested(("k",), f"about {MARKER}"), questions=[question]))
     assert isinstance(asked, Change)
     ended = await dispatched(store)
     assert isinstance(
-        await store.advance(ended.id, h.ResultReceived(SERVER_TEXT, message=f"done with {MARKER}")), Change
+        await store.do(Advance(ended.id, h.ResultReceived(SERVER_TEXT, message=f"done with {MARKER}"))), Change
     )
-    store.record_calls([RecordedCall(1, principal="acme/ann", server="reports", arguments=SERVER_TEXT.decode())])
-    await store.forget_recorded_calls(10**12)
+    record_calls(store, [RecordedCall(1, principal="acme/ann", server="reports", arguments=SERVER_TEXT.decode())])
+    await forget_recorded_calls(store, 10**12)
     return task.id
 
 
 async def check_server_texts(store: Store, task_id: str) -> None:
-    task = await store.get(task_id)
+    task = await store.ask(FindTask(task_id))
     assert task is not None
     assert task.status_message == f"about {MARKER}"
-    received = [event.data.get("message") for event in (await store.events_after("carol", 0)).events]
+    received = [event.data.get("message") for event in (await store.ask(EventsAfter("carol", 0))).events]
     assert f"about {MARKER}" in received
-    (call,) = (await store.recorded_calls(0)).calls
+    (call,) = (await store.ask(RecordedCalls(0))).calls
     assert (call.principal, call.arguments) == ("acme/ann", SERVER_TEXT.decode())
 
 
@@ -138,8 +145,8 @@ async def test_server_texts_events_and_recorded_calls_are_sealed(adapter: StoreU
         opened(adapter, NEW)
     rotated = opened(adapter, NEW, OLD)
     await check_server_texts(rotated, task_id)
-    erased = await rotated.erase("acme/ann", "", AuditEntry(at_ms=1, event="data_erased"))
-    assert (await rotated.recorded_calls(0)).calls == (), erased
+    erased = await erase(rotated, "acme/ann", "", AuditEntry(at_ms=1, event="data_erased"))
+    assert (await rotated.ask(RecordedCalls(0))).calls == (), erased
     await rotated.close()
 
 
@@ -192,12 +199,12 @@ async def test_an_unused_key_may_be_removed(adapter: StoreUnderTest) -> None:
 
 async def test_idempotency_keys_work_on_sealed_calls(adapter: StoreUnderTest) -> None:
     store = opened(adapter, NEW)
-    first = await store.accept(a_call(arguments=SERVER_TEXT), key="once")
+    first = await store.do(Accept(a_call(arguments=SERVER_TEXT), key="once"))
     assert isinstance(first, Change)
-    again = await store.accept(a_call(arguments=SERVER_TEXT), key="once")
+    again = await store.do(Accept(a_call(arguments=SERVER_TEXT), key="once"))
     assert isinstance(again, SameCall)
     assert again.task.arguments == SERVER_TEXT
-    assert isinstance(await store.accept(a_call(arguments=b"{}", digest="sha256:other"), key="once"), KeyTaken)
+    assert isinstance(await store.do(Accept(a_call(arguments=b"{}", digest="sha256:other"), key="once")), KeyTaken)
     await store.close()
 
 

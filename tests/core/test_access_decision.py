@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from taskgate.core.identity.access import Access, AccessRefusal, TargetScope, decide
-from taskgate.core.identity.identity import Identity, Requirement
+from taskgate.core.identity.identity import Identity
 from taskgate.core.identity.roles import Permission
+from taskgate.core.settings.identity import ScopeRequirement
 
 GATEWAY = frozenset({"https://gate", "https://gate/mcp"})
 DEFAULT = TargetScope("default", True, "https://gate/mcp")
 DEPLOY = TargetScope("deploy", True, "https://gate/mcp/deploy")
 GUARDED = replace(
-    DEPLOY, requirement=Requirement(frozenset({"sre"}), frozenset({"deploy"}), (("org", frozenset({"x"})),))
+    DEPLOY, requirement=ScopeRequirement(groups=("sre",), oauth_scopes=("deploy",), claims={"org": ("x",)})
 )
 HANDED = TargetScope("tmp-1", True, "https://gate/mcp/tmp-1", handed_over_by="acme/boss")
 NOWHERE = TargetScope("none", False, "https://gate/mcp/none")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.core.delivery import Delivery, DeliverySettings, ReplyForm, delivery, resets_on_progress
+from taskgate.core.delivery import Delivery, ReplyForm, delivery, resets_on_progress
 from taskgate.core.delivery_texts import promoted_text
 from taskgate.core.generations.generation import Generation
 from taskgate.core.joined_call import JoinedCall
+from taskgate.core.settings.tasks import Tasks
 
 OLD, NEW = Generation.STATEFUL, Generation.STATELESS
 
@@ -28,13 +29,13 @@ OLD, NEW = Generation.STATEFUL, Generation.STATELESS
 def test_the_delivery_mode_follows_from_the_declared_capabilities(
     generation: Generation, accepts_tasks: bool, token: bool, client: str, delivery_mode: Delivery
 ) -> None:
-    settings = DeliverySettings(clients=("my-agent*",))
+    settings = Tasks(clients=("my-agent*",))
     found = delivery(settings, generation, accepts_tasks=accepts_tasks, has_token=token, client=client)
     assert found == delivery_mode
 
 
 def test_promotion_can_be_switched_off() -> None:
-    off = delivery(DeliverySettings(promote_after_s=0), OLD, accepts_tasks=False, has_token=False, client="")
+    off = delivery(Tasks(promote_after_ms=0), OLD, accepts_tasks=False, has_token=False, client="")
     assert off.wait_s is None
 
 

@@ -8,31 +8,37 @@ import pytest
 
 from taskgate.core.identity.caller import CredentialFacts
 from taskgate.core.identity.claims import (
-    ClaimRules,
     TokenProblem,
     TokenRefused,
     bound_certificate,
     identity_in,
     strings_in,
 )
-from taskgate.core.identity.identity import Identity, Requirement, claim_at, principal_name, tenant_of
+from taskgate.core.identity.identity import (
+    Identity,
+    claim_at,
+    missing_claim,
+    missing_group,
+    missing_oauth_scopes,
+    principal_name,
+    tenant_of,
+)
+from taskgate.core.settings.identity import ClaimNames, Issued, ScopeRequirement
 
 NOW = 1_800_000_000.0
 GOOD: dict[str, Any] = {"iss": "https://i.example", "sub": "ann", "aud": "gate", "exp": NOW + 60}
 
 
-def identity(rules: ClaimRules | None = None, **changes: Any) -> Identity:
+def identity(rules: Issued | None = None, **changes: Any) -> Identity:
     claims = {name: value for name, value in {**GOOD, **changes}.items() if value is not None}
-    return identity_in(claims, rules or ClaimRules("https://i.example"), NOW)[0]
+    return identity_in(claims, rules or Issued(issuer="https://i.example"), NOW)[0]
 
 
 def test_facts_are_read_from_where_the_issuer_puts_them() -> None:
-    rules = ClaimRules(
-        "https://i.example",
-        groups="realm.roles",
-        tenant="org",
-        scopes="scp",
-        roles=(("approver", frozenset({"oncall"})),),
+    rules = Issued(
+        issuer="https://i.example",
+        claims=ClaimNames(groups="realm.roles", tenant="org", scopes="scp"),
+        roles={"approver": ("oncall",)},
     )
     found = identity(
         rules, realm={"roles": ["oncall", "dev", "admin"]}, org="acme", scp=["read", "write"], azp="agent", auth_time=5
@@ -49,7 +55,7 @@ def test_facts_are_read_from_where_the_issuer_puts_them() -> None:
 
 
 def test_given_audiences_replace_the_resource() -> None:
-    rules = ClaimRules("https://i.example", frozenset({"gate", "door"}))
+    rules = Issued(issuer="https://i.example", audiences=("gate", "door"))
     assert identity(rules).audiences is None
     with pytest.raises(TokenRefused) as caught:
         identity(rules, aud=["elsewhere"])
@@ -59,7 +65,7 @@ def test_given_audiences_replace_the_resource() -> None:
 @pytest.mark.parametrize("org", [None, 7, "", "a b", "a/b", "https:", "x" * 65])
 def test_with_tenants_a_token_without_a_tenant_is_refused(org: Any) -> None:
     with pytest.raises(TokenRefused) as caught:
-        identity(ClaimRules("https://i.example", tenant="org"), org=org)
+        identity(Issued(issuer="https://i.example", claims=ClaimNames(tenant="org")), org=org)
     assert caught.value.problem is TokenProblem.NO_TENANT
 
 
@@ -77,7 +83,7 @@ def test_with_tenants_a_token_without_a_tenant_is_refused(org: Any) -> None:
     ],
 )
 def test_required_claims_are_required(value: Any, good: bool) -> None:
-    rules = ClaimRules("https://i.example", required=(("ok", frozenset({"yes", "true", "7"})),))
+    rules = Issued(issuer="https://i.example", require={"ok": ("yes", "true", "7")})
     if good:
         assert identity(rules, ok=value)
     else:
@@ -118,33 +124,49 @@ def test_claim_values_are_lists_or_space_separated_text() -> None:
 @pytest.mark.parametrize(
     ("requirement", "unmet"),
     [
-        (Requirement(groups=frozenset({"sre", "ops"})), None),
-        (Requirement(groups=frozenset({"ops"})), "a group"),
-        (Requirement(claims=(("a.b", frozenset({"1"})), ("flag", frozenset({"true"})))), None),
-        (Requirement(claims=(("list", frozenset({"y"})),)), None),
-        (Requirement(claims=(("list", frozenset({"z"})),)), "a claim"),
-        (Requirement(claims=(("a.c", frozenset({"1"})),)), "a claim"),
-        (Requirement(claims=(("flag.deep", frozenset({"1"})),)), "a claim"),
-        (Requirement(claims=(("a", frozenset({"1"})),)), "a claim"),
+        (
+            ScopeRequirement(
+                groups=(
+                    "sre",
+                    "ops",
+                )
+            ),
+            None,
+        ),
+        (ScopeRequirement(groups=("ops",)), "a group"),
+        (ScopeRequirement(claims={"a.b": ("1",), "flag": ("true",)}), None),
+        (ScopeRequirement(claims={"list": ("y",)}), None),
+        (ScopeRequirement(claims={"list": ("z",)}), "a claim"),
+        (ScopeRequirement(claims={"a.c": ("1",)}), "a claim"),
+        (ScopeRequirement(claims={"flag.deep": ("1",)}), "a claim"),
+        (ScopeRequirement(claims={"a": ("1",)}), "a claim"),
     ],
 )
-def test_requirements_are_met_or_report_what_is_missing(requirement: Requirement, unmet: str | None) -> None:
+def test_requirements_are_met_or_report_what_is_missing(requirement: ScopeRequirement, unmet: str | None) -> None:
     claims = {"a": {"b": 1}, "flag": True, "list": ["x", "y"], "dotted.name": "v"}
     person = Identity("ann", frozenset({"sre"}), oauth_scopes=frozenset({"read"}), claims=claims)
-    assert requirement.missing_group(person) == (unmet == "a group")
-    assert requirement.missing_claim(person) == (unmet == "a claim")
-    assert not requirement.missing_oauth_scopes(person)
-    assert Requirement(oauth_scopes=frozenset({"read", "write"})).missing_oauth_scopes(person)
+    assert missing_group(requirement, person) == (unmet == "a group")
+    assert missing_claim(requirement, person) == (unmet == "a claim")
+    assert not missing_oauth_scopes(requirement, person)
+    assert missing_oauth_scopes(
+        ScopeRequirement(
+            oauth_scopes=(
+                "read",
+                "write",
+            )
+        ),
+        person,
+    )
     assert claim_at(claims, "dotted.name") == "v"
 
 
 @pytest.mark.parametrize("realm", [{"roles": ["dev"]}, {}, "text", None])
 def test_a_claim_named_like_a_path_does_not_replace_the_value_of_the_path(realm: Any) -> None:
-    rules = ClaimRules("https://i.example", groups="realm.roles", roles=(("admin", frozenset({"root"})),))
+    rules = Issued(issuer="https://i.example", claims=ClaimNames(groups="realm.roles"), roles={"admin": ("root",)})
     claims = {**GOOD, "realm": realm, "realm.roles": ["root"]}
     found = identity_in(claims, rules, NOW)[0]
     assert found.roles == frozenset(realm.get("roles", ()) if isinstance(realm, dict) else ())
-    assert Requirement(claims=(("realm.roles", frozenset({"root"})),)).missing_claim(found)
+    assert missing_claim(ScopeRequirement(claims={"realm.roles": ("root",)}), found)
     assert claim_at({"https://i.example/groups": ["dev"]}, "https://i.example/groups") == ["dev"]
 
 

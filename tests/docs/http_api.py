@@ -7,8 +7,14 @@ from typing import Any
 
 from tests.virtual_time import Gateway, virtual_time
 
-from taskgate.dashboard import reply_schemas
+from taskgate.dashboard.openapi import schemas_of
 from taskgate.dashboard.routes import Route
+from taskgate.replies.approvals import ApprovalRow, GrantRow
+from taskgate.replies.definitions import ChangedDefinition
+from taskgate.replies.questions import QuestionRow
+from taskgate.replies.scopes import ScopeRow
+from taskgate.replies.servers import ServerRow
+from taskgate.replies.tasks import OperatorTask, TaskRow
 
 Schema = Mapping[str, Any]
 HEAD = """# HTTP API
@@ -29,15 +35,39 @@ This page is generated from the route table. A running gateway serves the same a
   log).
 """
 KINDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false", "object": "object"}
+
+
+def schema_of(kind: Any) -> Schema:
+    """The schema of a type, with those that it refers to in their places."""
+    (schema,), components = schemas_of([kind])
+    return whole(schema, components)
+
+
+def whole(schema: Schema, components: Mapping[str, Schema]) -> Schema:
+    name = schema.get("$ref", "").rpartition("/")[2]
+    if name:
+        return whole({**components[name], **{key: schema[key] for key in schema if key != "$ref"}}, components)
+    found = dict(schema)
+    if "anyOf" in found:
+        kinds = [whole(option, components) for option in found.pop("anyOf")]
+        (first,) = (kind for kind in kinds if kind["type"] != "null")
+        found = {**first, **found, "type": [first["type"], "null"]}
+    if "items" in found:
+        found["items"] = whole(found["items"], components)
+    if "properties" in found:
+        found["properties"] = {key: whole(field, components) for key, field in found["properties"].items()}
+    return found
+
+
 SHARED = {
-    "task of version 0.1": reply_schemas.TASK,
-    "task": reply_schemas.OPERATOR_TASK,
-    "approval": reply_schemas.APPROVAL,
-    "grant": reply_schemas.GRANT,
-    "question": reply_schemas.QUESTION,
-    "changed definition": reply_schemas.DEFINITION,
-    "server": reply_schemas.SERVER,
-    "scope": reply_schemas.SCOPE,
+    "task of version 0.1": schema_of(TaskRow),
+    "task": schema_of(OperatorTask),
+    "approval": schema_of(ApprovalRow),
+    "grant": schema_of(GrantRow),
+    "question": schema_of(QuestionRow),
+    "changed definition": schema_of(ChangedDefinition),
+    "server": schema_of(ServerRow),
+    "scope": schema_of(ScopeRow),
 }
 """Objects that several replies contain; each is described once."""
 
@@ -148,7 +178,7 @@ def route_lines(route: Route) -> Iterator[str]:
         yield from body_lines(route.body)
     if route.path != "/api/v1/openapi.json":
         yield ""
-        yield from reply_lines(route.answer)
+        yield from reply_lines(schema_of(route.answer))
     yield ""
 
 

@@ -19,9 +19,10 @@ from tests.virtual_time.upstream_call import AsksInput
 
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
-from taskgate.core.tasks.task import Task
 from taskgate.mcp.failures import REFUSALS
-from taskgate.ports.task_store import ADDRESS_FACTOR
+from taskgate.store.operation import Operation
+from taskgate.store.operations.task_limits import ADDRESS_FACTOR
+from taskgate.store.operations.tasks import Accept
 
 Wire = dict[str, Any]
 QUESTION = {
@@ -296,15 +297,16 @@ class MatrixRun:
 def refuse_at_first(gate: Gateway) -> None:
     """The store refuses the tasks of each caller for some seconds after the first."""
     store, refused_since = gate.life.app.store, dict[str, float]()
-    accept = store.accept
+    write = store.do
 
-    async def accept_later(draft: Task, **more: Any) -> Any:
-        now = clock.monotonic()
-        if now < refused_since.setdefault(draft.caller, now) + UNSTORED_S:
-            raise GatewayFault("store_unavailable", "The store cannot accept more writes now.")
-        return await accept(draft, **more)
+    async def accept_later(operation: Operation[Any]) -> Any:
+        if isinstance(operation, Accept):
+            now = clock.monotonic()
+            if now < refused_since.setdefault(operation.draft.caller, now) + UNSTORED_S:
+                raise GatewayFault("store_unavailable", "The store cannot accept more writes now.")
+        return await write(operation)
 
-    store.accept = accept_later
+    store.do = accept_later
 
 
 def executed_in(reported: Wire) -> str:

@@ -14,7 +14,15 @@ from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 from taskgate.core.governance.approval import State
 from taskgate.core.governance.grants import Grant
-from taskgate.ports.identity_store import CONSOLE_SESSION, IdentityRecord
+from taskgate.store.operations.approvals import FindHeld
+from taskgate.store.operations.grants import AddGrant, FindGrants
+from taskgate.store.operations.identity_records import (
+    CONSOLE_SESSION,
+    IdentityRecord,
+    IdentityRecords,
+    KeepIdentityRecord,
+)
+from taskgate.store.operations.restored import AcceptRestored
 from taskgate.store.sqlite import last_known
 from taskgate.store.sqlite.last_known import LastKnown, StoreMark
 from taskgate.store.sqlite.store import open_store
@@ -112,16 +120,16 @@ async def test_restored_store_ends_grants_approvals_and_logins() -> None:
         (card,) = (await gate.operator("GET", "/api/approvals")).json()
         store = gate.life.app.store
         session = IdentityRecord(CONSOLE_SESSION, "digest", "operator", store.now_ms() + 3_600_000, b"{}")
-        await store.keep_identity_record(session)
-        await store.add_grant(a_grant(store.now_ms()))
+        await store.do(KeepIdentityRecord(session))
+        await store.do(AddGrant(a_grant(store.now_ms())))
         await gate.stop()
         for path in gate.state.glob("*.known"):
             path.unlink()
         await gate.start()
         store = gate.life.app.store
-        assert await store.grants() == ()
-        assert await store.identity_records(CONSOLE_SESSION) == ()
-        held = await store.held(card["id"])
+        assert await store.ask(FindGrants()) == ()
+        assert await store.ask(IdentityRecords(CONSOLE_SESSION)) == ()
+        held = await store.ask(FindHeld(card["id"]))
         assert held is not None
         assert held.approval.state is State.CANCELLED
         again = await gate.caller("2025", token="agent-token-0001")
@@ -130,8 +138,8 @@ async def test_restored_store_ends_grants_approvals_and_logins() -> None:
         (review,) = [line for line in gate.log if "tokens" in line.facts]
         assert review.facts["tokens"] == ["agent"]
         await gate.restart()
-        assert await gate.life.app.store.identity_records(CONSOLE_SESSION) == ()
-        assert not gate.life.app.store.is_restored
+        assert await gate.life.app.store.ask(IdentityRecords(CONSOLE_SESSION)) == ()
+        assert not gate.life.app.store.state.restore.is_restored
 
 
 def a_grant(now_ms: int) -> Grant:
@@ -197,11 +205,11 @@ async def test_a_restored_store_is_handled_by_the_next_start_after_an_aborted_on
     (tmp_path / "taskgate.db.known").unlink()
     for _ in range(3):
         store = open_store(path)
-        assert store.is_restored
+        assert store.state.restore.is_restored
         await store.close()
     store = open_store(path)
-    await store.accept_restored()
+    await store.do(AcceptRestored())
     await store.close()
     store = open_store(path)
-    assert not store.is_restored
+    assert not store.state.restore.is_restored
     await store.close()

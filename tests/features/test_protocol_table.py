@@ -9,7 +9,7 @@ import pytest
 
 from taskgate.assembly.build import build
 from taskgate.config.load import LoadedConfig
-from taskgate.config.model.gateway_file import GatewayFile
+from taskgate.core.settings.gateway_file import GatewayFile
 from taskgate.store.sqlite.store import open_store
 
 ROOT = Path(__file__).resolve().parent.parent.parent

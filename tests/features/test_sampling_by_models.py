@@ -19,9 +19,9 @@ from tests.harness.programs import free_port, listening, running
 
 from taskgate.assembly.plan import build_plan
 from taskgate.config.load import load_text
-from taskgate.core.sampling.choose_model import Model
 from taskgate.core.sampling.read_request import read_request
 from taskgate.core.sampling.request import SamplingRequest
+from taskgate.core.settings.providers import Model
 from taskgate.gateway.plan import Live
 from taskgate.gateway.questions.model_sampling import MAX_SHOWN, Models, _question_text
 from taskgate.gateway.requests.budgets import Budgets
@@ -291,7 +291,7 @@ async def test_a_refused_sampling_request_is_not_sent(vendors: str) -> None:
         assert error["data"]["executed"] == "no"
 
 
-MODEL = Model("echo", "vendor")
+MODEL = Model("echo")
 
 
 def a_request(**more: Any) -> SamplingRequest:

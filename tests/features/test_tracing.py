@@ -24,7 +24,7 @@ from tests.harness.plain_http import NO_TLS
 from tests.harness.programs import free_port, listening, run_to_end, running
 
 from taskgate.assembly import tracing
-from taskgate.config.model.gateway_file import GatewayFile
+from taskgate.config.load import load_text
 from taskgate.config.problems import ConfigError
 
 pytestmark = pytest.mark.virtual_time
@@ -290,12 +290,12 @@ def test_missing_package_is_reported_with_the_command_that_installs_it(
     module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tracing, "_is_installed", lambda name: name != module)
-    root = GatewayFile.model_validate({"schema": 1, "telemetry": {"otel": {"enabled": True}}})
+    root = load_text("telemetry: {otel: {enabled: true}}").root
     with pytest.raises(ConfigError) as raised:
         tracing.build_tracing(root)
     (problem,) = raised.value.problems
     assert (problem.key, "taskgate[otel]" in problem.hint) == ("telemetry.otel", True)
-    tracing.check_tracing(GatewayFile.model_validate({"schema": 1}))
+    tracing.check_tracing(load_text("").root)
 
 
 def test_package_counts_as_installed_only_if_its_module_is_found() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from taskgate.core import wire
-from taskgate.gateway.limits import Limits
+from taskgate.core.settings.limits import Limits
 from taskgate.inbound.http.asgi import Headers
 from taskgate.inbound.http.event_stream import UNREAD_FACTOR, EventStream
 from taskgate.inbound.http.session_streams import StreamBuffers

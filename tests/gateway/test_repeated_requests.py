@@ -80,7 +80,7 @@ async def test_a_request_is_not_answered_before_all_that_arrived_with_it_is_read
     read = PostHandler._read
 
     def observed(self: PostHandler, post: Post) -> Any:
-        waiting.append(len(post._connection.pipeline))  # type: ignore[attr-defined]
+        waiting.append(len(post.connection.pipeline))  # type: ignore[attr-defined]
         return read(self, post)
 
     monkeypatch.setattr(PostHandler, "_read", observed)

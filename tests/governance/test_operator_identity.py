@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import stat
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
+from msgspec.structs import replace
 
 from taskgate.access.credentials import CredentialRefused, Credentials, Token, operator_identity, token_digest
 from taskgate.core.governance.approver import Approver

@@ -10,15 +10,15 @@ import gc
 import os
 
 from taskgate.config.load import load_text
+from taskgate.core.settings.section import as_written
 
 DATACLASS = "__dataclass_fields__"
 
 
 def load_configuration() -> None:
-    """What the sections of a configuration need to be validated and written as JSON."""
+    """What the sections of a configuration need to be read and written."""
     loaded = load_text("{}", environment={"HOME": os.sep})
-    loaded.root.model_dump(mode="json")
-    loaded.root.governance.model_dump(mode="json")
+    as_written(loaded.root)
 
 
 def compile_constructors() -> None:

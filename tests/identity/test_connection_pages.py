@@ -13,6 +13,7 @@ from tests.identity.issuer import an_issuer
 from tests.virtual_time import Gateway, Reply, virtual_time
 
 from taskgate.ports.account_connector import ConnectRequest
+from taskgate.store.operations.audit import AuditRows
 
 BY_URL: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
 
@@ -300,7 +301,7 @@ async def test_connecting_and_disconnecting_leave_audit_rows() -> None:
                 path = f"/api/v1/servers/notes/accounts?{urlencode(query)}"
                 assert (await gate.operator("DELETE", path)).json() == {"disconnected": True}
             await gate.advance(2)
-            rows = await gate.life.app.store.audit_rows(0, 1000)
+            rows = await gate.life.app.store.ask(AuditRows(0, 1000))
             noted = [
                 (row.entry.event, row.entry.principal, row.entry.reason) for row in rows if row.entry.kind == "account"
             ]

@@ -13,7 +13,8 @@ from joserfc.jwk import ECKey, RSAKey
 from tests.identity.issuer import EC, OTHER_RSA, RSA, Issuer, an_issuer, encoded, public, signed
 from tests.virtual_time import virtual_time
 
-from taskgate.core.identity.claims import ClaimRules, TokenProblem, TokenRefused
+from taskgate.core.identity.claims import TokenProblem, TokenRefused
+from taskgate.core.settings.identity import Issued
 from taskgate.identity.documents import Documents
 from taskgate.identity.signed_tokens import Issuer as Known
 from taskgate.identity.signing_keys import SigningKeys
@@ -142,7 +143,7 @@ def own_header(issuer: Issuer, more: dict[str, object]) -> bytes:
 
 def a_verifier(issuer: Issuer, client: httpx2.AsyncClient) -> Verifier:
     documents = Documents(lambda: client)
-    rules = ClaimRules(issuer.url, frozenset({"gate"}))
+    rules = Issued(issuer=issuer.url, audiences=("gate",))
     keys = SigningKeys(issuer.url, None, documents)
     return Verifier([Known(rules, frozenset({"RS256", "ES256"}), keys)], None, documents)
 

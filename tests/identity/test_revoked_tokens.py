@@ -8,6 +8,8 @@ from typing import Any
 from tests.identity.issuer import an_issuer
 from tests.virtual_time import Gateway, Upstream, virtual_time
 
+from taskgate.store.operations.audit import AuditRows
+
 
 def token(name: str, *roles: str) -> dict[str, Any]:
     return {"id": name, "sha256": hashlib.sha256(f"{name}-token".encode()).hexdigest(), "roles": list(roles)}
@@ -43,7 +45,7 @@ async def test_a_revoked_token_is_refused_at_once_and_after_a_restart() -> None:
         (row,) = [row for row in rows if row["id"] == "agent"]
         assert (row["revoked_by"], row["reason"]) == ("root", "lost")
         assert "sha256" not in str(rows)
-        events = [row.entry.event for row in await gate.life.app.store.audit_rows(0, 100)]
+        events = [row.entry.event for row in await gate.life.app.store.ask(AuditRows(0, 100))]
         assert "token_revoked" in events
 
 

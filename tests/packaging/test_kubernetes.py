@@ -12,7 +12,7 @@ import yaml
 from tests.harness.absent import HOME, find_program
 
 from taskgate.config.load import load
-from taskgate.config.model.gateway_file import GatewayFile
+from taskgate.core.settings.gateway_file import GatewayFile
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
 KUBERNETES_VERSIONS = ("1.34", "1.37")
@@ -146,7 +146,7 @@ def test_configuration_is_valid_with_the_variables_of_the_pod(tmp_path: Path) ->
 def test_grace_period_covers_removal_of_the_address_and_drain(tmp_path: Path) -> None:
     pod = read("base/deployment.yaml")["spec"]["template"]["spec"]
     pause = container()["lifecycle"]["preStop"]["sleep"]["seconds"]
-    drain = configuration(tmp_path).limits.drain_timeout.total_seconds()
+    drain = configuration(tmp_path).limits.drain_timeout
     assert pod["terminationGracePeriodSeconds"] >= pause + drain + 5
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.identity.issuer import an_issuer
 from tests.identity.test_callers_by_issuer import RESOURCE, config, notes
 from tests.policy.test_cedar import NOON, PAYMENTS, engine, request

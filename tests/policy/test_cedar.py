@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from taskgate.core.governance.pipeline import PolicyAnswer, PolicyVerdict
 from taskgate.core.patterns import PatternKind

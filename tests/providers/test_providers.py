@@ -8,16 +8,15 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextvars import copy_context
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 from tests.harness.programs import free_port, listening
 from tests.peers.model_vendors import KEY
 
-from taskgate.core.sampling.choose_model import Model
 from taskgate.core.sampling.errors import SamplingError, SamplingProblem
 from taskgate.core.sampling.request import (
     Audio,
@@ -29,6 +28,7 @@ from taskgate.core.sampling.request import (
     ToolResult,
     ToolUse,
 )
+from taskgate.core.settings.providers import Model
 from taskgate.eager_task import EagerTask
 from taskgate.ports.model_provider import ModelProvider
 from taskgate.providers.anthropic import AnthropicProvider
@@ -41,7 +41,7 @@ BOTH = pytest.mark.parametrize("vendor", ["openai", "anthropic"])
 
 
 def model(name: str, **more: Any) -> Model:
-    return Model(name, "test", images=True, audio=True, **more)
+    return Model(name, images=True, audio=True, **more)
 
 
 @pytest.fixture(scope="module")

@@ -5,20 +5,24 @@ from __future__ import annotations
 import hashlib
 import re
 import sqlite3
+from contextlib import closing
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
 from tests.console.test_console_pages import Person
+from tests.store.call_records import add_counts, add_history
 from tests.store.test_sqlite_disk import in_writer
-from tests.virtual_time import Call, Gateway, Upstream, virtual_time
+from tests.virtual_time import Call, Failure, Gateway, Upstream, virtual_time
 from tests.virtual_time.waiting import the_loop
 
 from taskgate.core.history.counts import counted
 from taskgate.core.history.filters import HistoryFilter
-from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind
-from taskgate.gateway.governance import call_log
+from taskgate.core.history.row import LONGEST_REASON, CallOutcome, HistoryRow, RowKind
+from taskgate.gateway.governance import journal
 from taskgate.store import batch_writer
+from taskgate.store.operations.audit import AuditRows
+from taskgate.store.operations.history_search import FindHistory
 from taskgate.store.sqlite.store import SqliteStore
 
 DAY_S = 86_400
@@ -67,6 +71,10 @@ def files() -> Upstream:
     async def cut(call: Call) -> str:
         call.reply.cut_after(10)
         return "lost"
+
+    @upstream.tool("refusing")
+    async def refusing(call: Call) -> str:
+        raise Failure(-32042, f"cannot use {call.arguments['what']} here")
 
     @upstream.tool("slow")
     async def slow(call: Call) -> str:
@@ -223,9 +231,10 @@ async def test_equal_denials_are_summed_and_the_others_keep_their_rows() -> None
         for _ in range(50):
             await caller.call("files__remove", {})
         await gate.advance(2)
-        assert [row["count"] for row in await rows(gate, tool="remove")] == [1]
+        assert sorted(row["count"] for row in await rows(gate, tool="remove")) == [1, 49]
+        await caller.call("files__remove", {})
         await gate.advance(70)
-        assert [row["count"] for row in await rows(gate, tool="remove")] == [49, 1]
+        assert sorted(row["count"] for row in await rows(gate, tool="remove")) == [1, 50]
 
 
 @virtual_time
@@ -352,7 +361,8 @@ async def test_rows_for_which_the_queue_has_no_room_on_a_full_disk_are_counted_i
 
         await in_writer(store, lambda: pages(1))
         monkeypatch.setattr(batch_writer, "MAX_DEFERRED", 3)
-        monkeypatch.setattr(call_log, "MAX_PENDING", 10)
+        monkeypatch.setattr(journal, "MAX_KEPT_ROWS", 10)
+        monkeypatch.setattr(journal, "HISTORY_ROWS_PER_ROUND", 50)
         caller = await gate.caller("2025", token=TOKEN.format("ann"))
         calls = 0
         while calls < 400:
@@ -410,8 +420,8 @@ async def test_hostile_names_stay_text_on_every_page() -> None:
             reason=hostile,
             approved_by=hostile,
         )
-        store.add_history([row])
-        store.add_counts(now, counted(hostile, "", hostile, hostile, outcome=CallOutcome.FAILED, step=5, calls=9))
+        add_history(store, [row])
+        add_counts(store, now, counted(hostile, "", hostile, hostile, outcome=CallOutcome.FAILED, step=5, calls=9))
         await gate.advance(3)
         (found,) = await rows(gate)
         boss = await Person(gate).log_in(TOKEN.format("olga"))
@@ -494,7 +504,7 @@ async def test_erasure_leaves_no_name_in_the_history() -> None:
         ).done()
         assert {row["kind"] for row in export.json()["rows"]} == {"history"}
         reply = await gate.http("POST", "/api/v1/data/erase", {"principal": "ann"}, headers=whose("root")).done()
-        assert reply.json()["erased"]["history"] == 2
+        assert reply.json()["erased"]["history"] == 3
         await gate.advance(120)
         assert await rows(gate) == []
         totals = await gate.operator("GET", "/api/v1/history/totals?by=caller")
@@ -559,5 +569,118 @@ async def test_rows_survive_a_crash_that_follows_the_end_of_their_task() -> None
         task_id = await task_of(gate, "ann")
         gate.crash()
         await gate.start()
-        found = await gate.life.app.store.history_page(HistoryFilter())
+        found = await gate.life.app.store.ask(FindHistory(HistoryFilter()))
         assert [row.task_id for row in found.rows] == [task_id]
+
+
+async def failed_with(gate: Gateway, tool: str, **arguments: Any) -> dict[str, Any]:
+    """The row of a plain call of this tool."""
+    caller = await gate.caller("2025", token=TOKEN.format("ann"))
+    await caller.call(f"files__{tool}", arguments)
+    await gate.advance(3)
+    return (await rows(gate, tool=tool))[0]
+
+
+@virtual_time
+async def test_row_of_a_failed_plain_call_states_why() -> None:
+    async with Gateway(CONFIG, {"files": files()}) as gate:
+        broken = await failed_with(gate, "broken")
+        assert (broken["outcome"], broken["reason"], broken["rule"]) == ("tool_error", "no such file", "defaults")
+        refusing = await failed_with(gate, "refusing", what="x" * 500)
+        assert (refusing["outcome"], refusing["error_type"]) == ("failed", "jsonrpc -32042")
+        assert refusing["reason"].startswith("cannot use xxx")
+        assert len(refusing["reason"]) == LONGEST_REASON == 200
+        lost = await failed_with(gate, "cut")
+        assert lost["outcome"] == "failed"
+        assert "connection" in lost["reason"]
+        assert (await failed_with(gate, "read"))["reason"] == ""
+        boss = await Person(gate).log_in(TOKEN.format("olga"))
+        shown = await boss.text("/tasks?state=all&tool=broken")
+        assert "no such file" in shown
+        assert "defaults" not in shown
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("hidden", "expected_text"),
+    [
+        ("hunter2-hunter2", "cannot use [hidden] here"),
+        ("1234", "cannot use [hidden] here"),
+        (1234, "cannot use [hidden] here"),
+        ({"a": ["hunter2-hunter2"]}, "cannot use {'a': ['[hidden]']} here"),
+        ('x" y/z\n' * 3, "cannot use [hidden] here"),
+    ],
+)
+async def test_reason_has_no_value_that_a_card_would_hide(hidden: Any, expected_text: str) -> None:
+    async with Gateway(CONFIG, {"files": files()}) as gate:
+        row = await failed_with(gate, "refusing", what=hidden, pin=hidden)
+        assert row["reason"] == expected_text
+        # Without the arguments it is not known what to hide.
+        long = await failed_with(gate, "refusing", what=hidden, pin=hidden, more="x" * 20_000)
+        assert (long["outcome"], long["reason"]) == ("failed", "")
+
+
+@virtual_time
+async def test_reasons_can_be_switched_off() -> None:
+    async with Gateway(CONFIG | {"history": {"reasons": "off"}}, {"files": files()}) as gate:
+        row = await failed_with(gate, "broken")
+        assert (row["outcome"], row["reason"]) == ("tool_error", "")
+        await gate.reload(CONFIG)
+        assert (await failed_with(gate, "broken"))["reason"] == "no such file"
+
+
+@virtual_time
+async def test_round_that_the_database_refuses_is_tried_again() -> None:
+    async with Gateway(CONFIG, {"files": files()}) as gate:
+        path = gate.state / "taskgate.db"
+        await failed_with(gate, "read")
+        with closing(sqlite3.connect(path)) as broken:
+            broken.execute("CREATE TRIGGER no BEFORE INSERT ON call_sums BEGIN SELECT RAISE(ABORT, 'broken'); END")
+            caller = await gate.caller("2025", token=TOKEN.format("ann"))
+            assert (await caller.call("files__read", {})).text == "text"
+            await gate.advance(2)
+            assert len(await rows(gate)) == 1, "the row is not written without the sums"
+            broken.execute("DROP TRIGGER no")
+        await gate.advance(12)
+        assert [row["kind"] for row in await rows(gate)] == ["call", "call"]
+        totals = (
+            await gate.http("GET", "/api/v1/history/totals?by=caller&since=1h", headers=whose("olga")).done()
+        ).json()
+        assert [(row["name"], row["calls"]) for row in totals] == [("ann", 2)]
+
+
+@virtual_time
+async def test_round_that_the_database_never_accepts_is_lost_with_a_gap() -> None:
+    async with Gateway(CONFIG, {"files": files()}) as gate:
+        path = gate.state / "taskgate.db"
+        await failed_with(gate, "read")
+        with closing(sqlite3.connect(path)) as broken:
+            broken.execute("CREATE TRIGGER no BEFORE INSERT ON call_sums BEGIN SELECT RAISE(ABORT, 'broken'); END")
+            caller = await gate.caller("2025", token=TOKEN.format("ann"))
+            for _ in range(2):
+                assert (await caller.call("files__read", {})).text == "text"
+            await gate.advance(8)
+            broken.execute("DROP TRIGGER no")
+        assert (await caller.call("files__read", {})).text == "text"
+        await gate.advance(12)
+        assert sorted((row["kind"], row["count"]) for row in await rows(gate)) == [("call", 1), ("call", 1), ("gap", 2)]
+        totals = (
+            await gate.http("GET", "/api/v1/history/totals?by=caller&since=1h", headers=whose("olga")).done()
+        ).json()
+        assert [(row["name"], row["calls"]) for row in totals] == [("ann", 2)]
+
+
+@virtual_time
+async def test_every_call_of_a_busy_second_has_its_audit_row_where_that_is_asked_for() -> None:
+    async with Gateway(CONFIG | {"audit": {"calls": "every"}}, {"files": files()}) as gate:
+        caller = await gate.caller("2025", token=TOKEN.format("ann"))
+        for _ in range(1_500):
+            await caller.call("files__read", {})
+        await gate.advance(12)
+        store = gate.life.app.store
+        entries = [row.entry for row in await store.ask(AuditRows(limit=5_000)) if row.entry.event in ("call", "calls")]
+        assert [entry.event for entry in entries] == ["call"] * 1_500
+        totals = (
+            await gate.http("GET", "/api/v1/history/totals?by=caller&since=1h", headers=whose("olga")).done()
+        ).json()
+        assert [(row["name"], row["calls"]) for row in totals] == [("ann", 1_500)]

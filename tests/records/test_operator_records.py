@@ -11,6 +11,8 @@ import pytest
 from tests.harness.narrow import present
 from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
+from taskgate.store.operations.audit import AuditRows
+
 SCOPES: dict[str, Any] = {
     "governance": {"rules": [{"match": "drop_*", "action": "deny"}]},
     "scopes": {"default": {"default_servers": ["*"], "tool_denylist": ["secret_*"]}},
@@ -52,7 +54,7 @@ def family(sample: str) -> str:
 
 async def denials_in_audit(gate: Gateway) -> list[Any]:
     await gate.advance(2)
-    rows = [row.entry for row in await gate.life.app.store.audit_rows(0, 1000)]
+    rows = [row.entry for row in await gate.life.app.store.ask(AuditRows(0, 1000))]
     return [entry for entry in rows if entry.event in ("denied", "call_denied")]
 
 
@@ -210,7 +212,7 @@ async def test_audit_rows_of_plain_calls_are_summed_or_not(calls: str, single: i
         for _ in range(250):
             await caller.call("notes__read")
         await gate.advance(2)
-        rows = [row.entry for row in await gate.life.app.store.audit_rows(0, 1000)]
+        rows = [row.entry for row in await gate.life.app.store.ask(AuditRows(0, 1000))]
         assert len([row for row in rows if row.event == "call"]) == single
         counted = [row.reason for row in rows if row.event == "calls"]
         assert counted == ([] if single == 250 else ["50 more calls of this kind"])

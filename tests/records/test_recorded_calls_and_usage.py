@@ -10,7 +10,8 @@ from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.usage import UsageRow, summed
-from taskgate.gateway.governance import usage_counter
+from taskgate.gateway.governance import round_of_calls
+from taskgate.store.operations.usage import RecordedCalls, UsageBetween
 
 RULES = [{"match": "drop", "action": "deny"}, {"match": "pay", "action": "approve"}]
 
@@ -44,7 +45,7 @@ def notes() -> Upstream:
 
 async def recorded(gate: Gateway) -> list[RecordedCall]:
     await gate.advance(2)
-    return list((await gate.life.app.gateway.console.calls.tasks.store.recorded_calls(0)).calls)
+    return list((await gate.life.app.gateway.console.calls.tasks.store.ask(RecordedCalls(0))).calls)
 
 
 def config(**record: Any) -> dict[str, Any]:
@@ -122,7 +123,8 @@ async def test_recorded_calls_are_deleted_after_their_retention_or_when_disabled
 async def used(gate: Gateway) -> list[UsageRow]:
     await gate.advance(12)
     return summed(
-        await gate.life.app.gateway.console.calls.tasks.store.usage("2000-01-01", "2999-01-01"), ("server", "tool")
+        await gate.life.app.gateway.console.calls.tasks.store.ask(UsageBetween("2000-01-01", "2999-01-01")),
+        ("server", "tool"),
     )
 
 
@@ -163,10 +165,10 @@ async def test_errors_of_tools_are_counted_among_the_calls() -> None:
 
 @virtual_time
 async def test_calls_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_counter, "MAX_OPEN", 1)
+    monkeypatch.setattr(round_of_calls, "MAX_TALLIES", 1)  # in a round, and these calls are in one
     async with Gateway({}, {"notes": notes()}) as gate:
         caller = await gate.caller("2025")
-        for name in ("pings", "echo", "waits", "echo"):
+        for name in ("pings", "drop", "waits", "drop"):
             await caller.call(f"notes__{name}", {})
         rows = [(row.server, row.tool, row.calls) for row in await used(gate)]
         assert rows == [("(others)", "(others)", 3), ("notes", "pings", 1)]

@@ -23,6 +23,8 @@ from taskgate.gateway.retention import (
     SHORTEST_PAUSE_S,
     Retention,
 )
+from taskgate.store.operations.task_queries import FindTask, ResultBytes
+from taskgate.store.operations.upkeep import sweep
 
 pytestmark = pytest.mark.virtual_time
 
@@ -140,10 +142,10 @@ async def test_a_gateway_deletes_more_than_one_portion_in_a_round() -> None:
         made = [(await caller.call("far__quick", {}, task={"ttl": 1_000})).result["task"]["taskId"] for _ in range(150)]
         store = gate.life.app.store
         await gate.advance(EVERY_S + 5)
-        shown = [await store.get(task_id, include_expired=True) for task_id in made]
+        shown = [await store.ask(FindTask(task_id, include_expired=True)) for task_id in made]
         assert all(task is not None and task.state.is_terminal for task in shown)
-        assert [await store.result_bytes(task_id) for task_id in made] == [None] * 150
-        assert not (await store.sweep()).expired
+        assert [await store.ask(ResultBytes(task_id)) for task_id in made] == [None] * 150
+        assert not (await sweep(store)).expired
 
 
 @pytest.mark.parametrize("takes_s", [0.0, 0.1], ids=["fast store", "slow store"])

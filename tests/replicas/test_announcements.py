@@ -20,6 +20,9 @@ from tests.replicas.in_process import Setup, gateways, gateways_wired, until
 
 from taskgate.channels.webhook_signature import key_of, signed_headers
 from taskgate.core.errors import GatewayFault
+from taskgate.store.operation import Query
+from taskgate.store.operations.task_queries import FindTask
+from taskgate.store.operations.upkeep import ClaimedTasks
 from taskgate.store.postgres.presence import Presence
 from taskgate.store.postgres.store import PostgresStore
 
@@ -84,7 +87,7 @@ async def test_announcements_of_an_ended_gateway_are_updated_by_another(tmp_path
         owner = setup.b.store.ownership.owner
 
         async def taken() -> bool:
-            task = await setup.b.store.get(task_id)
+            task = await setup.b.store.ask(FindTask(task_id))
             return task is not None and task.owner == owner
 
         await until(taken)
@@ -106,7 +109,7 @@ async def test_a_vote_on_b_that_a_missed_is_found_when_its_connection_is_back(
         await until(lambda: there.got)
         # A cannot renew its lease meanwhile. Where that takes longer than a lease, B would find A dead and run the call itself.
         monkeypatch.setattr(Presence, "may_declare_dead", False)
-        failed = fails_once(monkeypatch, setup.a.store, "claimed")
+        failed = fails_once(monkeypatch, setup.a.store, ClaimedTasks)
         wire.refuses = True
         wire.cut()
         await until(lambda: setup.a.store.problem)
@@ -119,17 +122,17 @@ async def test_a_vote_on_b_that_a_missed_is_found_when_its_connection_is_back(
         assert setup.ledger.count("c1") == 1
 
 
-def fails_once(monkeypatch: pytest.MonkeyPatch, store: PostgresStore, method: str) -> list[int]:
+def fails_once(monkeypatch: pytest.MonkeyPatch, store: PostgresStore, kind: type[Query[Any]]) -> list[int]:
     """Counts how often it failed."""
-    real, failed = getattr(store, method), list[int]()
+    real, failed = store.ask, list[int]()
 
-    async def once(*given: Any) -> Any:
-        if not failed:
+    async def once(query: Query[Any]) -> Any:
+        if isinstance(query, kind) and not failed:
             failed.append(1)
             raise GatewayFault("store_unavailable", "broken by the test")
-        return await real(*given)
+        return await real(query)
 
-    monkeypatch.setattr(store, method, once)
+    monkeypatch.setattr(store, "ask", once)
     return failed
 
 

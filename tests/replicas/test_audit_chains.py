@@ -21,6 +21,7 @@ from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.timestamps import iso
 from taskgate.dashboard.audit_scan import newest_first
 from taskgate.store.audit_anchor import AuditAnchor, anchor_path, audit_key
+from taskgate.store.operations.audit import AuditRows, ChainEnds, RecordAudit
 from taskgate.store.postgres.shared_secrets import share_secrets
 from taskgate.store.postgres.store import PostgresStore, open_store
 from taskgate.store.sealing import Sealing
@@ -55,7 +56,7 @@ class Log:
         for number in range(2):
             started = await self.start()
             for row in range(3):
-                await started[0].record_now(AuditEntry(0, f"call {number}.{row}"))
+                await started[0].do(RecordAudit(AuditEntry(0, f"call {number}.{row}")))
             names.append(started[0].audit_chain)
             await self.stop(started)
         return names[0], names[1]
@@ -122,11 +123,11 @@ async def test_the_end_of_the_last_chain_is_verified_by_the_anchor_of_its_gatewa
 async def test_old_rows_of_all_chains_are_deleted_and_the_rest_is_valid(log: Log) -> None:
     first, second = await log.two_ended()
     started = await log.start()
-    await started[0].record_now(AuditEntry(0, "newest"))
+    await started[0].do(RecordAudit(AuditEntry(0, "newest")))
     while await started[1].forget(-60_000):
         pass
-    assert [row.number for row in await started[0].audit_rows(chain=first)] == [4]
-    assert [row.entry.event for row in await started[0].audit_rows()] == ["newest"]
+    assert [row.number for row in await started[0].ask(AuditRows(chain=first))] == [4]
+    assert [row.entry.event for row in await started[0].ask(AuditRows())] == ["newest"]
     code, found = log.verify()
     assert (code, found["whole"]) == (0, True)
     log.change(
@@ -157,7 +158,7 @@ async def test_search_merges_the_rows_of_all_gateways_by_time(tmp_path: Path) ->
         written = [(0, 0), (1, 1), (1, 1), (0, 2), (1, 3), (0, 3), (0, 3), (1, 5)]
         for number, (of, seconds) in enumerate(written):
             entry = AuditEntry(start + seconds * 1000, f"mark {number}", "ann", reason="marked")
-            await stores[of].record_now(entry)
+            await stores[of].do(RecordAudit(entry))
         # Equal times: by chain, then the higher number first.
         order = sorted(
             range(len(written)), key=lambda number: (-written[number][1], names[written[number][0]], -number)
@@ -175,7 +176,7 @@ async def test_search_merges_the_rows_of_all_gateways_by_time(tmp_path: Path) ->
                 assert [row for page in await pages(gate, query) for row in page] == before
         # A row that is written between two pages is newer than both.
         first = (await setup.a.operator("GET", "/api/v1/audit?text=marked&limit=3")).json()
-        await stores[1].record_now(AuditEntry(start + 9000, "late", reason="marked"))
+        await stores[1].do(RecordAudit(AuditEntry(start + 9000, "late", reason="marked")))
         rest = (await setup.a.operator("GET", f"/api/v1/audit?text=marked&before={first['next']}")).json()
         assert [row["event"] for row in rest["rows"]] == [event for _, event in expected[3:]]
         for wrong in ("5", "x:1:y", f"1:{'9' * 20}:y", ":1:y"):
@@ -186,9 +187,9 @@ async def test_search_reads_chains_of_ended_gateways_and_stops_at_rows_that_rete
     first, second = await log.two_ended()
     store, keeper = await log.start()
     own = store.audit_chain
-    ends = {end.chain: end.number for end in await store.chain_ends()}
+    ends = {end.chain: end.number for end in await store.ask(ChainEnds())}
     assert ends == {first: 4, second: 4, own: 1}
-    await store.record_now(AuditEntry(0, "newest"))
+    await store.do(RecordAudit(AuditEntry(0, "newest")))
     found = [(position.chain, row.number) async for position, row in newest_first(store, None, 0)]
     expected = [*((own, number) for number in (2, 1)), *((second, n) for n in (4, 3, 2, 1))]
     assert found == [*expected, *((first, n) for n in (4, 3, 2, 1))]

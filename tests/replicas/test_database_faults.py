@@ -33,6 +33,8 @@ from taskgate.assembly import shared_store
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.gateway import shared_caches
 from taskgate.ports.store_answers import Change
+from taskgate.store.operations.task_queries import FindTask
+from taskgate.store.operations.tasks import Accept
 from taskgate.store.postgres.engine import PostgresEngine
 from taskgate.store.postgres.inspection import DatabaseState, check
 from taskgate.store.postgres.presence import Presence
@@ -333,7 +335,7 @@ async def test_a_full_database_fails_calls_and_recovers(tmp_path: Path, server: 
         server.sql(f"CREATE TABLESPACE small LOCATION '{small}/space'")
         url = server.url("filled", "TABLESPACE small")
         store = open_store(url)
-        first = await store.accept(a_call())
+        first = await store.do(Accept(a_call()))
         assert isinstance(first, Change)
         with psycopg.connect(url, autocommit=True) as other:
             other.execute("CREATE TABLE filler (bytes bytea)")
@@ -344,7 +346,7 @@ async def test_a_full_database_fails_calls_and_recovers(tmp_path: Path, server: 
         long = b'{"text":"' + b"x" * 900_000 + b'"}'
         for _ in range(200):
             try:
-                await store.accept(a_call(arguments=long))
+                await store.do(Accept(a_call(arguments=long)))
             except GatewayFault as fault:
                 refused = fault
                 break
@@ -356,12 +358,12 @@ async def test_a_full_database_fails_calls_and_recovers(tmp_path: Path, server: 
 
         async def accepted() -> bool:
             try:
-                return isinstance(await store.accept(a_call()), Change)
+                return isinstance(await store.do(Accept(a_call())), Change)
             except GatewayFault:
                 return False
 
         await until(accepted)
-        assert await store.get(first.task.id) is not None
+        assert await store.ask(FindTask(first.task.id)) is not None
         await store.close()
         server.sql('DROP DATABASE "filled"')
         server.sql("DROP TABLESPACE small")
@@ -390,7 +392,7 @@ async def test_a_connection_that_would_acknowledge_too_early_is_not_written_to(s
     """After a fail-over the new primary may have another setting than the one that was checked at the start."""
     url = server.url("hasty")
     store = open_store(url)
-    assert isinstance(await store.accept(a_call()), Change)
+    assert isinstance(await store.do(Accept(a_call())), Change)
     server.sql('ALTER DATABASE "hasty" SET synchronous_commit = off')
     cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'hasty'"
     server.sql(cut)
@@ -398,7 +400,7 @@ async def test_a_connection_that_would_acknowledge_too_early_is_not_written_to(s
 
     async def hasty() -> bool:
         try:
-            await store.accept(a_call())
+            await store.do(Accept(a_call()))
         except GatewayFault as fault:
             received.append(fault)
         return any("synchronous_commit" in fault.message for fault in received)
@@ -410,7 +412,7 @@ async def test_a_connection_that_would_acknowledge_too_early_is_not_written_to(s
 
     async def accepted() -> bool:
         try:
-            return isinstance(await store.accept(a_call()), Change)
+            return isinstance(await store.do(Accept(a_call())), Change)
         except GatewayFault:
             return False
 

@@ -15,8 +15,9 @@ from tests.replicas.in_process import Setup, gateways, until
 from taskgate.core.errors import GatewayFault
 from taskgate.gateway.methods import shared_sessions
 from taskgate.inbound.http.internal_listener import InternalListener
+from taskgate.store.operations.shared_sessions import ReleaseSessions
 from taskgate.store.postgres.presence import Presence
-from taskgate.store.postgres.session_rows import SessionRows
+from taskgate.store.transaction import Transaction
 
 SLOWLY = {"grace_ms": 60_000, "promote_after_ms": 60_000}
 
@@ -37,7 +38,7 @@ async def test_sessions_continue_at_another_gateway_while_their_gateway_drains(t
             session = b.app.gateway.lifecycle.sessions.get(idle.headers["mcp-session-id"])
             assert session is not None, "adopted"
             assert (session.moves, session.log_level) == (1, "error")
-            assert setup.a.store.sessions.is_fresh, "its lease still runs"
+            assert setup.a.store.is_fresh, "its lease still runs"
             assert not call.done(), "what is under way ends where it began"
             assert "error" not in (await asyncio.wait_for(call, 60)).reply
             busy.url = setup.b.url
@@ -47,7 +48,7 @@ async def test_sessions_continue_at_another_gateway_while_their_gateway_drains(t
         assert [setup.ledger.count(name) for name in ("slow", "after", "then")] == [1, 1, 1]
 
 
-async def cannot_be_written(_rows: SessionRows) -> None:
+def cannot_be_written(_operation: ReleaseSessions, _tx: Transaction) -> None:
     raise GatewayFault("store_unavailable", "The store cannot be written to.")
 
 
@@ -64,11 +65,11 @@ async def test_a_session_that_was_busy_until_its_gateway_ended_is_known_to_the_o
     tmp_path: Path, *, released: bool
 ) -> None:
     """Also by a gateway that still takes the former home for alive, and if only the lease could be given back."""
-    writes = SessionRows.release_sessions if released else cannot_be_written
+    writes = ReleaseSessions.run if released else cannot_be_written
     async with gateways(tmp_path, tasks=SLOWLY, limits={"drain_timeout": "60s"}) as setup:
         with (
             patch.object(shared_sessions, "_IDLE_CHECK_S", 3600.0),
-            patch.object(SessionRows, "release_sessions", writes),
+            patch.object(ReleaseSessions, "run", writes),
             earlier_events(setup),
         ):
             async with setup.a.caller(stateless=False) as busy:

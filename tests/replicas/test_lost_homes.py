@@ -101,7 +101,7 @@ async def test_a_session_continues_although_another_gateway_has_the_address_of_i
                 "INSERT INTO sessions SELECT 'before', tenant, principal, scope, 'gw_before', 0, seen_ms, body FROM sessions"
             )
         await until(lambda: len(setup.a.store.replicas) == 2)
-        assert setup.a.store.sessions.address_of("gw_before") == ours.internal
+        assert setup.a.store.address_of("gw_before") == ours.internal
         client.headers["mcp-session-id"] = "before"
         answer = await client.call("books__once", {"call": "after"})
         assert "result" in answer.reply, answer.reply

@@ -22,6 +22,7 @@ from taskgate.gateway import other_gateways
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.scripts.monty_interpreter import MontyInterpreter
+from taskgate.store.operations.task_queries import FindTask
 
 pytest.importorskip("pydantic_monty")
 TIMEOUT_S = 120
@@ -76,7 +77,7 @@ async def approvals_at(gateway: HeldGateway) -> list[dict[str, Any]]:
 
 
 async def owner_of(gateway: HeldGateway, task: str) -> str:
-    found = await gateway.store.get(task)
+    found = await gateway.store.ask(FindTask(task))
     assert found is not None
     return found.owner
 

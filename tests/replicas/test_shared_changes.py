@@ -25,8 +25,9 @@ from taskgate.core.identity.caller import Caller, CredentialFacts
 from taskgate.core.identity.identity import Identity
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.gateway.requests.session import Session
-from taskgate.ports.catalog_store import KeptCatalog
-from taskgate.ports.server_store import KeptServer
+from taskgate.store.operations.catalogs import AnnounceLists, KeepCatalog, KeptCatalog, KeptCatalogs
+from taskgate.store.operations.servers import ForgetServer, KeepServer, KeptServer
+from taskgate.store.operations.shared_sessions import FindSession
 from taskgate.store.postgres.store import open_store
 
 MAP = {"mcp.enabled": "true", "mcp.default_server_ids": '["books"]'}
@@ -132,11 +133,11 @@ async def _announced_unheard(setup: Setup, wire: DatabaseWire) -> None:
         return setup.a.store.problem is not None
 
     await until(without_listener)
-    setup.b.store.announce_lists("own", ["tool"])
-    setup.b.store.keep_catalog(KeptCatalog("mark", "f1", 1, b"[]"))
+    setup.b.store.defer(AnnounceLists("own", ["tool"]))
+    setup.b.store.defer(KeepCatalog(KeptCatalog("mark", "f1", 1, b"[]")))
 
     async def committed() -> bool:
-        return any(kept.server == "mark" for kept in await setup.b.store.kept_catalogs())
+        return any(kept.server == "mark" for kept in await setup.b.store.ask(KeptCatalogs()))
 
     await until(committed)
     wire.refuses = False
@@ -152,7 +153,7 @@ async def test_the_next_home_of_a_session_identifies_its_caller_like_the_first(t
         assert shared[1] is not None
         session = Session("of-ann", caller, InitializeParams("2025-11-25", {}, {}), SessionRequest())
         await shared[0].opened(session)
-        kept = await shared[1].rows.find_session("of-ann")
+        kept = await shared[1].rows.ask(FindSession("of-ann"))
         assert kept is not None
         assert shared[1].restored(kept).caller == caller
 
@@ -285,14 +286,14 @@ async def _added_servers(b: Gateway) -> None:
     third = open_store(url)
     new = {"name": "guest", "url": "https://mcp.example.com/mcp"}
     kept = KeptServer("guest", "default", json.dumps(new).encode())
-    await until(lambda: _done(third.keep_server(kept)))
+    await until(lambda: _done(third.do(KeepServer(kept))))
 
     async def listed() -> bool:
         async with RawClient(b.url, stateless=True) as caller:
             return "guest" in json.dumps((await caller.call("list_servers", {})).reply)
 
     await until(listed)
-    await until(lambda: _done(third.forget_server("guest")))
+    await until(lambda: _done(third.do(ForgetServer("guest"))))
     await third.close()
 
     async def gone() -> bool:

@@ -13,6 +13,8 @@ from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.peers import CALLERS, Caller, every_third
 from tests.scopes.scope_client import GENERATIONS, LIST_CHANGED, opened, scope, server
 
+from taskgate.store.operations.audit import AuditRows
+from taskgate.store.operations.task_queries import FindTask
 from taskgate.store.sqlite.store import open_store
 
 pytestmark = pytest.mark.virtual_time
@@ -149,8 +151,8 @@ async def test_a_task_and_its_audit_rows_name_the_set_of_tools_it_was_made_under
         await ann.ask("tasks/result", {"taskId": made["taskId"]})
         await gateway.stop()
     store = open_store(gateway.state / "taskgate.db")
-    rows = [row.entry for row in await store.audit_rows()]
-    task = await store.get(made["taskId"])
+    rows = [row.entry for row in await store.ask(AuditRows())]
+    task = await store.ask(FindTask(made["taskId"]))
     await store.close()
     (composed,) = [entry for entry in rows if entry.event == "scope" and entry.scope == "review"]
     assert task is not None
@@ -168,7 +170,7 @@ async def test_every_call_and_effective_set_has_an_audit_row_with_its_revision()
         await ann.call("files__read")
         await gateway.stop()
     store = open_store(gateway.state / "taskgate.db")
-    rows = [row.entry for row in await store.audit_rows()]
+    rows = [row.entry for row in await store.ask(AuditRows())]
     await store.close()
     sets = [entry for entry in rows if entry.event == "scope" and entry.scope == "review"]
     assert [json.loads(entry.reason)["servers"] for entry in sets] == [["files", "mail"], ["files"]]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from msgspec.structs import replace
 from tests.scripts.driving import LIMITS
 
 from taskgate.ports.script_interpreter import FailureReason, ScriptLimits

@@ -12,17 +12,13 @@ from typing import Any
 import pytest
 from tests.virtual_time import Call, Caller, Gateway, Upstream
 
-from taskgate.store.views.approvals import ApprovalView
-from taskgate.store.views.scripts import ScriptView
-from taskgate.store.views.tasks import TaskView
+from taskgate.store.open_store import OpenStore
+from taskgate.store.operation import Operation
+from taskgate.store.operations.approvals import ChangeHeld
+from taskgate.store.operations.scripts import StepScript
+from taskgate.store.operations.tasks import Accept, Advance, Intend
 
-WRITES = (
-    (ScriptView, "step_script"),
-    (TaskView, "accept"),
-    (TaskView, "intend"),
-    (TaskView, "advance"),
-    (ApprovalView, "change_held"),
-)
+WRITES = (StepScript, Accept, Intend, Advance, ChangeHeld)
 CODE = """
 async def once(n, tool="shop__buy"):
     try:
@@ -81,24 +77,23 @@ class Crash:
 
 @contextmanager
 def crashing(monkeypatch: pytest.MonkeyPatch, gate: Gateway, crash: Crash) -> Iterator[None]:
-    with monkeypatch.context() as patch:
-        for view, name in WRITES:
-            patch.setattr(view, name, _crashing(getattr(view, name), gate, crash))
-        yield
+    write = OpenStore.do
 
-
-def _crashing(write: Any, gate: Gateway, crash: Crash) -> Any:
-    async def around(self: Any, *arguments: Any, **options: Any) -> Any:
+    async def around(store: OpenStore, operation: Operation[Any]) -> Any:
+        if not isinstance(operation, WRITES):
+            return await write(store, operation)
         crash.writes += 1
         mine = crash.writes == crash.at and not crash.happened
         if mine and not crash.after:
             await _crash(gate, crash)
-        answer = await write(self, *arguments, **options)
+        answer = await write(store, operation)
         if mine:
             await _crash(gate, crash)
         return answer
 
-    return around
+    with monkeypatch.context() as patch:
+        patch.setattr(OpenStore, "do", around)
+        yield
 
 
 async def _crash(gate: Gateway, crash: Crash) -> None:

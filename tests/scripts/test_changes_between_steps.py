@@ -11,6 +11,7 @@ from tests.scripts.test_running_scripts import APPROVE_BUY, ON, approve_all, sho
 from tests.virtual_time import Call, Gateway, virtual_time
 
 from taskgate.gateway.scripts.script_run import ScriptRun
+from taskgate.store.operations.task_queries import ResultBytes
 
 TOKENS = {"tokens": [{"id": "ann", "sha256": hashlib.sha256(b"ann").hexdigest()}]}
 TWICE = """
@@ -27,7 +28,7 @@ told
 async def result_of(gate: Gateway, task: str) -> Any:
     """The value of a script, read from the store: its caller may no longer be allowed to."""
     for _ in range(100):
-        body = await gate.life.app.store.result_bytes(task)
+        body = await gate.life.app.store.ask(ResultBytes(task))
         if body is not None:
             return json.loads(body)["structuredContent"]["result"]
         await gate.advance(1)
@@ -188,7 +189,7 @@ OTHER = {"tokens": [{"id": "bob", "sha256": hashlib.sha256(b"bob").hexdigest()}]
 
 async def error_of(gate: Gateway, task: str) -> Any:
     """The error with which a script ended, read from the store."""
-    body = await gate.life.app.store.result_bytes(task)
+    body = await gate.life.app.store.ask(ResultBytes(task))
     assert body is not None, "the script did not end"
     return json.loads(body)["data"]
 

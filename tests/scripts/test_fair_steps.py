@@ -15,6 +15,7 @@ from taskgate import clock
 from taskgate.gateway.requests.cpu_limit import CpuLimit
 from taskgate.gateway.scripts.fair_turns import FairTurns, StepTurns, limited_caller
 from taskgate.scripts.worker_pool import WorkerPool
+from taskgate.store.operations.task_queries import FindTask
 
 
 def tokens(*names: str) -> dict[str, Any]:
@@ -65,7 +66,7 @@ async def test_callers_of_an_address_without_a_token_share_their_turns() -> None
     async with Gateway(ON, {"shop": shop()}) as gate:
         names = set()
         for _ in range(3):
-            task = await gate.life.app.store.get(await started(gate, await gate.caller("2025"), ENDLESS))
+            task = await gate.life.app.store.ask(FindTask(await started(gate, await gate.caller("2025"), ENDLESS)))
             assert task is not None
             names.add(limited_caller(task))
         assert len(names) == 1

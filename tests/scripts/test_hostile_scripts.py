@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.scripts.driving import FACTS, LIMITS, interpreter, resume, returned, start
 from tests.scripts.hostile import TABLE, Hostile
 

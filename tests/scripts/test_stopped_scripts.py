@@ -10,6 +10,8 @@ import pytest
 from tests.scripts.test_running_scripts import ON, shop, started, structured
 from tests.virtual_time import Gateway, virtual_time
 
+from taskgate.store.operations.audit import AuditRows
+
 SCOPES = {
     "scopes": {
         "default": {"default_servers": ["*"], "scripts": "on"},
@@ -65,7 +67,7 @@ async def test_stopped_script_has_a_row_in_the_audit_log_with_who_and_what_ran()
         task = await started(gate, await gate.caller("2025", token="ann"), LONG)
         await gate.advance(5)
         await stop(gate, principal="ann", reason="sends too much")
-        rows = await gate.life.app.store.audit_rows(0, 1_000)
+        rows = await gate.life.app.store.ask(AuditRows(0, 1_000))
         [entry] = [row.entry for row in rows if row.entry.event == "script_stopped"]
         assert (entry.principal, entry.task_id, entry.executed) == ("ann", task, "yes")
         assert entry.reason.startswith("by operator: sends too much")

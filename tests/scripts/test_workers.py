@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.scripts.driving import FACTS, LIMITS, interpreter, program, resume, returned, start
 
 from taskgate.ports.script_interpreter import Failed, FailureReason, Finished, ScriptLimits, Step, Suspended
@@ -232,8 +232,7 @@ async def test_closing_fails_running_steps() -> None:
         assert step.reason is FailureReason.WORKER
 
 
-@dataclass(frozen=True, slots=True)
-class OtherProgram(WorkerCommand):
+class OtherProgram(WorkerCommand, frozen=True):
     """A worker that breaks the protocol."""
 
     program: str = ""

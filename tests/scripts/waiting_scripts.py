@@ -16,6 +16,7 @@ from tests.scripts.test_running_scripts import ON, shop, started
 from tests.virtual_time import Gateway, run
 
 from taskgate.core.tasks.state import TaskState
+from taskgate.store.operations.task_queries import FindTask
 
 NUMBER = 1_000
 WAIT_S = 300
@@ -48,7 +49,7 @@ async def measured(number: int) -> dict[str, Any]:
         restarted = cpu_s()
         await gate.advance(WAIT_S)
         store = gate.life.app.store
-        states = [found.state for found in [await store.get(task) for task in tasks] if found is not None]
+        states = [found.state for found in [await store.ask(FindTask(task)) for task in tasks] if found is not None]
         await gate.stop()
         ended = cpu_s()
         await gate.start()

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.generations.generation import Generation
 from taskgate.core.governance import approval as approval_rules
 from taskgate.core.governance.approval import Binding
+from taskgate.core.governance.held_call import HeldCall
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.history.counts import ANY_OUTCOME, NO_LATENCY, Counted, Period, counted, step_of
@@ -23,12 +25,11 @@ from taskgate.core.ids import new_task_id, ulid
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Outcome, OutcomeKind, Task
 from taskgate.core.tool_class import ToolClass
-from taskgate.ports.approval_store import HeldCall
 from taskgate.store.operations import audit
 from taskgate.store.operations.approval_rows import approval_columns
 from taskgate.store.operations.history import history_columns
-from taskgate.store.operations.recorded_calls import encode_recorded_call
 from taskgate.store.operations.task_rows import task_columns
+from taskgate.store.operations.usage import encode_recorded_call
 from taskgate.store.sealing import Sealing
 
 NOW_MS = 1_800_000_000_000

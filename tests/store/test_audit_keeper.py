@@ -15,6 +15,8 @@ from taskgate.assembly import audit_keeper
 from taskgate.assembly.audit_keeper import AuditKeeper
 from taskgate.core.audit.chain import AuditEntry, Row
 from taskgate.store.audit_anchor import AuditAnchor, Marks, anchor_path, audit_key
+from taskgate.store.operation import Flush
+from taskgate.store.operations.audit import AuditRows, RecordAudit
 from taskgate.store.sqlite.store import SqliteStore, open_store
 
 DEADLINE_S = 60
@@ -66,16 +68,16 @@ async def test_last_anchor_waits_for_the_write_that_a_cancelled_round_left(tmp_p
     # Of two threads the stopped write keeps one. The other takes its work in order, so it shows what was begun meanwhile.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
     store, anchor, keeper = await _kept(tmp_path, export=None)
-    await store.record_now(AuditEntry(0, "first"))
+    await store.do(RecordAudit(AuditEntry(0, "first")))
     anchor.stop_next = True
     round_ = asyncio.create_task(keeper.maintain())
     assert await asyncio.to_thread(anchor.stopped.wait, DEADLINE_S)
     await _ended_by_cancel(round_)
-    await store.record_now(AuditEntry(0, "second"))
+    await store.do(RecordAudit(AuditEntry(0, "second")))
     closing = asyncio.create_task(keeper.close())
     await asyncio.sleep(0)
     # It waits for the store first, and has done so when a later wait for the store has ended.
-    await store.recorded()
+    await store.do(Flush())
     for _ in range(20):
         await asyncio.sleep(0)
     await asyncio.to_thread(lambda: None)
@@ -103,7 +105,7 @@ async def test_rows_that_a_cancelled_round_exports_are_not_exported_again(
         ended.set()
 
     monkeypatch.setattr(audit_keeper, "_append", slow_append)
-    await store.record_now(AuditEntry(0, "first"))
+    await store.do(RecordAudit(AuditEntry(0, "first")))
     round_ = asyncio.create_task(keeper.maintain())
     assert await asyncio.to_thread(stopped.wait, DEADLINE_S)
     await _ended_by_cancel(round_)
@@ -125,7 +127,7 @@ async def test_an_anchor_that_could_not_be_written_is_written_when_there_is_room
     store, anchor, keeper = await _kept(tmp_path)
     before = anchor.head()
     anchor.failing = True
-    await store.record_now(AuditEntry(0, "unanchored"))
+    await store.do(RecordAudit(AuditEntry(0, "unanchored")))
     await keeper.maintain()
     await keeper.maintain()
     assert anchor.head() == before
@@ -138,15 +140,15 @@ async def test_an_anchor_that_could_not_be_written_is_written_when_there_is_room
 async def test_rows_are_deleted_only_after_their_cut_is_anchored(tmp_path: Path) -> None:
     store, anchor, keeper = await _kept(tmp_path)
     for number in range(3):
-        await store.record_now(AuditEntry(0, f"old {number}"))
+        await store.do(RecordAudit(AuditEntry(0, f"old {number}")))
     await keeper.maintain()
-    count = len(await store.audit_rows(0, 100))
+    count = len(await store.ask(AuditRows(0, 100)))
     anchor.failing = True
     with pytest.raises(OSError) as failed:
         await keeper.forget(-60_000)
     assert failed.value.errno == errno.ENOSPC
-    assert len(await store.audit_rows(0, 100)) == count
+    assert len(await store.ask(AuditRows(0, 100))) == count
     anchor.failing = False
     await keeper.forget(-60_000)
-    assert len(await store.audit_rows(0, 100)) < count
+    assert len(await store.ask(AuditRows(0, 100))) < count
     await store.close()

@@ -21,8 +21,9 @@ from taskgate.core.audit.chain import GENESIS, AuditEntry, ChainBroken, verify
 from taskgate.core.digest import digest_of_bytes
 from taskgate.core.governance.grants import Grant
 from taskgate.gateway.methods.temporary_scopes import TemporaryScope
-from taskgate.store.operations.audit import audit_content
+from taskgate.store.operations.audit import AuditRows, audit_content
 from taskgate.store.operations.grants import grant_columns
+from taskgate.store.operations.pins import StoredPins
 from taskgate.store.sqlite.store import open_store
 
 CONFIG: dict[str, Any] = {
@@ -190,7 +191,7 @@ async def test_a_damaged_pin_matches_no_definition(filled: Path, tmp_path: Path)
     """Without the pin, the next definition would be accepted as the first one."""
     file = damaged(filled, tmp_path / "state", f"UPDATE pins SET doc = {BROKEN} WHERE tool = 'read'")
     store = open_store(file)
-    pins = {pin.tool: pin.pin.digest for pin in await store.pins("notes")}
+    pins = {pin.tool: pin.pin.digest for pin in await store.ask(StoredPins("notes"))}
     assert pins == {"read": "damaged", "other": "sha256:x"}
     await store.close()
 
@@ -198,7 +199,7 @@ async def test_a_damaged_pin_matches_no_definition(filled: Path, tmp_path: Path)
 async def test_a_damaged_audit_row_fails_the_verification_at_its_number(filled: Path, tmp_path: Path) -> None:
     file = damaged(filled, tmp_path / "state", f"UPDATE audit SET content = {BROKEN} WHERE number = 7")
     store = open_store(file)
-    broken = verify(await store.audit_rows())
+    broken = verify(await store.ask(AuditRows()))
     assert isinstance(broken, ChainBroken)
     assert broken.number == 7
     await store.close()

@@ -17,6 +17,8 @@ from tests.store.call_factory import DEADLINE_S, a_call
 
 from taskgate.ports.store_answers import Change
 from taskgate.store.locks import NO_LOCKS
+from taskgate.store.operations.task_queries import FindTask
+from taskgate.store.operations.tasks import Accept
 from taskgate.store.sqlite import writer
 from taskgate.store.sqlite.compact import compact, space_of
 from taskgate.store.sqlite.last_known import mark_beside
@@ -34,7 +36,7 @@ class _Usage(NamedTuple):
 async def filled_and_emptied(store: SqliteStore) -> None:
     """Write some megabytes and delete them again."""
     for _ in range(CALLS):
-        assert isinstance(await store.accept(a_call(arguments=BODY)), Change)
+        assert isinstance(await store.do(Accept(a_call(arguments=BODY))), Change)
     await store.engine.write(_delete, NO_LOCKS)
 
 
@@ -71,7 +73,7 @@ async def test_free_pages_are_given_back_while_nothing_is_written(
         while pages(file)[1] > 100:
             await asyncio.sleep(0.01)
     assert pages(file)[0] < 400
-    assert isinstance(await store.accept(a_call()), Change)
+    assert isinstance(await store.do(Accept(a_call())), Change)
     await store.close()
     assert file.stat().st_size < 400 * 4096
 
@@ -82,14 +84,14 @@ async def test_no_page_is_given_back_while_a_batch_is_written(tmp_path: Path, mo
     store = open_store(tmp_path / "store.db")
     portions: list[None] = []
     monkeypatch.setattr(writer, "give_back_pages", lambda _connection: portions.append(None))
-    await store.accept(a_call())
-    written = asyncio.create_task(store.accept(a_call()))
+    await store.do(Accept(a_call()))
+    written = asyncio.create_task(store.do(Accept(a_call())))
     await asyncio.sleep(0)
     store.engine.writer._give_back()
     assert isinstance(await written, Change)
     assert not portions
     store.engine.writer._give_back()
-    assert isinstance(await store.accept(a_call()), Change)
+    assert isinstance(await store.do(Accept(a_call())), Change)
     assert len(portions) == 1
     await store.close()
 
@@ -105,7 +107,7 @@ async def test_a_file_of_an_older_version_stays_as_it_is(tmp_path: Path, monkeyp
     before = pages(file)
     for _ in range(10):
         await asyncio.sleep(0.005)
-        assert isinstance(await store.accept(a_call()), Change)
+        assert isinstance(await store.do(Accept(a_call())), Change)
     assert pages(file)[0] >= before[0]
     await store.close()
 
@@ -115,7 +117,7 @@ async def test_compacting_converts_an_older_file_and_is_no_restore(tmp_path: Pat
     await open_store(file).close()
     older_file(file)
     store = open_store(file)
-    kept = await store.accept(a_call())
+    kept = await store.do(Accept(a_call()))
     assert isinstance(kept, Change)
     await filled_and_emptied(store)
     with raises_error("store_unavailable", "store.db"):
@@ -136,8 +138,8 @@ async def test_compacting_converts_an_older_file_and_is_no_restore(tmp_path: Pat
     assert not [part for part in tmp_path.iterdir() if part.suffix not in (".db", ".known", ".lock", ".results")]
 
     again = open_store(file)
-    assert not again.engine.restore.is_restored
-    assert await again.get(kept.task.id) is not None
+    assert not again.engine.state.restore.is_restored
+    assert await again.ask(FindTask(kept.task.id)) is not None
     await again.close()
 
 

@@ -25,11 +25,18 @@ from taskgate.core.history.row import CallOutcome, RowKind, numbered
 from taskgate.core.tasks.state import OPEN
 from taskgate.ports.store_answers import TaskFilter
 from taskgate.store.operations.history import history_columns
-from taskgate.store.operations.reader import Reader
-from taskgate.store.sealing import Sealing
+from taskgate.store.operations.history_charts import (
+    ChartSpan,
+    HistoryCounts,
+    HistoryLatencies,
+    HistoryNames,
+    HistoryTotals,
+)
+from taskgate.store.operations.history_search import FindHistory
+from taskgate.store.operations.task_queries import FindTasks
+from taskgate.store.reader import Reader
 from taskgate.store.sqlite.connection import migrate
 from taskgate.store.sqlite.engine import statements_of
-from taskgate.store.transaction_settings import TransactionSettings
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_200)]
 
@@ -125,16 +132,18 @@ def charts(reader: Reader) -> dict[str, Callable[[], Any]]:
 
     def chart(subject: ChartSubject, period: Period, since: int) -> Callable[[], Any]:
         length = period.length_ms
-        return lambda: series(reader.history_counts(subject, period, since, NOW_MS, length), since, NOW_MS, length)
+        return lambda: series(
+            HistoryCounts(subject, ChartSpan(period, since, NOW_MS), length).run(reader), since, NOW_MS, length
+        )
 
     def total_of_week(by: Dimension) -> Any:
-        return totals(reader.history_totals(by, None, Period.DAY_SUM, week, NOW_MS))
+        return totals(HistoryTotals(by, None, ChartSpan(Period.DAY_SUM, week, NOW_MS)).run(reader))
 
     def latencies_of_week() -> Any:
         found = total_of_week(Dimension.TOOL)[:50]
         names = [total.name for total in found]
         return with_latencies(
-            found, reader.history_latencies(Dimension.TOOL, None, Period.DAY, names, since_ms=week, until_ms=NOW_MS)
+            found, HistoryLatencies(Dimension.TOOL, None, names, ChartSpan(Period.DAY, week, NOW_MS)).run(reader)
         )
 
     return {
@@ -148,17 +157,17 @@ def charts(reader: Reader) -> dict[str, Callable[[], Any]]:
             for by in (Dimension.SERVER, Dimension.TOOL, Dimension.CALLER)
         },
         "totals of a day by tool": lambda: totals(
-            reader.history_totals(Dimension.TOOL, None, Period.HOUR_SUM, NOW_MS - 86_400_000, NOW_MS)
+            HistoryTotals(Dimension.TOOL, None, ChartSpan(Period.HOUR_SUM, NOW_MS - 86_400_000, NOW_MS)).run(reader)
         ),
         "totals of a week by tool, with latencies": latencies_of_week,
-        "suggestions": lambda: reader.history_names(Dimension.TOOL, None, "server-1", 20),
+        "suggestions": lambda: HistoryNames(Dimension.TOOL, None, "server-1", 20).run(reader),
     }
 
 
 def test_each_filter_and_chart_on_sqlite(sqlite: sqlite3.Connection) -> None:
-    reader = Reader(statements_of(sqlite), TransactionSettings(), Sealing(()))
+    reader = Reader.alone(statements_of(sqlite))
     asked: dict[str, Callable[[], Any]] = {
-        name: partial(reader.history_page, wanted, None, 50) for name, wanted in FILTERS.items()
+        name: partial(FindHistory(wanted).run, reader) for name, wanted in FILTERS.items()
     }
     check({name: cpu_ms(ask) for name, ask in (asked | charts(reader)).items()}, "sqlite")
 
@@ -206,9 +215,9 @@ def test_each_filter_and_chart_on_postgres() -> None:
         def run(name: str, /, **values: Any) -> Any:
             return connection.cursor(binary=True).execute(POSTGRES[name], values, prepare=PREPARED.get(name))
 
-        reader = Reader(run, TransactionSettings(), Sealing(()))
+        reader = Reader.alone(run)
         asked: dict[str, Callable[[], Any]] = {
-            name: partial(reader.history_page, wanted, None, 50) for name, wanted in FILTERS.items()
+            name: partial(FindHistory(wanted).run, reader) for name, wanted in FILTERS.items()
         }
         backend = connection.info.backend_pid
 
@@ -227,8 +236,7 @@ def test_each_filter_and_chart_on_postgres() -> None:
 
 
 def open_filters(reader: Reader) -> dict[str, Callable[[], Any]]:
-    now_ms = time.time_ns() // 1_000_000
-    return {name: partial(reader.find_tasks, wanted, None, 50, now_ms) for name, wanted in OPEN_FILTERS.items()}
+    return {name: partial(FindTasks(wanted).run, reader) for name, wanted in OPEN_FILTERS.items()}
 
 
 async def test_each_filter_of_open_tasks_on_sqlite(tmp_path: Path) -> None:
@@ -236,7 +244,7 @@ async def test_each_filter_of_open_tasks_on_sqlite(tmp_path: Path) -> None:
 
     await add_open(open_store(tmp_path / "store.db"), OPEN_TASKS)
     connection = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
-    reader = Reader(statements_of(connection), TransactionSettings(), Sealing(()))
+    reader = Reader.alone(statements_of(connection))
     check({name: cpu_ms(ask) for name, ask in open_filters(reader).items()}, "sqlite")
     connection.close()
 
@@ -259,7 +267,7 @@ async def test_each_filter_of_open_tasks_on_postgres() -> None:
         def database_and_ours() -> int:
             return _cpu_ns(backend) + time.thread_time_ns()
 
-        reader = Reader(run, TransactionSettings(), Sealing(()))
+        reader = Reader.alone(run)
         check({name: cpu_ms(ask, database_and_ours) for name, ask in open_filters(reader).items()}, "postgres")
 
 

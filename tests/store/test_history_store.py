@@ -9,6 +9,7 @@ import pytest
 from tests.contracts.task_steps import dispatched, finished
 from tests.contracts.test_history_contract import a_row
 from tests.harness.postgres import migrated_url
+from tests.store.call_records import add_counts, add_history
 from tests.store.test_upgrade import KEPT
 
 from taskgate.core.errors import Executed
@@ -17,6 +18,11 @@ from taskgate.core.history.filters import HistoryFilter
 from taskgate.core.history.row import CallOutcome, RowKind
 from taskgate.core.tasks import transition as h
 from taskgate.ports.store_answers import Change
+from taskgate.store.operation import Flush
+from taskgate.store.operations.history import FindHistoryRow, HistoryContent, PutHistoryContent, forget_history
+from taskgate.store.operations.history_search import FindHistory
+from taskgate.store.operations.task_queries import FindTask
+from taskgate.store.operations.tasks import Advance
 from taskgate.store.sqlite.store import open_store
 
 DAY_MS = 86_400_000
@@ -33,12 +39,12 @@ async def test_finished_tasks_of_an_old_store_are_imported(tmp_path: Path) -> No
     writing.close()
     store = open_store(path)
     try:
-        rows = (await store.history_page(HistoryFilter(), limit=50)).rows
+        rows = (await store.ask(FindHistory(HistoryFilter(), limit=50))).rows
         assert {row.task_id: row.ended_ms for row in rows} == ended
         assert {row.kind for row in rows} == {RowKind.TASK}
         assert {row.outcome for row in rows} == {CallOutcome.OK, CallOutcome.TOOL_ERROR}
         assert all(0 < row.accepted_ms <= row.ended_ms for row in rows)
-        found = await store.history_page(HistoryFilter(text=rows[0].tool), limit=50)
+        found = await store.ask(FindHistory(HistoryFilter(text=rows[0].tool), limit=50))
         assert rows[0] in found.rows
     finally:
         await store.close()
@@ -59,11 +65,11 @@ async def test_finished_tasks_are_imported_on_postgres() -> None:
         connection.execute("DROP INDEX approvals_with_task, approvals_without_task")
         connection.execute("ALTER TABLE questions DROP COLUMN answered_ms")
         connection.execute("ALTER TABLE attempts DROP COLUMN ended_ms, DROP COLUMN why")
-        connection.execute("DROP TABLE earlier_pins")
+        connection.execute("DROP TABLE earlier_pins, call_sums")
         connection.execute("DELETE FROM taskgate_schema WHERE number >= 17")
     again = open_postgres(url)
     try:
-        row = await again.history_row(task.id)
+        row = await again.ask(FindHistoryRow(task.id))
         assert row is not None
         assert (row.outcome, row.tenant, row.tool, row.generation) == (CallOutcome.OK, "acme", task.tool, "stateful")
         assert (row.accepted_ms, row.ended_ms) == (task.created_ms, task.finished_ms)
@@ -76,18 +82,18 @@ async def test_text_of_a_server_is_in_no_row_where_it_is_encrypted(tmp_path: Pat
     store = open_store(path, keys=[KEY])
     try:
         task = await dispatched(store)
-        await store.advance(task.id, h.Noted("marker9911 half", 1.0, 2.0))
-        noted = await store.get(task.id)
+        await store.do(Advance(task.id, h.Noted("marker9911 half", 1.0, 2.0)))
+        noted = await store.ask(FindTask(task.id))
         assert noted is not None
         assert [step.message for step in noted.progress_steps] == ["marker9911 half"]
-        ended = await store.advance(task.id, h.ErrorReceived(ERROR, "marker7391 failed", Executed.YES))
+        ended = await store.do(Advance(task.id, h.ErrorReceived(ERROR, "marker7391 failed", Executed.YES)))
         assert isinstance(ended, Change)
-        row = await store.history_row(task.id)
+        row = await store.ask(FindHistoryRow(task.id))
         assert row is not None
         assert (row.reason, row.error_type) == ("", "upstream_protocol")
-        await store.put_history_content(task.id, b'{"arguments":"marker5528"}')
-        assert await store.history_content(task.id) == b'{"arguments":"marker5528"}'
-        assert (await store.history_page(HistoryFilter(text="marker7391"))).rows == ()
+        await store.do(PutHistoryContent(task.id, b'{"arguments":"marker5528"}'))
+        assert await store.ask(HistoryContent(task.id)) == b'{"arguments":"marker5528"}'
+        assert (await store.ask(FindHistory(HistoryFilter(text="marker7391")))).rows == ()
     finally:
         await store.close()
     written = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
@@ -106,12 +112,12 @@ async def test_damaged_word_index_fails_no_task(tmp_path: Path) -> None:
         other.commit()
         other.close()
         task = await finished(store)
-        assert (await store.get(task.id)) is not None
+        assert (await store.ask(FindTask(task.id))) is not None
         await finished(store)
-        lost = store.take_history_loss()
+        lost = store.state.history.take_loss()
         assert lost is not None
         assert lost.rows >= 1
-        assert store.take_history_loss() is None
+        assert store.state.history.take_loss() is None
     finally:
         await store.close()
 
@@ -123,23 +129,25 @@ async def test_history_is_copied_between_the_databases(tmp_path: Path) -> None:
 
     first = open_store(tmp_path / "first.db")
     task = await finished(first)
-    first.add_history([a_row(NOW_MS, tool="delete_file")])
-    first.add_counts(NOW_MS, [Counted(Dimension.ALL, "", "", CallOutcome.OK, 3, 4)])
-    await first.recorded()
-    rows = (await first.history_page(HistoryFilter())).rows
+    add_history(first, [a_row(NOW_MS, tool="delete_file")])
+    add_counts(first, NOW_MS, [Counted(Dimension.ALL, "", "", CallOutcome.OK, 3, 4)])
+    await first.do(Flush())
+    rows = (await first.ask(FindHistory(HistoryFilter()))).rows
     await first.close()
     copy_store(tmp_path / "first.db", url, lambda _name, _count: None)
     shared = open_postgres(url)
-    assert (await shared.history_page(HistoryFilter())).rows == rows
-    assert [row.tool for row in (await shared.history_page(HistoryFilter(text="delete"))).rows] == ["delete_file"]
+    assert (await shared.ask(FindHistory(HistoryFilter()))).rows == rows
+    assert [row.tool for row in (await shared.ask(FindHistory(HistoryFilter(text="delete")))).rows] == ["delete_file"]
     await shared.close()
     shared.engine.presence.end()
     copy_back(url, tmp_path / "second.db", lambda _name, _count: None)
     second = open_store(tmp_path / "second.db")
     try:
-        assert (await second.history_page(HistoryFilter())).rows == rows
-        assert [row.tool for row in (await second.history_page(HistoryFilter(text="delete"))).rows] == ["delete_file"]
-        assert await second.history_row(task.id) is not None
+        assert (await second.ask(FindHistory(HistoryFilter()))).rows == rows
+        assert [row.tool for row in (await second.ask(FindHistory(HistoryFilter(text="delete")))).rows] == [
+            "delete_file"
+        ]
+        assert await second.ask(FindHistoryRow(task.id)) is not None
     finally:
         await second.close()
 
@@ -159,18 +167,18 @@ async def test_each_day_has_a_partition_and_old_days_are_dropped() -> None:
             with connect(url) as connection:
                 return {name for (name,) in connection.execute(SQL["history_days"]).fetchall()}
 
-        await store.forget_history(2 * DAY_MS, 1_000)
+        await forget_history(store, 2 * DAY_MS, 1_000)
         assert {day_name(NOW_MS), day_name(NOW_MS + DAY_MS)} <= days()
-        store.add_history([a_row(NOW_MS, tool="old"), a_row(NOW_MS - 30 * DAY_MS, tool="of another day")])
-        await store.recorded()
-        assert len((await store.history_page(HistoryFilter())).rows) == 2
+        add_history(store, [a_row(NOW_MS, tool="old"), a_row(NOW_MS - 30 * DAY_MS, tool="of another day")])
+        await store.do(Flush())
+        assert len((await store.ask(FindHistory(HistoryFilter()))).rows) == 2
         now[0] += 5 * DAY_MS
-        store.add_history([a_row(now[0], tool="new")])
-        await store.recorded()
-        while await store.forget_history(2 * DAY_MS, 1_000):
+        add_history(store, [a_row(now[0], tool="new")])
+        await store.do(Flush())
+        while await forget_history(store, 2 * DAY_MS, 1_000):
             pass
         assert day_name(NOW_MS) not in days()
-        assert [row.tool for row in (await store.history_page(HistoryFilter())).rows] == ["new"]
+        assert [row.tool for row in (await store.ask(FindHistory(HistoryFilter()))).rows] == ["new"]
     finally:
         await store.close()
 
@@ -182,8 +190,8 @@ async def test_rows_of_any_time_are_stored_on_postgres(at_ms: int) -> None:
 
     store = open_postgres(url)
     try:
-        store.add_history([a_row(at_ms)])
-        await store.recorded()
-        assert len((await store.history_page(HistoryFilter())).rows) == 1
+        add_history(store, [a_row(at_ms)])
+        await store.do(Flush())
+        assert len((await store.ask(FindHistory(HistoryFilter()))).rows) == 1
     finally:
         await store.close()

@@ -18,6 +18,7 @@ from tests.store.call_factory import a_call
 from tests.store.test_given_back_space import filled_and_emptied, older_file
 
 from taskgate.ports.store_answers import Change
+from taskgate.store.operations.tasks import Accept
 from taskgate.store.sqlite import compact as compacting
 from taskgate.store.sqlite.compact import compact
 from taskgate.store.sqlite.connection import rewrite_file
@@ -59,7 +60,7 @@ async def an_older_store(folder: Path) -> Path:
     store = open_store(file)
     for _ in range(KEPT):
         body = b'{"x":"' + secrets.token_hex(BODY_BYTES // 2).encode() + b'"}'
-        assert isinstance(await store.accept(a_call(arguments=body)), Change)
+        assert isinstance(await store.do(Accept(a_call(arguments=body))), Change)
     await filled_and_emptied(store)
     await store.close()
     return file
@@ -94,7 +95,7 @@ async def test_nothing_is_lost_if_compacting_is_killed_at_any_step(tmp_path: Pat
     compact(file)
     assert content(file) == before
     store = open_store(file)
-    assert not store.engine.restore.is_restored
+    assert not store.state.restore.is_restored
     await store.close()
 
 

@@ -14,6 +14,8 @@ from tests.harness.unchecked import just_go
 from tests.store.call_factory import a_call
 
 from taskgate.core.tasks.transition import ResultReceived
+from taskgate.store.operations.task_queries import FindTask
+from taskgate.store.operations.tasks import Accept, Advance, Intend
 from taskgate.store.sqlite.store import open_store
 from taskgate.store.sqlite.writer import Writer
 
@@ -51,10 +53,10 @@ async def test_a_large_result_is_synced_before_the_commit_that_names_it(
     store = open_store(tmp_path / "store.db")
     first, second = a_call(), a_call()
     for call in (first, second):
-        await store.accept(call)
-        await store.intend(call.id, byte_hash="b", upstream="u", recheck=just_go)
+        await store.do(Accept(call))
+        await store.do(Intend(call.id, byte_hash="b", upstream="u", recheck=just_go))
     order = Order(monkeypatch, tmp_path)
-    await store.advance(first.id, ResultReceived(BODY))
+    await store.do(Advance(first.id, ResultReceived(BODY)))
     (file,) = (tmp_path / "store.db.results").iterdir()
     assert order.seen == [
         ("folder", ".", 0),
@@ -63,7 +65,7 @@ async def test_a_large_result_is_synced_before_the_commit_that_names_it(
         ("commit", "", 0),
     ]
     order.seen.clear()
-    await store.advance(second.id, ResultReceived(BODY))
+    await store.do(Advance(second.id, ResultReceived(BODY)))
     assert [kind for kind, _, _ in order.seen] == ["file", "folder", "commit"]
     await store.close()
 
@@ -75,8 +77,8 @@ async def test_a_large_result_that_cannot_be_synced_is_not_acknowledged(
 
     store = open_store(tmp_path / "store.db")
     call = a_call()
-    await store.accept(call)
-    await store.intend(call.id, byte_hash="b", upstream="u", recheck=just_go)
+    await store.do(Accept(call))
+    await store.do(Intend(call.id, byte_hash="b", upstream="u", recheck=just_go))
 
     def refused(fd: int) -> None:
         raise OSError(5, "Input/output error")
@@ -84,9 +86,9 @@ async def test_a_large_result_that_cannot_be_synced_is_not_acknowledged(
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", refused)
         with pytest.raises(GatewayFault) as failed:
-            await store.advance(call.id, ResultReceived(BODY))
+            await store.do(Advance(call.id, ResultReceived(BODY)))
     assert failed.value.error_type == "store_unavailable"
-    task = await store.get(call.id)
+    task = await store.ask(FindTask(call.id))
     assert task is not None
     assert task.outcome is None
     await store.close()

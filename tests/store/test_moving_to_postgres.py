@@ -11,23 +11,33 @@ from pathlib import Path
 import pytest
 from tests.harness.postgres import fresh_url
 from tests.harness.unchecked import just_go
+from tests.store.call_records import add_usage, record_calls
 from tests.store.test_postgres_store import a_call
 
 from taskgate.core.audit.chain import AuditEntry, ChainIntact, verify
 from taskgate.core.governance.approval import Binding
+from taskgate.core.governance.held_call import ApprovalRequest
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.tasks.transition import ResultReceived
 from taskgate.core.usage import UsageRow
-from taskgate.ports.approval_store import ApprovalRequest
-from taskgate.ports.identity_store import CONSOLE_SESSION, IdentityRecord
-from taskgate.ports.scope_store import KeptScope
 from taskgate.ports.store_answers import Change
+from taskgate.store.operations.identity_records import CONSOLE_SESSION, IdentityRecord
+from taskgate.store.operations.scopes import KeptScope
 from taskgate.store.sqlite import store as sqlite_store
 from taskgate.store.sqlite.connection import gives_back_pages
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 
+from tests.contracts.store_under_test import KeepSecret
+
+from taskgate.store.operations.audit import AuditRows, RecordAudit
+from taskgate.store.operations.events import AppendEvent, EventsAfter
+from taskgate.store.operations.identity_records import KeepIdentityRecord
+from taskgate.store.operations.scopes import KeepScope
+from taskgate.store.operations.task_queries import ResultBytes, TaskOfKey
+from taskgate.store.operations.tasks import Accept, Advance, Intend
+from taskgate.store.operations.upkeep import Claim
 from taskgate.store.postgres.copy import COPIED_UNCHANGED, copy_store
 from taskgate.store.postgres.store import open_store
 
@@ -43,25 +53,25 @@ def taskgate(*words: str) -> subprocess.CompletedProcess[str]:
 async def test_everything_is_copied_and_what_was_open_is_taken_over(tmp_path: Path) -> None:
     path, url = tmp_path / "old.db", fresh_url()
     old = sqlite_store.open_store(path)
-    answers = [await old.accept(a_call(), key=f"k{number}") for number in range(4)]
+    answers = [await old.do(Accept(a_call(), key=f"k{number}")) for number in range(4)]
     tasks = [answer.task for answer in answers if isinstance(answer, Change)]
     for task, body in zip(tasks[:2], (b'{"n": 1.0}', LONG), strict=True):
-        await old.intend(task.id, byte_hash="b", upstream="u", recheck=just_go)
-        await old.advance(task.id, ResultReceived(body))
-    await old.record_now(AuditEntry(0, "before the move"))
-    await old.keep("sealing", b"one")
-    rows = [row.entry.event for row in await old.audit_rows()]
+        await old.do(Intend(task.id, byte_hash="b", upstream="u", recheck=just_go))
+        await old.do(Advance(task.id, ResultReceived(body)))
+    await old.do(RecordAudit(AuditEntry(0, "before the move")))
+    await old.do(KeepSecret("sealing", b"one"))
+    rows = [row.entry.event for row in await old.ask(AuditRows())]
     await old.close()
     output = taskgate("store", "copy", str(path), url)
     assert output.returncode == 0, output.stderr
     assert f"audit: {len(rows)}" in output.stdout
     new = open_store(url)
-    assert sorted(await new.claim()) == sorted(task.id for task in tasks[2:])
-    assert [await new.result_bytes(task.id) for task in tasks[:2]] == [b'{"n": 1.0}', LONG]
-    assert await new.task_of_key("carol", "k3") == tasks[3].id
-    assert await new.keep("sealing", b"two") == b"one"
-    last = (await new.events_after("carol", 0)).last
-    assert (await new.append_event("carol", "task_status", "reports", {})).number == last + 1
+    assert sorted(await new.do(Claim())) == sorted(task.id for task in tasks[2:])
+    assert [await new.ask(ResultBytes(task.id)) for task in tasks[:2]] == [b'{"n": 1.0}', LONG]
+    assert await new.ask(TaskOfKey("carol", "k3")) == tasks[3].id
+    assert await new.do(KeepSecret("sealing", b"two")) == b"one"
+    last = (await new.ask(EventsAfter("carol", 0))).last
+    assert (await new.do(AppendEvent("carol", "task_status", "reports", {}))).number == last + 1
     await new.close()
     again = taskgate("store", "copy", str(path), url)
     assert again.returncode != 0
@@ -85,22 +95,22 @@ async def test_a_copy_to_postgres_and_back_changes_nothing(tmp_path: Path) -> No
     """Through PostgreSQL into a file again: every table row by row, long results, and one audit chain that is whole."""
     first, back, url = tmp_path / "first.db", tmp_path / "back.db", fresh_url()
     old = sqlite_store.open_store(first)
-    answers = [await old.accept(a_call(), key=f"k{number}") for number in range(3)]
+    answers = [await old.do(Accept(a_call(), key=f"k{number}")) for number in range(3)]
     done, _, _ = [answer.task for answer in answers if isinstance(answer, Change)]
-    await old.intend(done.id, byte_hash="b", upstream="u", recheck=just_go)
-    await old.advance(done.id, ResultReceived(LONG))
+    await old.do(Intend(done.id, byte_hash="b", upstream="u", recheck=just_go))
+    await old.do(Advance(done.id, ResultReceived(LONG)))
     asked = a_call()
     workflow, binding = Workflow("ops"), Binding("carol", "reports", "build", asked.digest, "sha256:def", "rev1", 0)
     question = ApprovalRequest(
         "ap_1", workflow, "rules[0]", binding, asked.caller, asked.wire_name, arguments=asked.arguments
     )
-    await old.accept(asked, approval=question)
-    await old.keep_identity_record(IdentityRecord(CONSOLE_SESSION, "cookie", "ann", 9_000_000_000_000, b"{}"))
-    await old.keep_scope(KeptScope("s1", 9_000_000_000_000, b"{}"), AuditEntry(0, "scope_made"))
-    old.add_usage([UsageRow("2026-01-31", "ann", "books", "read", 3, 1, 0.5, 10, 20, 0.25)])
-    old.record_calls([RecordedCall(1, "ann", server="books", name="read")])
-    await old.record_now(AuditEntry(0, "before the move"))
-    events = [row.entry.event for row in await old.audit_rows()]
+    await old.do(Accept(asked, approval=question))
+    await old.do(KeepIdentityRecord(IdentityRecord(CONSOLE_SESSION, "cookie", "ann", 9_000_000_000_000, b"{}")))
+    await old.do(KeepScope(KeptScope("s1", 9_000_000_000_000, b"{}"), AuditEntry(0, "scope_made")))
+    add_usage(old, [UsageRow("2026-01-31", "ann", "books", "read", 3, 1, 0.5, 10, 20, 0.25)])
+    record_calls(old, [RecordedCall(1, "ann", server="books", name="read")])
+    await old.do(RecordAudit(AuditEntry(0, "before the move")))
+    events = [row.entry.event for row in await old.ask(AuditRows())]
     await old.close()
     copy_store(first, url, lambda *_: None)
     new = open_store(url)
@@ -108,20 +118,20 @@ async def test_a_copy_to_postgres_and_back_changes_nothing(tmp_path: Path) -> No
     assert refused.returncode != 0
     assert "gateways are using it" in refused.stderr
     assert not back.exists()
-    await new.record_now(AuditEntry(0, "at the second gateway"))
+    await new.do(RecordAudit(AuditEntry(0, "at the second gateway")))
     await new.close()
     output = taskgate("store", "copy", url, str(back))
     assert output.returncode == 0, output.stderr
     assert rows_in(back) == rows_in(first)
     again = sqlite_store.open_store(back)
-    assert await again.result_bytes(done.id) == LONG
-    rows = await again.audit_rows()
+    assert await again.ask(ResultBytes(done.id)) == LONG
+    rows = await again.ask(AuditRows())
     assert isinstance(verify(rows), ChainIntact)
     kept = [row.entry.event for row in rows]
     assert kept[0] == "chain_began"
     assert [event for event in kept if event in events] == events
     assert "at the second gateway" in kept
-    assert len(await again.claim()) == 3
+    assert len(await again.do(Claim())) == 3
     await again.close()
     with closing(sqlite3.connect(back)) as made:
         assert gives_back_pages(made)

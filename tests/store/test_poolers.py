@@ -17,6 +17,7 @@ from tests.store.test_postgres_store import a_call
 from taskgate.assembly.shared_store import check_shared
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Change
+from taskgate.store.operations.tasks import Accept
 from taskgate.store.postgres.connection import shown_url
 from taskgate.store.postgres.store import open_store
 
@@ -81,6 +82,6 @@ async def test_pooler_in_session_mode_is_used(tmp_path: Path) -> None:
         store = open_store(url)
         try:
             for _ in range(10):  # more often than a statement runs before it is prepared
-                assert isinstance(await store.accept(a_call()), Change)
+                assert isinstance(await store.do(Accept(a_call())), Change)
         finally:
             await store.close()

@@ -24,6 +24,8 @@ from taskgate.store.transaction import Transaction
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 
+from taskgate.store.operations.task_queries import FindTask, ResultBytes
+from taskgate.store.operations.tasks import Accept, Advance, Intend
 from taskgate.store.postgres.arrays import bigint_array, bytea_array, text_array
 from taskgate.store.postgres.connection import connect
 from taskgate.store.postgres.store import PostgresStore, open_store
@@ -54,7 +56,7 @@ def new_task() -> Task:
 
 
 async def accepted(store: PostgresStore) -> Task:
-    change = await store.accept(new_task())
+    change = await store.do(Accept(new_task()))
     assert isinstance(change, Change)
     return change.task
 
@@ -83,14 +85,14 @@ async def test_several_changes_of_one_task_share_a_commit(store: PostgresStore) 
     before = store._engine.committer._number  # type: ignore[attr-defined]
 
     changes = await asyncio.gather(
-        store.advance(task.id, Noted("first")),
-        store.advance(task.id, Noted(progress=0.5)),
-        store.advance(task.id, Noted(total=1.0)),
+        store.do(Advance(task.id, Noted("first"))),
+        store.do(Advance(task.id, Noted(progress=0.5))),
+        store.do(Advance(task.id, Noted(total=1.0))),
     )
 
     assert all(isinstance(change, Change) for change in changes)
     assert store._engine.committer._number == before + 1  # type: ignore[attr-defined]
-    now = await store.get(task.id)
+    now = await store.ask(FindTask(task.id))
     assert now is not None
     assert (now.status_message, now.progress, now.progress_total, now.revision) == (
         "first",
@@ -104,19 +106,22 @@ async def test_several_changes_of_one_task_share_a_commit(store: PostgresStore) 
 async def test_sends_and_results_of_many_tasks_are_kept_each(store: PostgresStore) -> None:
     tasks = await asyncio.gather(*(accepted(store) for _ in range(5)))
     sent = await asyncio.gather(
-        *(store.intend(task.id, byte_hash=f"sha256:{task.id}", upstream="reports", recheck=just_go) for task in tasks)
+        *(
+            store.do(Intend(task.id, byte_hash=f"sha256:{task.id}", upstream="reports", recheck=just_go))
+            for task in tasks
+        )
     )
     assert all(isinstance(one, Intended) for one in sent)
-    await asyncio.gather(*(store.advance(task.id, ResultReceived(task.id.encode(), False, None)) for task in tasks))
+    await asyncio.gather(*(store.do(Advance(task.id, ResultReceived(task.id.encode(), False, None))) for task in tasks))
 
     for task in tasks:
-        ended = await store.get(task.id)
+        ended = await store.ask(FindTask(task.id))
         assert ended is not None
         assert ended.state is TaskState.COMPLETED
         assert ended.last_attempt is not None
         assert ended.last_attempt.byte_hash == f"sha256:{task.id}"
         assert ended.last_attempt.state is AttemptState.ANSWERED
-        assert await store.result_bytes(task.id) == task.id.encode()
+        assert await store.ask(ResultBytes(task.id)) == task.id.encode()
 
 
 async def test_update_that_changes_no_row_is_not_acknowledged(store: PostgresStore) -> None:
@@ -129,12 +134,12 @@ async def test_update_that_changes_no_row_is_not_acknowledged(store: PostgresSto
 
     refused, kept = await asyncio.gather(
         store._engine.write(change, Locks(tasks=(task.id,), reads=(task.id,))),
-        store.advance(other.id, Noted("kept")),
+        store.do(Advance(other.id, Noted("kept"))),
         return_exceptions=True,
     )
 
     assert isinstance(refused, RuntimeError)
     assert isinstance(kept, Change)
-    now = await store.get(task.id)
+    now = await store.ask(FindTask(task.id))
     assert now is not None
     assert (now.revision, now.status_message) == (task.revision, task.status_message)

@@ -15,6 +15,7 @@ from tests.store.test_postgres_store import DEADLINE_S, a_call
 from taskgate.assembly.shared_store import check_shared
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.ports.store_answers import Change
+from taskgate.store.operations.tasks import Accept
 from taskgate.store.postgres.connection import reason
 from taskgate.store.postgres.store import open_store
 
@@ -122,7 +123,7 @@ async def test_a_database_that_becomes_read_only_refuses_writes_and_recovers_by_
     url = fresh_url()
     store = open_store(url)
     name = conninfo.conninfo_to_dict(url)["dbname"]
-    assert isinstance(await store.accept(a_call()), Change)
+    assert isinstance(await store.do(Accept(a_call())), Change)
     try:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
@@ -135,7 +136,7 @@ async def test_a_database_that_becomes_read_only_refuses_writes_and_recovers_by_
         async with asyncio.timeout(DEADLINE_S):
             while refused is None or "read-only" not in refused.message:
                 try:
-                    await store.accept(a_call())
+                    await store.do(Accept(a_call()))
                 except GatewayFault as fault:
                     refused = fault
                 await asyncio.sleep(0.05)
@@ -152,7 +153,7 @@ async def test_a_database_that_becomes_read_only_refuses_writes_and_recovers_by_
     async with asyncio.timeout(DEADLINE_S):
         while True:
             try:
-                assert isinstance(await store.accept(a_call()), Change)
+                assert isinstance(await store.do(Accept(a_call())), Change)
                 break
             except GatewayFault:
                 await asyncio.sleep(0.1)

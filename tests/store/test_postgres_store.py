@@ -26,6 +26,9 @@ from taskgate.store.sqlite.statements import SQL as SQLITE
 
 psycopg = pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 
+from taskgate.store.operations.audit import AuditRows, RecordAudit  # noqa: E402
+from taskgate.store.operations.task_queries import FindTask, FindTasks  # noqa: E402
+from taskgate.store.operations.tasks import Accept, Intend  # noqa: E402
 from taskgate.store.postgres.committer import Committer  # noqa: E402
 from taskgate.store.postgres.connection import connect  # noqa: E402
 from taskgate.store.postgres.engine import PostgresEngine  # noqa: E402
@@ -127,7 +130,7 @@ def test_several_that_start_together_migrate_once(url: str) -> None:
 
 async def test_a_task_of_the_version_before_is_found_by_scope_and_tool(store: PostgresStore, url: str) -> None:
     """Gateways are upgraded one after the other: an older one without the columns writes beside a newer one."""
-    made = await store.accept(a_call(scope="night", wire_name="reports__clean"))
+    made = await store.do(Accept(a_call(scope="night", wire_name="reports__clean")))
     assert isinstance(made, Change)
     with connect(url) as connection:
         cursor = connection.execute("SELECT * FROM tasks")
@@ -137,7 +140,7 @@ async def test_a_task_of_the_version_before_is_found_by_scope_and_tool(store: Po
         connection.execute("DELETE FROM tasks")
         connection.execute(f"INSERT INTO tasks ({', '.join(known)}) SELECT * FROM old")
     for wanted in (TaskFilter(scope="night"), TaskFilter(tool="clean")):
-        assert [task.id for task in (await store.find_tasks(wanted)).tasks] == [made.task.id]
+        assert [task.id for task in (await store.ask(FindTasks(wanted))).tasks] == [made.task.id]
 
 
 def test_looking_for_tasks_reads_columns_and_few_of_them_by_an_index(url: str) -> None:
@@ -199,7 +202,7 @@ def test_a_wrong_address_is_reported_without_its_password(wrong: str) -> None:
 
 
 async def test_all_times_come_from_the_clock_of_the_database(store: PostgresStore) -> None:
-    answer = await store.accept(a_call())
+    answer = await store.do(Accept(a_call()))
     assert isinstance(answer, Change)
     with connect(await _address(store)) as connection:
         row = connection.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint").fetchone()
@@ -221,16 +224,16 @@ async def test_one_failing_write_does_not_affect_others_of_its_batch(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    task = await store.accept(a_call())
+    task = await store.do(Accept(a_call()))
     assert isinstance(task, Change)
     good, bad = await asyncio.gather(
-        store.accept(a_call()),
-        store.intend(task.task.id, byte_hash="b", upstream="u", recheck=broken),
+        store.do(Accept(a_call())),
+        store.do(Intend(task.task.id, byte_hash="b", upstream="u", recheck=broken)),
         return_exceptions=True,
     )
     assert isinstance(good, Change)
     assert isinstance(bad, ZeroDivisionError)
-    assert isinstance(await store.intend(task.task.id, byte_hash="b", upstream="u", recheck=just_go), Intended)
+    assert isinstance(await store.do(Intend(task.task.id, byte_hash="b", upstream="u", recheck=just_go)), Intended)
 
 
 def kill_backends(url: str, kind: str) -> int:
@@ -252,7 +255,7 @@ async def test_cut_connections_are_made_anew_and_nothing_is_lost(store: Postgres
             kill_backends(url, kind)
             made.append(await accepted_in_the_end(store))
     for task_id in made:
-        assert await store.get(task_id) is not None
+        assert await store.ask(FindTask(task_id)) is not None
     async with asyncio.timeout(DEADLINE_S):
         while store.problem is not None:
             await asyncio.sleep(0.05)
@@ -264,14 +267,14 @@ async def accepted_in_the_end(store: PostgresStore) -> str:
         while True:
             draft = a_call()
             try:
-                answer = await store.accept(draft)
+                answer = await store.do(Accept(draft))
             except GatewayFault as fault:
                 refused = fault
             else:
                 assert isinstance(answer, Change)
                 return answer.task.id
             assert (refused.error_type, refused.executed) == ("store_unavailable", Executed.NO)
-            assert await store.get(draft.id) is None
+            assert await store.ask(FindTask(draft.id)) is None
             await asyncio.sleep(0.05)
 
 
@@ -281,7 +284,7 @@ async def test_a_commit_with_a_lost_reply_is_looked_up(store: PostgresStore, mon
     from taskgate.store.postgres import committer as commits
     from taskgate.store.postgres import transaction
 
-    await store.accept(a_call())
+    await store.do(Accept(a_call()))
     committer = store.engine.committer
     end, waited = committer._end, transaction.waited
 
@@ -299,9 +302,9 @@ async def test_a_commit_with_a_lost_reply_is_looked_up(store: PostgresStore, mon
     committer._end = cut
     drafts = [a_call(), a_call()]
     for draft in drafts:
-        assert isinstance(await store.accept(draft), Change)
-        assert await store.get(draft.id) is not None
-    rows = await store.audit_rows()
+        assert isinstance(await store.do(Accept(draft)), Change)
+        assert await store.ask(FindTask(draft.id)) is not None
+    rows = await store.ask(AuditRows())
     assert [row.number for row in rows] == list(range(1, len(rows) + 1))
     assert store.audit_head() == (rows[-1].number, rows[-1].hash)
 
@@ -309,7 +312,7 @@ async def test_a_commit_with_a_lost_reply_is_looked_up(store: PostgresStore, mon
 async def test_a_commit_that_never_arrived_is_refused_and_not_stored(store: PostgresStore) -> None:
     from taskgate.store.postgres import committer as commits
 
-    await store.accept(a_call())
+    await store.do(Accept(a_call()))
     committer = store.engine.committer
     end = committer._end
 
@@ -321,8 +324,8 @@ async def test_a_commit_that_never_arrived_is_refused_and_not_stored(store: Post
     committer._end = cut
     draft = a_call()
     with pytest.raises(GatewayFault, match="cut by the test"):
-        await store.accept(draft)
-    assert await store.get(draft.id) is None
+        await store.do(Accept(draft))
+    assert await store.ask(FindTask(draft.id)) is None
     assert await accepted_in_the_end(store)
 
 
@@ -332,7 +335,7 @@ async def test_a_commit_lost_in_a_server_crash_is_not_confused_with_another() ->
 
     async with RestartableServer() as server:
         store = open_store(server.url)
-        await store.accept(a_call())
+        await store.do(Accept(a_call()))
         committer, loop = store.engine.committer, asyncio.get_running_loop()
         end = committer._end
 
@@ -347,18 +350,18 @@ async def test_a_commit_lost_in_a_server_crash_is_not_confused_with_another() ->
         committer._end = crash
         draft = a_call()
         with pytest.raises(GatewayFault, match="the server crashed"):
-            await store.accept(draft)
-        assert await store.get(draft.id) is None
+            await store.do(Accept(draft))
+        assert await store.ask(FindTask(draft.id)) is None
         await store.close()
 
 
 async def test_deferred_writes_wait_for_an_unavailable_database(store: PostgresStore, url: str) -> None:
-    await store.accept(a_call())
+    await store.do(Accept(a_call()))
     kill_backends(url, "taskgate writer")
-    store.record(AuditEntry(0, "kept in mind"))
+    store.defer(RecordAudit(AuditEntry(0, "kept in mind")))
     await accepted_in_the_end(store)
     async with asyncio.timeout(DEADLINE_S):
-        while "kept in mind" not in [row.entry.event for row in await store.audit_rows()]:
+        while "kept in mind" not in [row.entry.event for row in await store.ask(AuditRows())]:
             await asyncio.sleep(0.05)
 
 
@@ -376,20 +379,20 @@ async def test_a_connection_that_breaks_right_after_the_commit_reverts_nothing(
             other.execute("SELECT pg_terminate_backend(%s, 10000)", [connection.info.backend_pid])
 
     monkeypatch.setattr(Committer, "_end", end_and_break)
-    answer = await store.accept(a_call())
+    answer = await store.do(Accept(a_call()))
     assert isinstance(answer, Change)
     monkeypatch.undo()
-    assert await store.get(answer.task.id) is not None
-    assert isinstance(await store.accept(a_call()), Change)
+    assert await store.ask(FindTask(answer.task.id)) is not None
+    assert isinstance(await store.do(Accept(a_call())), Change)
     await store.close()
 
 
 async def test_a_connection_that_was_lost_while_idle_fails_no_write(store: PostgresStore, url: str) -> None:
     """Nothing of the transaction has reached the server: it is repeated on a new connection."""
-    await store.accept(a_call())
+    await store.do(Accept(a_call()))
     for _ in range(3):
         assert kill_backends(url, "taskgate writer") == 1
-        assert isinstance(await store.accept(a_call()), Change)
+        assert isinstance(await store.do(Accept(a_call())), Change)
 
 
 async def test_a_write_is_refused_only_after_an_attempt_to_connect_that_began_after_it(
@@ -398,7 +401,7 @@ async def test_a_write_is_refused_only_after_an_attempt_to_connect_that_began_af
     """A write that arrives while an older attempt fails waits for the next one: the database may have returned since."""
     from taskgate.store.postgres import committer as commits
 
-    await store.accept(a_call())
+    await store.do(Accept(a_call()))
     begun, fails = threading.Event(), threading.Event()
 
     def away(*_: Any) -> Any:
@@ -410,13 +413,13 @@ async def test_a_write_is_refused_only_after_an_attempt_to_connect_that_began_af
     fails.set()
     kill_backends(url, "taskgate writer")
     with raises_error("store_unavailable", "away"):
-        await store.accept(a_call())
+        await store.do(Accept(a_call()))
     begun.clear()
     fails.clear()
-    store.record(AuditEntry(0, "begins an attempt"))
+    store.defer(RecordAudit(AuditEntry(0, "begins an attempt")))
     assert await asyncio.to_thread(begun.wait, DEADLINE_S)
     monkeypatch.setattr(commits, "connect", connect)
-    waiting = asyncio.create_task(store.accept(a_call()))
+    waiting = asyncio.create_task(store.do(Accept(a_call())))
     await asyncio.sleep(0)
     fails.set()
     assert isinstance(await waiting, Change)
@@ -427,7 +430,7 @@ async def test_a_failed_attempt_to_connect_is_not_repeated_for_the_same_write(
 ) -> None:
     from taskgate.store.postgres import committer as commits
 
-    await store.accept(a_call())
+    await store.do(Accept(a_call()))
     attempts: list[None] = []
 
     def away(*_: Any) -> Any:
@@ -441,7 +444,7 @@ async def test_a_failed_attempt_to_connect_is_not_repeated_for_the_same_write(
         kill_backends(url, "taskgate writer")
         for expected in (1, 2):
             with raises_error("store_unavailable", "away"):
-                await store.accept(a_call())
+                await store.do(Accept(a_call()))
             assert len(attempts) == expected
     assert await accepted_in_the_end(store)
 
@@ -451,7 +454,7 @@ async def test_a_write_waits_while_the_outcome_of_a_commit_is_looked_up(
 ) -> None:
     from taskgate.store.postgres import committer as commits
 
-    await store.accept(a_call())
+    await store.do(Accept(a_call()))
     committer, looking, may_look = store.engine.committer, threading.Event(), threading.Event()
     end, was_committed = committer._end, committer.was_committed
 
@@ -467,9 +470,9 @@ async def test_a_write_waits_while_the_outcome_of_a_commit_is_looked_up(
 
     monkeypatch.setattr(committer, "was_committed", looked_up)
     committer._end = cut
-    lost = asyncio.create_task(store.accept(a_call()))
+    lost = asyncio.create_task(store.do(Accept(a_call())))
     assert await asyncio.to_thread(looking.wait, DEADLINE_S)
-    waiting = asyncio.create_task(store.accept(a_call()))
+    waiting = asyncio.create_task(store.do(Accept(a_call())))
     await asyncio.sleep(0)
     may_look.set()
     with raises_error("store_unavailable", "cut by the test"):
@@ -492,14 +495,14 @@ async def test_a_write_does_not_wait_for_a_connection_beyond_its_deadline(
         broken.setattr(writer, "RECONNECT_WITHIN_S", 0.05)
         broken.setattr(committer, "commit", lost)
         broken.setattr(committer, "was_committed", lambda _: over.wait(DEADLINE_S) and False)
-        first = asyncio.create_task(store.accept(a_call()))
+        first = asyncio.create_task(store.do(Accept(a_call())))
         async with asyncio.timeout(DEADLINE_S):
             while store.engine.writer.problem is None:
                 await asyncio.sleep(0.01)
         assert store.engine.writer._patience_s == writer.RECONNECT_WITHIN_S
         for _ in range(2):
             with raises_error("store_unavailable", "cut by the test"):
-                await store.accept(a_call())
+                await store.do(Accept(a_call()))
         over.set()
         with raises_error("store_unavailable", "cut by the test"):
             await first

@@ -14,6 +14,7 @@ from tests.virtual_time.callers import TASKS
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import Executed, GatewayFault
+from taskgate.store.operations.tasks import Accept
 
 REFUSE = "CREATE TRIGGER refused BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'the table is read-only'); END"
 
@@ -64,7 +65,7 @@ async def test_postgres_reports_a_refused_audit_row_as_unavailable() -> None:
     try:
         async with asyncio.timeout(120):
             with pytest.raises(GatewayFault) as refused:
-                await store.accept(a_call(), audit=AuditEntry(0, "accepted"))
+                await store.do(Accept(a_call(), audit=AuditEntry(0, "accepted")))
         assert (refused.value.error_type, refused.value.executed) == ("store_unavailable", Executed.NO)
         assert "read-only" in refused.value.message
     finally:

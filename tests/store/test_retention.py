@@ -20,7 +20,11 @@ from taskgate.core.tasks.deadlines import SHOWN_AS_EXPIRED_MS
 from taskgate.gateway.retention import Retention
 from taskgate.ports.store import Store
 from taskgate.store.audit_anchor import AuditAnchor, anchor_path, audit_key
-from taskgate.store.operations.upkeep import ROWS_PER_PORTION, TASKS_PER_PORTION
+from taskgate.store.operations.audit import AuditRows, RecordAudit
+from taskgate.store.operations.events import EventsAfter
+from taskgate.store.operations.task_queries import TasksPage
+from taskgate.store.operations.upkeep import TASKS_PER_PORTION, Expiring, sweep
+from taskgate.store.operations.usage import ROWS_PER_PORTION
 from taskgate.store.postgres.writer import Writer
 from taskgate.store.sqlite.connection import migrate
 from taskgate.store.sqlite.store import open_store
@@ -83,7 +87,7 @@ class Sweeps:
         self.largest: dict[str, float] = defaultdict(float)
 
     async def portions(self, count: int) -> bool:
-        swept = await self._store.sweep(count)
+        swept = await sweep(self._store, count)
         self.expired += [task.id for task in swept.expired]
         for name in ("tasks", "events", "keys", "approvals"):
             self.largest[name] = max(self.largest[name], getattr(swept, name) / count)
@@ -100,12 +104,12 @@ async def test_a_backlog_of_any_size_is_deleted_in_small_portions(store: Store, 
     sweeps = Sweeps(store)
     retention = Retention((sweeps.portions,), _nothing, lambda: 60.0, lambda: 0.0)
     await retention.catch_up()
-    assert store.deletion_cpu_s > 0
+    assert store.state.deletion.spent_s > 0
     assert len(sweeps.expired) == len(set(sweeps.expired)) > (ended - gone_before) * 0.9
     clock.now_ms += SHOWN_AS_EXPIRED_MS
     await retention.catch_up()
-    assert not (await store.sweep()).more
-    left = await store.page(None, limit=1_000, include_expired=True)
+    assert not (await sweep(store)).more
+    left = await store.ask(TasksPage(None, limit=1_000, include_expired=True))
     assert left.tasks
     assert not [task for task in left.tasks if task.state.is_terminal]
     assert sweeps.largest["tasks"] <= 2 * TASKS_PER_PORTION
@@ -129,7 +133,7 @@ async def test_two_gateways_expire_each_task_once(monkeypatch: pytest.MonkeyPatc
     assert len(expired) == len(set(expired)) > AMOUNTS.tasks // 2
     received = Counter[str]()
     for number in range(AMOUNTS.callers):
-        page = await first.events_after(f"acme/user-{number:06d}", 0)
+        page = await first.ask(EventsAfter(f"acme/user-{number:06d}", 0))
         received.update(event.data["task_id"] for event in page.events if event.kind == "task_expired")
     assert received
     assert max(received.values()) == 1
@@ -148,7 +152,7 @@ async def test_each_gateway_expires_its_share_while_both_live() -> None:
     async with asyncio.timeout(60):
         while {first.engine.presence.share(), second.engine.presence.share()} != {(0, 2), (1, 2)}:
             await asyncio.sleep(0.05)
-    found = [await one.engine.read(lambda reader: reader.expiring(clock.now_ms, 10_000)) for one in (first, second)]
+    found = [await one.ask(Expiring(10_000)) for one in (first, second)]
     ids = [{task.id for task, _ in each} for each in found]
     assert not ids[0] & ids[1]
     assert min(map(len, ids)) > AMOUNTS.tasks // 6
@@ -163,7 +167,7 @@ async def _keeper(tmp_path: Path, rows: int, export: Path | None = None) -> tupl
     store = open_store(tmp_path / "log.db")
     keeper = AuditKeeper(store, AuditAnchor(anchor_path(tmp_path / "log.db"), audit_key(SECRET)), export)
     await keeper.start()
-    await asyncio.gather(*(store.record_now(AuditEntry(0, f"row {number}")) for number in range(rows)))
+    await asyncio.gather(*(store.do(RecordAudit(AuditEntry(0, f"row {number}"))) for number in range(rows)))
     return store, keeper
 
 
@@ -172,8 +176,8 @@ async def test_old_audit_rows_are_deleted_until_none_is_left(tmp_path: Path) -> 
     await keeper.maintain()
     counts = []
     while await keeper.forget(-60_000):
-        counts.append(len(await store.audit_rows(0, 10_000)))
-    assert len(await store.audit_rows(0, 10_000)) == 1
+        counts.append(len(await store.ask(AuditRows(0, 10_000))))
+    assert len(await store.ask(AuditRows(0, 10_000))) == 1
     assert all(before - after <= FORGET_AT_ONCE for before, after in itertools.pairwise(counts))
     await keeper.close()
     await store.close()
@@ -186,13 +190,13 @@ async def test_rows_that_could_not_be_exported_are_not_deleted(tmp_path: Path) -
     await keeper.maintain()
     while await keeper.forget(-60_000):
         pass
-    assert len(await store.audit_rows(0, 100)) >= 20
+    assert len(await store.ask(AuditRows(0, 100))) >= 20
     export.rmdir()
-    await store.record_now(AuditEntry(0, "another"))
+    await store.do(RecordAudit(AuditEntry(0, "another")))
     await keeper.maintain()
     while await keeper.forget(-60_000):
         pass
-    assert len(await store.audit_rows(0, 100)) == 1
+    assert len(await store.ask(AuditRows(0, 100))) == 1
     assert export.read_bytes().count(b"\n") >= 20
     await keeper.close()
     await store.close()

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.contracts.store_under_test import KeepSecret
 from tests.harness.raised import raises_error
 from tests.store.call_factory import DEADLINE_S, a_call, store_recovers
 
@@ -23,6 +24,9 @@ from taskgate.core.tasks.transition import Noted
 from taskgate.ports.store_answers import Change
 from taskgate.store import batch_writer
 from taskgate.store.batch_writer import DeferredWrite
+from taskgate.store.operations.audit import AuditRows, RecordAudit
+from taskgate.store.operations.task_queries import FindTask
+from taskgate.store.operations.tasks import Accept, NoteProgress
 from taskgate.store.sqlite import checkpointer, writer
 from taskgate.store.sqlite.file_lock import FileLock
 from taskgate.store.sqlite.store import SqliteStore, open_store
@@ -32,7 +36,7 @@ from taskgate.store.transaction import Transaction
 async def test_a_full_database_acknowledges_nothing_and_recovers_when_there_is_room(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     kept = [a_call() for _ in range(20)]
-    await asyncio.gather(*(store.accept(call) for call in kept))
+    await asyncio.gather(*(store.do(Accept(call)) for call in kept))
 
     def pages(limit: int) -> None:
         writing = store.engine.writer._connection
@@ -40,18 +44,18 @@ async def test_a_full_database_acknowledges_nothing_and_recovers_when_there_is_r
 
     await in_writer(store, lambda: pages(1))
     big = a_call(arguments=b'"' + b"x" * 3_000_000 + b'"')
-    answers = await asyncio.gather(store.accept(big), store.accept(a_call()), return_exceptions=True)
+    answers = await asyncio.gather(store.do(Accept(big)), store.do(Accept(a_call())), return_exceptions=True)
     for answer in answers:
         assert isinstance(answer, GatewayFault)
         assert answer.error_type == "store_unavailable"
         assert answer.executed is Executed.NO
     assert store.problem is not None
-    assert await store.get(big.id) is None
+    assert await store.ask(FindTask(big.id)) is None
     await in_writer(store, lambda: pages(1_000_000))
     await store_recovers(store)
-    assert isinstance(await store.accept(big), Change)
-    assert all([await store.get(call.id) is not None for call in kept])
-    assert isinstance(verify(await store.audit_rows()), ChainIntact)
+    assert isinstance(await store.do(Accept(big)), Change)
+    assert all([await store.ask(FindTask(call.id)) is not None for call in kept])
+    assert isinstance(verify(await store.ask(AuditRows())), ChainIntact)
     await store.close()
 
 
@@ -160,6 +164,8 @@ from pathlib import Path
 from tests.store.call_factory import a_call, store_recovers
 from taskgate.core.errors import GatewayFault
 from taskgate.core.tasks.transition import ResultReceived
+from taskgate.store.operations.task_queries import FindTask, ResultBytes, TasksPage
+from taskgate.store.operations.tasks import Accept, Advance, Intend
 from taskgate.store.sqlite.store import open_store
 
 def room(limit):
@@ -168,26 +174,26 @@ def room(limit):
 async def main():
     store = open_store(Path({path!r}))
     before = a_call()
-    await store.accept(before)
-    await store.intend(before.id, byte_hash="b", upstream="u", recheck=lambda *_: None)
+    await store.do(Accept(before))
+    await store.do(Intend(before.id, "b", "u", recheck=lambda *_: None))
     # No file may grow any more: to the store this is a disk that refuses every write.
     room(4096)
     faults = 0
-    for work in (store.accept(a_call()), store.advance(before.id, ResultReceived(b"x" * (2 << 20)))):
+    for work in (store.do(Accept(a_call())), store.do(Advance(before.id, ResultReceived(b"x" * (2 << 20))))):
         try:
             await work
         except GatewayFault as fault:
             faults += fault.error_type == "store_unavailable" and fault.executed == "no"
     assert faults == 2, faults
-    assert (await store.get(before.id)).state == "running"
+    assert (await store.ask(FindTask(before.id))).state == "running"
     room(resource.RLIM_INFINITY)
     await store_recovers(store)
-    await store.accept(a_call())
-    await store.advance(before.id, ResultReceived(b"x" * (2 << 20)))
-    assert len(await store.result_bytes(before.id)) == 2 << 20
+    await store.do(Accept(a_call()))
+    await store.do(Advance(before.id, ResultReceived(b"x" * (2 << 20))))
+    assert len(await store.ask(ResultBytes(before.id))) == 2 << 20
     await store.close()
     again = open_store(Path({path!r}))
-    assert len((await again.page("carol")).tasks) == 2
+    assert len((await again.ask(TasksPage("carol"))).tasks) == 2
     await again.close()
     print("recovered")
 
@@ -207,7 +213,7 @@ async def test_the_write_ahead_log_is_reused_and_bounded(tmp_path: Path, monkeyp
     sizes = []
     for _ in range(6):
         for _ in range(checkpointer.COMMITS_BETWEEN + 1):
-            await store.accept(a_call())
+            await store.do(Accept(a_call()))
         async with asyncio.timeout(DEADLINE_S):
             while store.engine.writer._checkpointer._requested.is_set():
                 await asyncio.sleep(0.01)
@@ -235,7 +241,7 @@ async def test_checkpointed_pages_are_synced_in_the_background(tmp_path: Path, m
     store = open_store(tmp_path / "store.db")
     async with asyncio.timeout(DEADLINE_S):
         while steps.count("taskgate-store-commits") < 3:
-            await store.accept(a_call())
+            await store.do(Accept(a_call()))
     await store.close()
     between = "".join(
         {"taskgate-store-commits": "|", "taskgate-store-checkpointer": "c", "synced": "s"}[step] for step in steps
@@ -251,18 +257,18 @@ async def test_checkpointed_pages_are_synced_in_the_background(tmp_path: Path, m
 async def test_a_write_cancelled_before_it_began_is_not_executed(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     disk = SlowDisk(store)
-    blocking = asyncio.create_task(store.accept(a_call()))
+    blocking = asyncio.create_task(store.do(Accept(a_call())))
     assert await asyncio.to_thread(disk.reached.wait, DEADLINE_S)
     call = a_call()
-    given_up = asyncio.create_task(store.accept(call))
+    given_up = asyncio.create_task(store.do(Accept(call)))
     await asyncio.sleep(0)
     given_up.cancel()
     with pytest.raises(asyncio.CancelledError):
         await given_up
     disk.go_on.set()
     await blocking
-    await store.keep("flush", b"1")
-    assert await store.get(call.id) is None
+    await store.do(KeepSecret("flush", b"1"))
+    assert await store.ask(FindTask(call.id)) is None
     await store.close()
 
 
@@ -274,7 +280,7 @@ async def test_a_task_written_after_its_caller_was_cancelled_never_runs(
     disk, call = SlowDisk(store), a_call()
     with monkeypatch.context() as impatient:
         impatient.setattr(writer.Writer, "timeout_s", 0.05 if how == "timed out" else DEADLINE_S)
-        accepting = asyncio.create_task(store.accept(call, key="k"))
+        accepting = asyncio.create_task(store.do(Accept(call, key="k")))
         assert await asyncio.to_thread(disk.reached.wait, DEADLINE_S)
         if how == "cancelled":
             accepting.cancel()
@@ -286,11 +292,11 @@ async def test_a_task_written_after_its_caller_was_cancelled_never_runs(
             await accepting
     disk.go_on.set()
     async with asyncio.timeout(DEADLINE_S):
-        while (task := await store.get(call.id)) is None or not task.state.is_terminal:
+        while (task := await store.ask(FindTask(call.id))) is None or not task.state.is_terminal:
             await asyncio.sleep(0.02)
     assert task.state == "cancelled"
     assert task.last_attempt is None
-    again = await store.accept(a_call(), key="k")
+    again = await store.do(Accept(a_call(), key="k"))
     assert isinstance(again, Change), "the key must not stand in the way of a repeat"
     await store.close()
 
@@ -299,13 +305,13 @@ async def test_no_reply_is_sent_before_the_commit_is_on_the_disk(tmp_path: Path)
     store = open_store(tmp_path / "store.db")
     disk = SlowDisk(store)
     call = a_call()
-    accepting = asyncio.create_task(store.accept(call))
+    accepting = asyncio.create_task(store.do(Accept(call)))
     assert await asyncio.to_thread(disk.reached.wait, DEADLINE_S)
     assert not accepting.done()
-    assert await store.get(call.id) is None
+    assert await store.ask(FindTask(call.id)) is None
     disk.go_on.set()
     assert isinstance(await accepting, Change)
-    assert await store.get(call.id) is not None
+    assert await store.ask(FindTask(call.id)) is not None
     await store.close()
 
 
@@ -314,9 +320,9 @@ async def test_waiting_writes_are_limited(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(batch_writer, "MAX_WAITING", 0)
     monkeypatch.setattr(batch_writer, "MAX_DEFERRED", 0)
     with raises_error("store_unavailable"):
-        await store.accept(a_call())
+        await store.do(Accept(a_call()))
     with raises_error("store_unavailable"):
-        store.record(AuditEntry(0, "x"))
+        store.defer(RecordAudit(AuditEntry(0, "x")))
     await store.close()
 
 
@@ -326,11 +332,11 @@ async def test_a_hanging_disk_causes_a_timeout(tmp_path: Path, monkeypatch: pyte
     with monkeypatch.context() as impatient:
         impatient.setattr(writer.Writer, "timeout_s", 0.01)
         with raises_error("store_unavailable"):
-            await store.accept(a_call())
+            await store.do(Accept(a_call()))
     disk.go_on.set()
     await store.close()
     with pytest.raises(GatewayFault):
-        await store.accept(a_call())
+        await store.do(Accept(a_call()))
 
 
 async def test_a_store_locked_by_another_process_fails_and_recovers(
@@ -340,14 +346,14 @@ async def test_a_store_locked_by_another_process_fails_and_recovers(
     monkeypatch.setattr(writer, "LOCK_WAIT_S", 0.1)
     unauthorized = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     unauthorized.execute("BEGIN IMMEDIATE")
-    answers = await asyncio.gather(*(store.accept(a_call()) for _ in range(100)), return_exceptions=True)
+    answers = await asyncio.gather(*(store.do(Accept(a_call())) for _ in range(100)), return_exceptions=True)
     assert all(isinstance(answer, GatewayFault) for answer in answers)
-    store.record(AuditEntry(0, "kept for later"))
+    store.defer(RecordAudit(AuditEntry(0, "kept for later")))
     unauthorized.execute("ROLLBACK")
     unauthorized.close()
     await store_recovers(store)
-    assert [row.entry.event for row in await store.audit_rows()] == ["kept for later"]
-    assert isinstance(await store.accept(a_call()), Change)
+    assert [row.entry.event for row in await store.ask(AuditRows())] == ["kept for later"]
+    assert isinstance(await store.do(Accept(a_call())), Change)
     await store.close()
 
 
@@ -355,13 +361,13 @@ async def test_waiting_for_a_foreign_lock_does_not_block_the_loop(tmp_path: Path
     store = open_store(tmp_path / "store.db")
     unauthorized = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     unauthorized.execute("BEGIN IMMEDIATE")
-    writing = asyncio.create_task(store.accept(a_call()))
+    writing = asyncio.create_task(store.do(Accept(a_call())))
     turns = 0
     while turns < 20:
         # Standing still on a lock would take until the writer gives it up, and the write would be over.
         await asyncio.sleep(0.01)
         turns += 1
-        assert await store.get("no such task") is None
+        assert await store.ask(FindTask("no such task")) is None
         assert not writing.done()
     unauthorized.execute("ROLLBACK")
     unauthorized.close()
@@ -374,10 +380,11 @@ async def test_the_write_ahead_log_of_crashed_processes_is_checkpointed_at_the_n
     program = f"""
 import asyncio, os, signal
 from pathlib import Path
+from taskgate.store.operations.events import AppendEvent
 from taskgate.store.sqlite.store import open_store
 async def main():
     store = open_store(Path({str(path)!r}))
-    await store.keep(os.urandom(8).hex(), os.urandom(1 << 20))
+    await store.do(AppendEvent("carol", "large", "", {{"x": os.urandom(1 << 19).hex()}}))
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
 """
@@ -394,7 +401,7 @@ asyncio.run(main())
 async def test_large_commits_do_not_make_the_log_large(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     for number in range(80):
-        await store.keep(f"n{number}", os.urandom(1 << 20))
+        await store.do(KeepSecret(f"n{number}", os.urandom(1 << 20)))
     assert (tmp_path / "store.db-wal").stat().st_size < 3 * checkpointer.MAX_LOG_BYTES
     await store.close()
 
@@ -402,15 +409,15 @@ async def test_large_commits_do_not_make_the_log_large(tmp_path: Path) -> None:
 async def test_progress_noted_while_it_is_being_written_is_not_lost(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     call = a_call()
-    await store.accept(call)
+    await store.do(Accept(call))
     disk = SlowDisk(store)
-    store.note(call.id, Noted("one"))
+    store.defer(NoteProgress(call.id, Noted("one")))
     assert await asyncio.to_thread(disk.reached.wait, DEADLINE_S)
-    store.note(call.id, Noted("two"))
+    store.defer(NoteProgress(call.id, Noted("two")))
     disk.go_on.set()
     await store.close()
     again = open_store(tmp_path / "store.db")
-    found = await again.get(call.id)
+    found = await again.ask(FindTask(call.id))
     assert found is not None
     assert found.status_message == "two"
     await again.close()

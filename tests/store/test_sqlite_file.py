@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.contracts.store_under_test import OpenTasksOf
 from tests.harness.raised import raises_error
 from tests.harness.unchecked import just_go
 from tests.store.call_factory import DEADLINE_S, a_call
@@ -24,15 +25,19 @@ import taskgate.store.sqlite
 from taskgate.core.audit.chain import AuditEntry, row_bytes
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.core.governance.approval import Binding
+from taskgate.core.governance.held_call import ApprovalRequest, PendingLimits
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.tasks.state import OPEN
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Cancelled, Dispatched, ResultReceived
-from taskgate.ports.approval_store import ApprovalRequest, PendingLimits
 from taskgate.ports.store_answers import Change, IdTaken, Ownership, TaskFilter
-from taskgate.ports.task_store import AcceptLimits
-from taskgate.store.operations import audit, tasks
-from taskgate.store.operations.reader import Reader
+from taskgate.store.operations import audit
+from taskgate.store.operations.audit import AuditRows, RecordAudit
+from taskgate.store.operations.task_limits import AcceptLimits
+from taskgate.store.operations.task_queries import EndedBadly, FindTasks, ResultBytes
+from taskgate.store.operations.tasks import Accept, Advance, Intend
+from taskgate.store.operations.upkeep import sweep_leftovers
+from taskgate.store.reader import Reader
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite import connection
 from taskgate.store.sqlite.connection import connect_reader, connect_writer, migrate, migrations
@@ -40,7 +45,7 @@ from taskgate.store.sqlite.engine import statements_of
 from taskgate.store.sqlite.statements import SQL
 from taskgate.store.sqlite.store import open_store
 from taskgate.store.sqlite.transaction import SqliteTransaction, create_gathering_view
-from taskgate.store.transaction_settings import TransactionSettings
+from taskgate.store.state import StoreState
 
 
 def test_a_second_process_on_the_same_file_is_refused_with_a_clear_message(tmp_path: Path) -> None:
@@ -71,7 +76,7 @@ sys.stdin.read()
 
 async def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
     store = open_store(tmp_path / "new" / "store.db")
-    await store.accept(a_call())
+    await store.do(Accept(a_call()))
     files = list((tmp_path / "new").iterdir())
     assert len(files) == 5
     assert all(file.stat().st_mode & 0o077 == 0 for file in files)
@@ -168,7 +173,7 @@ async def test_looking_for_tasks_reads_columns_and_records_only_for_a_text(tmp_p
     """Counted: the steps of the database's own machine and the functions that it is to call, with ten times as many tasks."""
     store = open_store(tmp_path / "store.db")
     reading = connect_reader(tmp_path / "store.db")
-    find = Reader(statements_of(reading), TransactionSettings(), Sealing(()))
+    find = Reader.alone(statements_of(reading))
     wanted = {
         "open": TaskFilter(states=OPEN),
         "all": TaskFilter(),
@@ -180,14 +185,12 @@ async def test_looking_for_tasks_reads_columns_and_records_only_for_a_text(tmp_p
     counted: list[dict[str, int]] = []
     for more in (100, 900):
         for number in range(more):
-            made = await store.accept(a_call(principal=f"caller-{number}"))
+            made = await store.do(Accept(a_call(principal=f"caller-{number}")))
             assert isinstance(made, Change)
             if counted or number >= 10:
-                await store.advance(made.task.id, Cancelled())
-        counted.append(
-            {name: steps(reading, partial(find.find_tasks, one, None, 50, 0)) for name, one in wanted.items()}
-        )
-        counted[-1]["badly"] = steps(reading, partial(find.ended_badly, TaskFilter(), 0, 10, 0))
+                await store.do(Advance(made.task.id, Cancelled()))
+        counted.append({name: steps(reading, partial(FindTasks(one).run, find)) for name, one in wanted.items()})
+        counted[-1]["badly"] = steps(reading, partial(EndedBadly(TaskFilter(), 0, 10).run, find))
     (longest,) = reading.execute("SELECT max(length(doc)) FROM tasks").fetchone()
     reading.close()
     await store.close()
@@ -236,18 +239,18 @@ def test_a_store_syncs_fully(tmp_path: Path) -> None:
 async def test_old_result_files_without_a_task_are_deleted(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     call = a_call()
-    await store.accept(call)
-    await store.intend(call.id, byte_hash="b", upstream="u", recheck=just_go)
-    await store.advance(call.id, ResultReceived(b"x" * (2 << 20)))
+    await store.do(Accept(call))
+    await store.do(Intend(call.id, byte_hash="b", upstream="u", recheck=just_go))
+    await store.do(Advance(call.id, ResultReceived(b"x" * (2 << 20))))
     folder = tmp_path / "store.db.results"
     old, young = folder / "tg_old.1", folder / "tg_young.1"
     for orphan in (old, young):
         orphan.write_bytes(b"left behind")
     os.utime(old, (0, 0))
-    assert await store.sweep_leftovers() == 1
+    assert await sweep_leftovers(store) == 1
     assert not old.exists()
     assert young.exists()
-    assert await store.result_bytes(call.id) == b"x" * (2 << 20)
+    assert await store.ask(ResultBytes(call.id)) == b"x" * (2 << 20)
     await store.close()
 
 
@@ -301,9 +304,9 @@ async def test_a_fenced_owner_fails_at_once(tmp_path: Path) -> None:
 async def test_the_intent_is_the_only_way_to_dispatch(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     call = a_call()
-    await store.accept(call)
-    with pytest.raises(ValueError, match="intend"):
-        await store.advance(call.id, Dispatched(1, "b", "u"))
+    await store.do(Accept(call))
+    with pytest.raises(ValueError, match="Intend"):
+        await store.do(Advance(call.id, Dispatched(1, "b", "u")))
     await store.close()
 
 
@@ -337,14 +340,12 @@ def test_the_cost_of_an_approval_does_not_grow_with_open_ones_of_its_caller(tmp_
         nonlocal steps
         steps = 0
         for _ in range(number):
-            transaction = SqliteTransaction(
-                writing, 1_000_000, Ownership("node", 1), TransactionSettings(), Sealing(())
-            )
+            transaction = SqliteTransaction(writing, 1_000_000, Ownership("node", 1), StoreState(), Sealing(()))
             call = a_call(limited_as="address:10.0.0.1")
             binding = Binding("carol", "reports", "build", call.digest, "", "1", 0, scope="default")
             asked = (f"ap_{call.id}", Workflow("ops"), "r", binding, "address:10.0.0.1", call.wire_name, call.arguments)
             request = ApprovalRequest(*asked)
-            made = tasks.accept(transaction, call, sent=None, approval=request, key=None, limits=limits, audit=None)
+            made = Accept(call, approval=request, limits=limits).run(transaction)
             assert isinstance(made, Change)
         return steps
 
@@ -366,11 +367,11 @@ def test_creates_that_share_a_commit_share_its_queries(tmp_path: Path) -> None:
     limits, ran = AcceptLimits(1_000_000, pending=PendingLimits(1_000_000, 1_000_000)), list[str]()
 
     def accept(number: int) -> int:
-        transaction = SqliteTransaction(writing, 1_000_000, Ownership("node", 1), TransactionSettings(), Sealing(()))
+        transaction = SqliteTransaction(writing, 1_000_000, Ownership("node", 1), StoreState(), Sealing(()))
         transaction.is_stale()
         ran.clear()
         for _ in range(number):
-            made = tasks.accept(transaction, a_call(), sent=None, approval=None, key=None, limits=limits, audit=None)
+            made = Accept(a_call(), limits=limits).run(transaction)
             assert isinstance(made, Change)
         return len(ran)
 
@@ -386,14 +387,14 @@ def gathering(path: Path) -> tuple[sqlite3.Connection, SqliteTransaction]:
     writing = connect_writer(path)
     migrate(writing)
     create_gathering_view(writing)
-    transaction = SqliteTransaction(writing, 1_000_000, Ownership("node", 1), TransactionSettings(), Sealing(()))
+    transaction = SqliteTransaction(writing, 1_000_000, Ownership("node", 1), StoreState(), Sealing(()))
     transaction.gather()
     return writing, transaction
 
 
 def accept_in(transaction: SqliteTransaction, call: Task) -> None:
     limits = AcceptLimits(1_000, pending=PendingLimits(1_000, 1_000))
-    made = tasks.accept(transaction, call, sent=None, approval=None, key=None, limits=limits, audit=None)
+    made = Accept(call, limits=limits).run(transaction)
     assert isinstance(made, Change)
 
 
@@ -437,10 +438,10 @@ def test_a_gathered_row_can_be_read(tmp_path: Path) -> None:
     accept_in(transaction, second)
     assert transaction.run("count_open_of_caller", limited_as="dave").fetchone()[0] == 1
     accept_in(transaction, third)
-    assert isinstance(tasks.advance(transaction, third.id, Cancelled("enough")), Change)
+    assert isinstance(Advance(third.id, Cancelled("enough")).run(transaction), Change)
     assert transaction.run("count_open_of_caller", limited_as="erin").fetchone()[0] == 0
     for number in range(20):
-        audit.record_audit(transaction, AuditEntry(at_ms=1, event=f"call {number}"))
+        RecordAudit(AuditEntry(at_ms=1, event=f"call {number}")).run(transaction)
     transaction.write_gathered()
     assert transaction.run("last_audit").fetchone()[0] == 24
     assert writing.execute("SELECT count(*), count(DISTINCT id) FROM events").fetchone() == (4, 4)
@@ -450,12 +451,12 @@ def test_a_gathered_row_can_be_read(tmp_path: Path) -> None:
 async def test_a_duplicate_id_does_not_affect_others_of_its_commit(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     old, other = a_call(), a_call()
-    await store.accept(old)
+    await store.do(Accept(old))
     calls = [a_call(), a_call(id=old.id), other, a_call(id=other.id), a_call()]
-    answers = await asyncio.gather(*(store.accept(call) for call in calls))
+    answers = await asyncio.gather(*(store.do(Accept(call)) for call in calls))
     assert [type(answer) for answer in answers] == [Change, IdTaken, Change, IdTaken, Change]
-    assert [row.number for row in await store.audit_rows()] == [1, 2, 3, 4]
-    assert await store.open_count("carol") == 4
+    assert [row.number for row in await store.ask(AuditRows())] == [1, 2, 3, 4]
+    assert await store.ask(OpenTasksOf("carol")) == 4
     await store.close()
 
 
@@ -464,14 +465,14 @@ async def test_tasks_are_accepted_after_a_vacuum_and_after_a_failed_one(tmp_path
     store = open_store(tmp_path / "store.db")
     other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     try:
-        assert isinstance(await store.accept(a_call()), Change)
+        assert isinstance(await store.do(Accept(a_call())), Change)
         await store.engine.overwrite_deleted()
-        assert isinstance(await store.accept(a_call()), Change)
+        assert isinstance(await store.do(Accept(a_call())), Change)
         other.execute("BEGIN IMMEDIATE")
         with raises_error("store_unavailable", "database is locked"):
             await store.engine.overwrite_deleted()
         other.execute("ROLLBACK")
-        assert isinstance(await store.accept(a_call()), Change)
+        assert isinstance(await store.do(Accept(a_call())), Change)
         rows = store.engine._reading.execute("SELECT count(*) FROM tasks").fetchone()
         assert rows == (3,)
     finally:
@@ -483,7 +484,7 @@ async def test_tasks_are_accepted_one_by_one_where_their_rows_cannot_be_gathered
     store = open_store(tmp_path / "store.db")
     try:
         store.engine.writer._connection.execute("DROP VIEW gathered_rows")
-        for made in await asyncio.gather(*(store.accept(a_call()) for _ in range(3))):
+        for made in await asyncio.gather(*(store.do(Accept(a_call())) for _ in range(3))):
             assert isinstance(made, Change)
     finally:
         await store.close()

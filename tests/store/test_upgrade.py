@@ -13,6 +13,7 @@ import pytest
 
 from taskgate.config import load_text
 from taskgate.core.tasks.state import TaskState
+from taskgate.store.operations.task_queries import FindTask, QuestionsOf, ResultBytes
 from taskgate.store.sqlite.connection import migrations
 from taskgate.store.sqlite.store import open_store
 
@@ -42,12 +43,12 @@ async def test_an_old_store_is_migrated_and_keeps_its_tasks_questions_and_log(ol
     audited = numbers(old_store, "SELECT count(*) FROM audit")
     store = open_store(old_store, clock=lambda: made_at + 1000)
     try:
-        tasks = [await store.get(str(task_id)) for task_id in ids]
+        tasks = [await store.ask(FindTask(str(task_id))) for task_id in ids]
         states = [task.state for task in tasks if task is not None]
         assert sorted(states) == sorted([TaskState.COMPLETED] * 5 + [TaskState.INPUT_REQUIRED])
-        results = [await store.result_bytes(task.id) for task in tasks if task is not None]
+        results = [await store.ask(ResultBytes(task.id)) for task in tasks if task is not None]
         assert b"Wrote x." in b"".join(result for result in results if result is not None)
-        assert [len(await store.questions(str(task_id))) for task_id in ids].count(1) == 1
+        assert [len(await store.ask(QuestionsOf(str(task_id)))) for task_id in ids].count(1) == 1
     finally:
         await store.close()
     assert numbers(old_store, "PRAGMA user_version") == [len(migrations())]

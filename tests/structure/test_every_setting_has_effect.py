@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.structure.source import nodes_of
 
 import taskgate
-import taskgate.config
-from taskgate.assembly.limits import limit_of
-from taskgate.config.model.limits import Limits as LimitKeys
-from taskgate.config.sections import Section
-from taskgate.core.limits import DEFAULTS, Limits
+import taskgate.core.settings
+from taskgate.core.settings.limits import Limits
+from taskgate.core.settings.section import Section
 from taskgate.gateway import plan
 
 ROOT = Path(taskgate.__file__).parent
@@ -31,6 +30,7 @@ READ_WHILE_LOADING = {
 COPIED_WITHIN_ASSEMBLY = {
     "json_depth": "the reader shared by doors and servers is made there",
     "json_nodes": "the same",
+    "instances_per_server": "each server is created with it",
     "models_origin": "tells the next reload whether the models can be kept",
 }
 
@@ -64,32 +64,18 @@ def _sections(kind: type[Section] = Section) -> Iterator[type[Section]]:
 
 
 def test_every_field_of_the_file_is_read_outside_the_config_package(names_read: NamesRead) -> None:
-    for module in pkgutil.walk_packages(taskgate.config.__path__, "taskgate.config."):
+    for module in pkgutil.walk_packages(taskgate.core.settings.__path__, "taskgate.core.settings."):
         importlib.import_module(module.name)
-    fields = {(section.__name__, name) for section in _sections() for name in section.model_fields}
+    fields = {(section.__name__, name) for section in _sections() for name in section.__struct_fields__}
     assert len(fields) > 150
-    used = _read_outside(names_read, "config") | READ_WHILE_LOADING.keys() | set(_limits_copied_by_name())
+    used = _read_outside(names_read, "config", "core/settings") | READ_WHILE_LOADING.keys()
     assert sorted(field for field in fields if field[1] not in used) == []
 
 
-def _limits_copied_by_name() -> dict[str, str]:
-    """The keys of `limits` that `assembly.limits` copies to a field, each with that field."""
-    known = {field.name for field in dataclasses.fields(Limits)}
-    given = {key: limit_of(key, value)[0] for key, value in LimitKeys()}
-    return {key: field for key, field in given.items() if field in known}
-
-
-def test_every_limit_has_a_key_with_the_same_default() -> None:
-    keys = {field: limit_of(key, value)[1] for key, value in LimitKeys() for field in [limit_of(key, value)[0]]}
-    fields = {field.name: getattr(DEFAULTS, field.name) for field in dataclasses.fields(Limits)}
-    del fields["sampling_of_tenant"]
-    assert {name: keys.get(name, "missing") for name in fields} == fields
-
-
 def test_every_field_of_the_plan_is_read_outside_the_module_that_builds_it(names_read: NamesRead) -> None:
-    values = [value for value in vars(plan).values() if dataclasses.is_dataclass(value)]
+    values = [value for value in vars(plan).values() if isinstance(value, type) and issubclass(value, msgspec.Struct)]
     assert Limits in values
-    fields = {(str(value), field.name) for value in values for field in dataclasses.fields(value)}
+    fields = {(str(value), name) for value in values for name in inspect.get_annotations(value)}
     assert len(fields) > 50
     used = _read_outside(names_read, "config", "assembly") | COPIED_WITHIN_ASSEMBLY.keys()
     assert sorted(field for field in fields if field[1] not in used) == []

@@ -20,16 +20,16 @@ from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.deadline_enforcement import DeadlineEnforcement
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.task_results import TaskResults
-from taskgate.store.sqlite.store import SqliteStore
+from taskgate.store.operations.tasks import Intend
 
 GUARDS: list[tuple[Callable[..., Any], str]] = [
     (Attempts, "recheck"),
     (Attempts, "budgets"),
     (CallGate, "pre_send"),
-    (SqliteStore.intend, "recheck"),
-    (TaskResults, "_check_output"),
-    (TaskResults, "_truncate"),
-    (TaskResults, "_urls"),
+    (Intend, "recheck"),
+    (TaskResults, "check_output"),
+    (TaskResults, "truncate"),
+    (TaskResults, "urls"),
     (TaskQuestions, "urls"),
     (Relay, "urls"),
     (SuspendedCalls, "urls"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.structure.source import parsed
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
-APART = ("client/", "config/", "bridge/", "cli/", "dashboard/")
+APART = ("client/", "config/", "core/settings/", "bridge/", "cli/", "dashboard/")
 """The client library, the file as it is written, and pages show the gateway's things under the same names."""
 ADAPTERS = {"Wakeups", "Writer"}
 """What each store has: named by its port, or by its place in each of them."""

@@ -103,8 +103,13 @@ def _mentioned_outside() -> set[str]:
 
 def test_no_code_is_unused() -> None:
     files = {str(path.relative_to(SOURCE)): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
-    # Settings are fields that are read by their keys; that each has an effect is shown in tests/config.
-    settings = {name for path, source in files.items() if path.startswith("config/") for name in _fields(source)}
+    # Settings are fields that are read by their keys; that each has an effect is shown in test_every_setting_has_effect.
+    settings = {
+        name
+        for path, source in files.items()
+        if path.startswith(("config/", "core/settings/", "replies/"))
+        for name in _fields(source)
+    }
     assert unused_in(files, _mentioned_outside() | settings) == []
 
 

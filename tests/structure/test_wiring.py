@@ -32,6 +32,8 @@ VIOLATIONS = {
     "hasattr(outlet, 'begin')": "hasattr(outlet, 'begin')",
     "setattr(relay, 'urls', urls)": "setattr(relay, 'urls', urls)",
     "object.__setattr__(relay, 'urls', urls)": "object.__setattr__(relay, 'urls', urls)",
+    "force_setattr(relay, 'urls', urls)": "force_setattr(relay, 'urls', urls)",
+    "msgspec.structs.force_setattr(relay, 'urls', urls)": "msgspec.structs.force_setattr(relay, 'urls', urls)",
     "vars(relay)['urls'] = urls": "vars(relay)['urls']",
     "relay.__dict__['urls'] = urls": "relay.__dict__['urls']",
     "for relay.urls in urls: ...": "assigns relay.urls",

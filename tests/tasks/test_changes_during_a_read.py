@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 
 import pytest
 from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
-from taskgate.core.tasks.task import Task
-from taskgate.store.views.tasks import TaskView
+from taskgate.store.open_store import OpenStore
+from taskgate.store.operation import Query
+from taskgate.store.operations.task_queries import FindTask
 
 PROMOTE = {
     "scopes": {"default": {"default_servers": ["*"], "names": "plain"}},
@@ -31,15 +33,15 @@ def server(may_end: asyncio.Event) -> Upstream:
 @virtual_time
 @pytest.mark.parametrize("tool", ["get_task_result", "tasks/result"])
 async def test_end_during_a_read_is_not_missed(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    may_end, get = asyncio.Event(), TaskView.get
+    may_end, ask = asyncio.Event(), OpenStore.ask
 
-    async def ends_meanwhile(store: TaskView, task_id: str, *, include_expired: bool = False) -> Task | None:
-        found = now = await get(store, task_id, include_expired=include_expired)
-        if not may_end.is_set():
+    async def ends_meanwhile(store: OpenStore, query: Query[Any]) -> Any:
+        found = now = await ask(store, query)
+        if isinstance(query, FindTask) and not may_end.is_set():
             may_end.set()
             while now is not None and not now.state.is_terminal:
                 await asyncio.sleep(0.01)
-                now = await get(store, task_id, include_expired=include_expired)
+                now = await ask(store, query)
         return found
 
     async with Gateway(PROMOTE, {"notes": server(may_end)}) as gate:
@@ -47,7 +49,7 @@ async def test_end_during_a_read_is_not_missed(tool: str, monkeypatch: pytest.Mo
         call = caller.begin_call("slow")
         await gate.advance(2)
         task = re.findall(r"tg_\w+", call.reply.text)[0]
-        monkeypatch.setattr(TaskView, "get", ends_meanwhile)
+        monkeypatch.setattr(OpenStore, "ask", ends_meanwhile)
         began = asyncio.get_running_loop().time()
         if tool == "tasks/result":
             reply = await caller.request("tasks/result", {"taskId": task})

@@ -189,7 +189,7 @@ async def test_internal_error_reports_executed_maybe(monkeypatch: pytest.MonkeyP
             raise ZeroDivisionError
 
         # After the server's answer, so that the tool has run.
-        monkeypatch.setattr("taskgate.gateway.governance.call_log.CallLog.note", breaks)
+        monkeypatch.setattr("taskgate.gateway.governance.journal.Journal.note", breaks)
         reply = await caller.call("notes__echo")
         assert server.count("echo") == 2
         assert (data_of(reply)["error_type"], data_of(reply)["executed"]) == ("internal", "maybe")

@@ -13,10 +13,12 @@ import pytest
 from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
 from taskgate.core.errors import GatewayFault
-from taskgate.core.tasks.task import Task
 from taskgate.gateway.tasks.recovery import CLAIM_SETTLES_S
 from taskgate.gateway.tasks.runs import READS_PER_TURN
-from taskgate.ports.store_answers import Recovered
+from taskgate.store.operation import Operation, Query
+from taskgate.store.operations.task_queries import FindTask
+from taskgate.store.operations.upkeep import Claim, Recover
+from taskgate.store.transaction import Transaction
 
 READ = {"servers": {"notes": {"trust_annotations": True}}}
 
@@ -60,13 +62,13 @@ async def test_abandoned_run_releases_its_slot_and_keeps_the_task(
         tasks = tasks_of(gate)
         first, second = await begun(gate, 3000), await begun(gate, 0.1)
         assert server.count("slow") == 1
-        get = tasks.store.get
+        ask = tasks.store.ask
 
-        async def taken_over(task_id: str) -> Task | None:
-            task = await get(task_id)
-            return msgspec.structs.replace(task, owner="gw_other") if task is not None and task_id == first else task
+        async def taken_over(query: Query[Any]) -> Any:
+            answer = await ask(query)
+            return msgspec.structs.replace(answer, owner="gw_other") if query == FindTask(first) else answer
 
-        monkeypatch.setattr(tasks.store, "get", taken_over)
+        monkeypatch.setattr(tasks.store, "ask", taken_over)
         await gate.life.app.gateway.lifecycle.others._check_task(first, announced=True)
         await gate.advance(1)
         assert (await shown(gate, second))["status"] == "completed", "its turn has come"
@@ -99,11 +101,11 @@ async def test_tasks_of_a_claim_with_lost_reply_are_resumed(monkeypatch: pytest.
         task_id = await begun(gate, 0.6)
         tasks.runs.abandon(task_id)
 
-        async def lost() -> tuple[str, ...]:
+        def lost(_operation: Claim, _tx: Transaction) -> tuple[str, ...]:
             raise GatewayFault("store_unavailable", "The answer was lost.")
 
         with monkeypatch.context() as broken:
-            broken.setattr(tasks.store, "claim", lost)
+            broken.setattr(Claim, "run", lost)
             with pytest.raises(GatewayFault):
                 await tasks.recovery.take_over_dead()
         await gate.advance(CLAIM_SETTLES_S - 2)
@@ -127,15 +129,17 @@ async def test_tasks_claimed_during_a_store_failure_are_resumed(
         tasks.runs.abandon(task_id)
         claims = [(task_id,), ()]
 
-        async def claimed() -> tuple[str, ...]:
-            return claims.pop(0)
+        write = tasks.store.do
 
-        async def unreadable(*_: object) -> Recovered:
-            raise GatewayFault("store_unavailable", "The store cannot be read.")
+        async def unreadable(operation: Operation[Any]) -> Any:
+            if isinstance(operation, Claim):
+                return claims.pop(0)
+            if isinstance(operation, Recover):
+                raise GatewayFault("store_unavailable", "The store cannot be read.")
+            return await write(operation)
 
         with monkeypatch.context() as broken:
-            broken.setattr(tasks.store, "claim", claimed)
-            broken.setattr(tasks.store, "recover_these", unreadable)
+            broken.setattr(tasks.store, "do", unreadable)
             with pytest.raises(GatewayFault):
                 await tasks.recovery.take_over_dead()
         await gate.advance(3)
@@ -150,7 +154,7 @@ async def test_takeover_keeps_a_run_that_began_meanwhile() -> None:
     async with Gateway({}, {"notes": server}) as gate:
         tasks = tasks_of(gate)
         task_id = await begun(gate, 5)
-        page = await tasks.store.recover_these(tasks.recovery.decide, [task_id])
+        page = await tasks.store.do(Recover(tasks.recovery.decide, [task_id]))
         assert page.ended == ()
         await gate.advance(10)
         assert ((await shown(gate, task_id))["status"], server.count("slow")) == ("completed", 1)

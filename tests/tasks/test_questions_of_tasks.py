@@ -10,6 +10,9 @@ from tests.virtual_time import TASKS_EXTENSION, Call, Gateway, Upstream, until, 
 
 from taskgate.core.questions.question import Answer
 from taskgate.gateway.tasks.stored_questions import keep_answers
+from taskgate.store.operation import Operation, Query
+from taskgate.store.operations.task_queries import QuestionsOf
+from taskgate.store.operations.tasks import Advance
 
 ASKED = ("elicitation/create", {"message": "Which colour?", "requestedSchema": {"type": "object", "properties": {}}})
 QUICK: dict[str, Any] = {"tasks": {"promote_after_ms": 1000}}
@@ -105,31 +108,35 @@ async def test_polling_for_answers_of_other_gateways_never_refuses_a_question() 
         tasks = gate.life.app.gateway.lifecycle.others
         questions, records = tasks._questions, tasks._records
         store = records.store
-        advance, read, seen = store.advance, store.questions, list[str]()
+        write, read, seen = store.do, store.ask, list[str]()
 
-        async def read_before_it_is_stored(task_id: str, *more: Any, **given: Any) -> Any:
-            if given.get("questions"):
+        async def read_before_it_is_stored(operation: Operation[Any]) -> Any:
+            if isinstance(operation, Advance) and operation.questions:
                 seen.append("before")
-                await questions.check_stored_answers(task_id)
-            return await advance(task_id, *more, **given)
+                await questions.check_stored_answers(operation.task_id)
+            return await write(operation)
 
-        async def answered_after_the_first_read(task_id: str, **given: Any) -> Any:
-            found = await read(task_id, **given)
-            if seen == ["before"] and (open_now := await read(task_id)):
+        async def answered_after_the_first_read(query: Query[Any]) -> Any:
+            found = await read(query)
+            if (
+                isinstance(query, QuestionsOf)
+                and seen == ["before"]
+                and (open_now := await read(QuestionsOf(query.task_id)))
+            ):
                 seen.append("between")
                 answer = Answer(result=b'{"action":"accept","content":{"colour":"blue"}}')
-                await keep_answers(records, task_id, {open_now[0].key: answer})
+                await keep_answers(records, query.task_id, {open_now[0].key: answer})
             return found
 
-        store.advance = read_before_it_is_stored
+        store.do = read_before_it_is_stored
         caller = await gate.caller("2025", capabilities={"elicitation": {}})
         task_id = (await caller.call("notes__paint", task={"ttl": 600_000})).result["task"]["taskId"]
         await until(lambda: seen == ["before"])
         await gate.advance(1)
-        store.questions = answered_after_the_first_read
+        store.ask = answered_after_the_first_read
         await questions.check_stored_answers(task_id)
         assert seen == ["before", "between"]
-        store.questions = read
+        store.ask = read
         result = await caller.request("tasks/result", {"taskId": task_id})
         assert result.text == "painted blue"
 

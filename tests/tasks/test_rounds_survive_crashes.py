@@ -10,7 +10,9 @@ import pytest
 from tests.virtual_time import TASKS_EXTENSION, Call, Gateway, Upstream, run, virtual_time
 from tests.virtual_time.callers import TASKS
 
-from taskgate.store.views.tasks import TaskView
+from taskgate.store.open_store import OpenStore
+from taskgate.store.operation import Operation
+from taskgate.store.operations.tasks import Accept, Advance, Intend
 
 FORM = {"type": "object", "properties": {"value": {"type": "string"}}}
 ASKED = {"method": "elicitation/create", "params": {"message": "Which?", "requestedSchema": FORM}}
@@ -51,16 +53,17 @@ class CrashingStore:
         self.at = at
         self._gate = gate
         self._after = after
-        for name in ("accept", "intend", "advance"):
-            monkeypatch.setattr(TaskView, name, self._crashing(getattr(TaskView, name)))
+        monkeypatch.setattr(OpenStore, "do", self._crashing(OpenStore.do))
 
     def _crashing(self, write: Any) -> Any:
-        async def around(store: TaskView, *args: Any, **more: Any) -> Any:
+        async def around(store: OpenStore, operation: Operation[Any]) -> Any:
+            if not isinstance(operation, Accept | Intend | Advance):
+                return await write(store, operation)
             self.writes += 1
             mine = self.writes == self.at
             if mine and not self._after:
                 await self._crash()
-            answer = await write(store, *args, **more)
+            answer = await write(store, operation)
             if mine:
                 await self._crash()
             return answer

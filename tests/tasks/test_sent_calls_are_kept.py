@@ -16,8 +16,10 @@ from tests.virtual_time.callers import TASKS
 from taskgate.core.errors import GatewayFault
 from taskgate.gateway.tasks.promotion import STORED_WITHIN_S
 from taskgate.store.batch_writer import Batch, BatchWriter
+from taskgate.store.open_store import OpenStore
+from taskgate.store.operation import Operation
+from taskgate.store.operations.tasks import Accept
 from taskgate.store.sqlite import writer
-from taskgate.store.views.tasks import TaskView
 from taskgate.telemetry.logs import log
 
 PROMOTE_S = 45.0
@@ -93,15 +95,15 @@ class BrokenStore:
         monkeypatch.setattr(writer.Writer, "_commit", full)
 
     def _patch_accept(self, monkeypatch: pytest.MonkeyPatch, refuse: Callable[[], Any]) -> None:
-        accept = TaskView.accept
+        write = OpenStore.do
 
-        async def accept_or_refuse(store: TaskView, *args: Any, **more: Any) -> Any:
-            if self.broken:
+        async def write_or_refuse(store: OpenStore, operation: Operation[Any]) -> Any:
+            if isinstance(operation, Accept) and self.broken:
                 self.asked += 1
                 await refuse()
-            return await accept(store, *args, **more)
+            return await write(store, operation)
 
-        monkeypatch.setattr(TaskView, "accept", accept_or_refuse)
+        monkeypatch.setattr(OpenStore, "do", write_or_refuse)
 
     async def _refuse(self) -> None:
         raise GatewayFault("store_unavailable", "The store cannot accept more writes now. Try again shortly.")

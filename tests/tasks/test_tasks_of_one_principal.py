@@ -7,6 +7,8 @@ from typing import Any
 
 from tests.virtual_time import Call, Caller, Gateway, Upstream, virtual_time
 
+from taskgate.store.operations.task_queries import FindTask
+
 
 def token_of(name: str) -> dict[str, Any]:
     return {"id": name, "sha256": hashlib.sha256(f"{name}-token-0123456789".encode()).hexdigest()}
@@ -82,7 +84,7 @@ async def test_a_task_of_the_gateway_at_a_server_is_listed_once_also_after_a_res
         caller = await gate.caller("2025", token="ann-token-0123456789")
         handle = (await caller.call("far__slow", {}, task={"ttl": 3_600_000})).result["task"]
         await gate.advance(1)
-        ours = await gate.life.app.gateway.console.calls.tasks.store.get(handle["taskId"])
+        ours = await gate.life.app.gateway.console.calls.tasks.store.ask(FindTask(handle["taskId"]))
         assert ours is not None
         assert ours.upstream_handle is not None
         listed += [{**ROW, "taskId": name} for name in (ours.upstream_handle.task_id, "its own")]

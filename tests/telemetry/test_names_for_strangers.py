@@ -8,6 +8,8 @@ import pytest
 from tests.access.config_tokens import token
 from tests.virtual_time import Gateway, Upstream, virtual_time
 
+from taskgate.store.operations.audit import AuditRows
+
 TOKENS = [token("agent"), {**token("prometheus"), "roles": ["viewer"], "may_call": False}]
 SECRET = "payroll"
 
@@ -93,5 +95,5 @@ async def test_wrong_tokens_at_the_probes_count_as_failed_attempts() -> None:
         assert refused.status == 429
         assert SECRET in await shown(gate, "/ready", "prometheus"), "a known token is not held up"
         await gate.advance(2)
-        rows = [row.entry.event for row in await gate.life.app.store.audit_rows(0, 100)]
+        rows = [row.entry.event for row in await gate.life.app.store.ask(AuditRows(0, 100))]
         assert "access_denied" not in rows

@@ -17,6 +17,8 @@ from taskgate.core.tasks.transition import ContactLost, ErrorReceived, ResultRec
 from taskgate.gateway.list_hints import ListHints
 from taskgate.gateway.other_gateways import follow_topic
 from taskgate.ports.topics import LISTS, MISSED, TASKS
+from taskgate.store.operation import Operation
+from taskgate.store.operations.upkeep import Recover
 from taskgate.store.postgres.wakeups import MAX_NAMES, Wakeups
 from taskgate.upstreams.backoff import FIRST_S, LONGEST_S
 
@@ -225,15 +227,15 @@ async def test_a_run_whose_end_cannot_be_stored_is_ended_later(monkeypatch: pyte
                 raise RuntimeError("broken by the test")
             return await advance(task_id, event, **more)
 
-        recover_these = records.store.recover_these
+        write = records.store.do
 
-        async def recovery_breaks(decide: Any, ids: Any) -> Any:
-            if broken[0]:
+        async def recovery_breaks(operation: Operation[Any]) -> Any:
+            if broken[0] and isinstance(operation, Recover):
                 raise RuntimeError("broken by the test")
-            return await recover_these(decide, ids)
+            return await write(operation)
 
         monkeypatch.setattr(records, "advance", breaks)
-        monkeypatch.setattr(records.store, "recover_these", recovery_breaks)
+        monkeypatch.setattr(records.store, "do", recovery_breaks)
         caller = await gate.caller("2025")
         handle = (await caller.call("notes__echo", {"a": 1}, task={"ttl": 600_000})).result["task"]
         await gate.advance(5)

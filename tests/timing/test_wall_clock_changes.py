@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from tests.virtual_time import TASKS_EXTENSION, Call, Gateway, Upstream, the_loop, until, virtual_time
 
+from taskgate.store.operations.usage import UsageBetween
+
 HOUR = 3600.0
 BOTH_WAYS = pytest.mark.parametrize("jump", [HOUR, -HOUR], ids=["forward", "back"])
 APPROVING: dict[str, Any] = {"governance": {"rules": [{"match": "*", "action": "approve"}]}}
@@ -285,7 +287,7 @@ async def test_usage_and_drawings_measure_what_call_really_took(jump: float) -> 
         set_clock(jump)
         await call.done()
         await gate.advance(15)
-        usage = await gate.life.app.gateway.console.calls.tasks.store.usage("2000-01-01", "2999-01-01")
+        usage = await gate.life.app.gateway.console.calls.tasks.store.ask(UsageBetween("2000-01-01", "2999-01-01"))
         assert sum(row.seconds for row in usage) == pytest.approx(20, abs=1)
         spans = [span for span in gate.life.app.gateway.console.calls.waterfall.latest() if span.name == "notes__slow"]
         assert [round(span.end - span.start) for span in spans] == [20]

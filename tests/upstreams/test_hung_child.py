@@ -77,8 +77,8 @@ async def test_unresponsive_child_is_restarted_and_its_helpers_end(
     received, messages = tmp_path / "pids", Received()
     received.touch()
     spec = ServerSpec(
-        "hangs",
-        Transport.STDIO,
+        id="hangs",
+        transport=Transport.STDIO,
         hide=str,
         sent_secrets=frozenset(),
         command=sys.executable,
@@ -115,7 +115,14 @@ sys.exit(3)
 async def test_end_of_a_session_is_reported_with_its_reason(tmp_path: Path, program: str, error_type: str) -> None:
     messages, reaper, http = Received(), Reaper(), HttpClient()
     args = ("-c", program, str(tmp_path / "pids"))
-    spec = ServerSpec("ends", Transport.STDIO, hide=str, sent_secrets=frozenset(), command=sys.executable, args=args)
+    spec = ServerSpec(
+        id="ends",
+        transport=Transport.STDIO,
+        hide=str,
+        sent_secrets=frozenset(),
+        command=sys.executable,
+        args=args,
+    )
     server = Server(spec, messages, http, reaper)
     try:
         async with asyncio.timeout(60):

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 
+from taskgate.store.operations.audit import AuditRows
+
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 OLD_SHAPE: dict[str, Any] = {
     "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello"}],
@@ -68,7 +70,7 @@ async def test_each_form_sent_to_a_caller_has_an_audit_row(upstream: str, genera
         caller = await gate.caller(generation, capabilities=capabilities, answers=answers)
         caller.begin_call("notes__ask", {})
         await gate.advance(50)
-        rows = await gate.life.app.store.audit_rows(0, 1000)
+        rows = await gate.life.app.store.ask(AuditRows(0, 1000))
         forms = [row.entry for row in rows if row.entry.event == "form_elicitation"]
         assert [(entry.principal, entry.server) for entry in forms] == [("anonymous", "notes")]
         assert not any("Your name" in str(entry) for entry in forms)

@@ -1,19 +1,21 @@
-"""Compares each reply of the JSON API that a test receives with the schema that its route declares."""
+"""Compares each reply of the JSON API that a test receives with the schema of the type that its route declares."""
 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import jsonschema_rs
-import msgspec
 from tests.virtual_time.http11 import Reply
 
+from taskgate.dashboard.openapi import schemas_of
 from taskgate.dashboard.routes import RouteTable
 
 
 @cache
-def _validator(schema: bytes) -> jsonschema_rs.Draft202012Validator:
-    return jsonschema_rs.Draft202012Validator(msgspec.json.decode(schema))
+def _validator(kind: Any) -> jsonschema_rs.Draft202012Validator:
+    (schema,), components = schemas_of([kind])
+    return jsonschema_rs.Draft202012Validator({**schema, "components": {"schemas": components}})
 
 
 def check_reply(table: RouteTable, method: str, path: str, reply: Reply) -> None:
@@ -25,9 +27,9 @@ def check_reply(table: RouteTable, method: str, path: str, reply: Reply) -> None
         return
     problems = [
         f"{'/'.join(map(str, error.instance_path)) or 'the reply'}: {error.message}"
-        for error in _validator(msgspec.json.encode(found.route.answer)).iter_errors(reply.json())
+        for error in _validator(found.route.answer).iter_errors(reply.json())
     ]
     assert not problems, (
-        f"the reply of {method} {found.route.path} differs from its schema in src/taskgate/dashboard/reply_schemas.py; "
-        f"change the schema, then: python -m tests.docs.http_api > docs/http-api.md\n" + "\n".join(problems[:5])
+        f"the reply of {method} {found.route.path} differs from its type in src/taskgate/replies; "
+        f"change the type, then: python -m tests.docs.http_api > docs/http-api.md\n" + "\n".join(problems[:5])
     )

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from taskgate import clock
 from taskgate.access.client_certificates import expiry_of, names_in_certificate, names_in_header, thumbprint_of
-from taskgate.lazy_dataclass import dataclass
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -22,8 +23,7 @@ _KNOWN: Final = 4096
 """Addresses whose parsed form is remembered: most connections come from a few, and parsing one takes longer than the rest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """What is known about a connection before its first request."""
 
     address: str
@@ -55,7 +55,14 @@ class Arrivals:
         names = names_in_certificate(certificate)
         thumbprint = thumbprint_of(transport.get_extra_info("ssl_object")) if certificate else ""
         by_proxy = self._trusts(address)
-        return Arrival(address_key(address), near, by_proxy, names, expiry_of(certificate), thumbprint)
+        return Arrival(
+            address=address_key(address),
+            on_loopback=near,
+            by_proxy=by_proxy,
+            certificate=names,
+            certificate_expiry=expiry_of(certificate),
+            thumbprint=thumbprint,
+        )
 
     def certificate_names(self, arrival: Arrival, headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, ...]:
         """Return the names of the certificate shown to the gateway or to a trusted proxy. Other peers' headers are ignored."""

@@ -9,8 +9,10 @@ credential.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from taskgate.access.arrival import Arrivals
 from taskgate.access.attempts import FailedAttempts, TooManyAttempts
@@ -24,7 +26,6 @@ from taskgate.core.identity.caller import Caller
 from taskgate.core.identity.identity import NO_REQUIREMENT, Identity
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.services.access import AccessServices
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.caller_credentials import Credential, IssuerFailed, IssuerUnavailable
 from taskgate.telemetry.logs import log
 
@@ -60,8 +61,7 @@ class AccessRefused(Exception):
         return self.reason.status
 
 
-@dataclass(frozen=True, slots=True)
-class Authorized:
+class Authorized(msgspec.Struct, frozen=True):
     """An authorized request: its proof, access class and scope, with which it can be authorized again."""
 
     proof: Proof
@@ -135,7 +135,15 @@ class Authorizer:
     def admit(self, proof: Proof, access: Access, scope: str = "", *, anonymous: bool = False) -> Authorized:
         """As `authorize`, without waiting. Raises NotVerifiedYet or NeedsLookup if `authorize` must be awaited."""
         if access is Access.PUBLIC:
-            return Authorized(proof, access, "", anonymous, _ANONYMOUS, _NO_CALLER, _NO_PEOPLE)
+            return Authorized(
+                proof=proof,
+                access=access,
+                scope="",
+                anonymous=anonymous,
+                credential=_ANONYMOUS,
+                caller=_NO_CALLER,
+                people=_NO_PEOPLE,
+            )
         try:
             credential = proof.resolve(self.credentials, self.arrivals)
         except CredentialRefused as refused:
@@ -244,7 +252,15 @@ class Authorizer:
         if refusal is None:
             called = caller.scope if access is Access.CALL else ""
             people = self._plan.value.governing.people
-            return Authorized(proof, access, called, anonymous, credential, caller, people)
+            return Authorized(
+                proof=proof,
+                access=access,
+                scope=called,
+                anonymous=anonymous,
+                credential=credential,
+                caller=caller,
+                people=people,
+            )
         identity = credential.identity
         if refusal is AccessRefusal.NO_CREDENTIAL and proof.shows_credential:
             # An open gateway serves calls with any token as anonymous. On other routes an unknown token is rejected.
@@ -286,11 +302,11 @@ class Authorizer:
         # The forwarding gateway has checked the requirement against claims, which are not forwarded.
         forwarded = isinstance(proof, HopProof)
         return TargetScope(
-            name,
-            self._gateway.has_scope(name),
-            self.resources.of_scope(name),
-            NO_REQUIREMENT if forwarded else self.credentials.requirement(name),
-            handed_over.created_by if handed_over is not None else None,
+            name=name,
+            exists=self._gateway.has_scope(name),
+            resource=self.resources.of_scope(name),
+            requirement=NO_REQUIREMENT if forwarded else self.credentials.requirement(name),
+            handed_over_by=handed_over.created_by if handed_over is not None else None,
         )
 
 

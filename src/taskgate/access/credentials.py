@@ -10,14 +10,17 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import msgspec
+
 from taskgate import clock
 from taskgate.core.identity.access import AccessRefusal
 from taskgate.core.identity.caller import OPERATOR
 from taskgate.core.identity.claims import TokenExpired, TokenRefused
-from taskgate.core.identity.identity import ANONYMOUS_IDENTITY, NO_REQUIREMENT, Identity, Requirement, principal_name
+from taskgate.core.identity.identity import ANONYMOUS_IDENTITY, NO_REQUIREMENT, Identity, principal_name
 from taskgate.core.identity.roles import OWNER_ROLES
-from taskgate.lazy_dataclass import dataclass
+from taskgate.core.settings.identity import ScopeRequirement
 from taskgate.ports.caller_credentials import Credential, CredentialRecords, CredentialVerifier
+from taskgate.shown_fields import repr_without
 
 NEVER: Final = float("inf")
 TEMPORARY_PREFIX: Final = b"tgs_"
@@ -28,8 +31,7 @@ ScopeOfToken = Callable[[str], str | None]
 """Returns the temporary scope of the token with this digest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """A configured token. Only its digest is stored."""
 
     id: str
@@ -40,10 +42,14 @@ class Token:
     tenant: str = ""
     expires: float = NEVER
 
+    __repr__ = repr_without("sha256")
+
     @property
     def credential(self) -> Credential:
         name = principal_name(self.tenant, self.id)
-        identity = Identity(name, self.roles, self.scope, self.may_call, self.tenant)
+        identity = Identity(
+            principal=name, roles=self.roles, scope=self.scope, may_call=self.may_call, tenant=self.tenant
+        )
         expiry = None if self.expires == NEVER else clock.Expiry(self.expires)
         return Credential(identity, expiry, digest=self.sha256)
 
@@ -88,7 +94,7 @@ class Credentials:
         operator: Token | None,
         anonymous: str | None,
         verifier: CredentialVerifier | None,
-        requirements: Mapping[str, Requirement],
+        requirements: Mapping[str, ScopeRequirement],
         *,
         scope_of_token: ScopeOfToken,
         records: CredentialRecords,
@@ -121,9 +127,9 @@ class Credentials:
     @property
     def required_claims(self) -> frozenset[str]:
         """The claim paths that scopes require."""
-        return frozenset(path for requirement in self._requirements.values() for path, _ in requirement.claims)
+        return frozenset(path for requirement in self._requirements.values() for path in requirement.claims)
 
-    def requirement(self, scope: str) -> Requirement:
+    def requirement(self, scope: str) -> ScopeRequirement:
         return self._requirements.get(scope, NO_REQUIREMENT)
 
     def in_header(self, authorization: bytes, certificate: str = "") -> Credential:

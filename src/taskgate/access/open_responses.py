@@ -23,7 +23,6 @@ from taskgate.access.authorize import AccessRefused, Authorized, Authorizer
 from taskgate.access.credentials import NotVerifiedYet
 from taskgate.access.proof import NeedsLookup, SessionProof
 from taskgate.core.identity.access import AccessRefusal
-from taskgate.lazy_dataclass import dataclass
 from taskgate.telemetry.logs import log
 from taskgate.turns import let_others_run
 
@@ -45,8 +44,7 @@ class EndReason(StrEnum):
     ACCESS_CHANGED = "access_changed"
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """Why an open response was ended."""
 
     reason: EndReason

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+import msgspec
+
 from taskgate.access.arrival import LOCAL, Arrival, Arrivals
 from taskgate.access.credentials import CredentialRefused, Credentials
 from taskgate.core.identity.access import AccessRefusal
 from taskgate.core.identity.caller import ANONYMOUS, Caller
 from taskgate.core.identity.identity import Identity, tenant_of
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.caller_credentials import Credential, LoginRefused
+from taskgate.shown_fields import repr_without
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -43,13 +45,14 @@ class NeedsLookup(Exception):
         self.is_guess = is_guess
 
 
-@dataclass(slots=True, eq=False)
-class HttpProof:
+class HttpProof(msgspec.Struct, eq=False):
     """The `Authorization` header of a request, or else the client's certificate."""
 
     arrival: Arrival
     authorization: bytes | None
     every_header: Headers
+
+    __repr__ = repr_without("authorization", "every_header")
 
     @property
     def shows_credential(self) -> bool:
@@ -74,13 +77,14 @@ class SessionLookup(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class SessionProof:
+class SessionProof(msgspec.Struct, frozen=True):
     """A session cookie of the console, or none."""
 
     cookie: str | None
     sessions: SessionLookup
     where: HttpProof
+
+    __repr__ = repr_without("cookie")
 
     @property
     def shows_credential(self) -> bool:
@@ -110,8 +114,7 @@ class CodeLookup(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class CodeProof:
+class CodeProof(msgspec.Struct, frozen=True):
     """A one-time code that logs a person in."""
 
     code: str
@@ -132,8 +135,7 @@ class CodeProof:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderProof:
+class ProviderProof(msgspec.Struct, frozen=True):
     """The response of the OpenID provider in a browser's redirect. Verifying it costs a request to the provider."""
 
     finish: Callable[[], Awaitable[Identity]]
@@ -156,8 +158,7 @@ class ProviderProof:
         return Credential(identity)
 
 
-@dataclass(frozen=True, slots=True)
-class LocalProof:
+class LocalProof(msgspec.Struct, frozen=True):
     """A user of this machine, identified by the kernel (Unix socket) or as the one who started the gateway.
 
     `proved`: it is the gateway's user, according to the kernel or to a key that only this user can read.
@@ -176,8 +177,7 @@ class LocalProof:
         return Credential(Identity(self.principal))
 
 
-@dataclass(frozen=True, slots=True)
-class HopProof:
+class HopProof(msgspec.Struct, frozen=True):
     """A request that another gateway on the same store has authorized, signed and forwarded."""
 
     caller: Caller

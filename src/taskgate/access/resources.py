@@ -11,16 +11,16 @@ from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
+import msgspec
+
 from taskgate.access.credentials import Credentials
 from taskgate.core import wire
 from taskgate.gateway.services.access import AccessServices
-from taskgate.lazy_dataclass import dataclass
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 
 
-@dataclass(slots=True, eq=False)
-class ProtectedResources:
+class ProtectedResources(msgspec.Struct, eq=False):
     _gateway: AccessServices
     _credentials: Credentials
 
@@ -41,7 +41,7 @@ class ProtectedResources:
             scope = scope or self._gateway.default_scope
             required = self._credentials.requirement(scope).oauth_scopes
             if required:
-                parts.append(f'scope="{" ".join(sorted(required))}"')
+                parts.append(f'scope="{" ".join(sorted(set(required)))}"')
             parts.append(f'resource_metadata="{self._base()}{WELL_KNOWN}{self._path(scope)}"')
         return b"www-authenticate", f"Bearer {', '.join(parts)}".encode("latin-1", "replace")
 
@@ -65,7 +65,7 @@ class ProtectedResources:
         }
         required = self._credentials.requirement(scope).oauth_scopes
         if required:
-            document["scopes_supported"] = sorted(required)
+            document["scopes_supported"] = sorted(set(required))
         return wire.encode(document)
 
     def _base(self) -> str:

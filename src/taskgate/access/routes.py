@@ -7,11 +7,12 @@ credential. The access class has no default, so a route cannot be declared witho
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
 from enum import StrEnum
+from functools import cache
+
+import msgspec
 
 from taskgate.core.identity.access import Access
-from taskgate.lazy_dataclass import dataclass
 
 
 class RouteKind(StrEnum):
@@ -31,8 +32,7 @@ class RouteKind(StrEnum):
     PROBE = "probe"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredRoute:
+class DeclaredRoute(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     """A segment in braces matches any one segment."""
@@ -41,11 +41,10 @@ class DeclaredRoute:
     summary: str
     anonymous: bool = False
     """Whether callers without a credential are served, if the gateway allows them at all."""
-    parts: tuple[str, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        # The menu of every page looks up a dozen routes, so the path is split once.
-        object.__setattr__(self, "parts", tuple(part for part in self.path.split("/") if part))
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return _parts(self.path)
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -62,6 +61,12 @@ class DeclaredRoute:
             elif own != given:
                 return None
         return values
+
+
+@cache
+def _parts(path: str) -> tuple[str, ...]:
+    """Split the path of a declaration. The menu of every page looks up a dozen routes, so each path is split once."""
+    return tuple(part for part in path.split("/") if part)
 
 
 def shape(route: DeclaredRoute) -> tuple[str, tuple[str, ...]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING
+import msgspec
+from msgspec import field
 
 from taskgate.access.authorize import Authorizer
 from taskgate.access.open_responses import OpenResponses
@@ -11,21 +11,22 @@ from taskgate.assembly import scripts, shared_store
 from taskgate.assembly.audit_keeper import AuditKeeper
 from taskgate.assembly.channels import Outbound, build_channels
 from taskgate.assembly.identity import build_credentials, build_verifier, close_verifiers
+from taskgate.assembly.keys import Keys
 from taskgate.assembly.listener import arrivals_by, guard
 from taskgate.assembly.places import Places
 from taskgate.assembly.plan import build_plan
 from taskgate.assembly.replicas import Replicas
 from taskgate.assembly.server_accounts import ServerAccounts
+from taskgate.assembly.server_specs import server_specs
 from taskgate.config.load import LoadedConfig
-from taskgate.config.model.gateway_file import GatewayFile
 from taskgate.core.errors import TaskgateError
+from taskgate.core.settings.gateway_file import GatewayFile
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Plan
 from taskgate.held_folder import HeldFolder
 from taskgate.identity.verifier import Verifier
 from taskgate.inbound.http.hop import hop_key
 from taskgate.inbound.http.internal_listener import InternalSocket
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.approval_channel import ApprovalChannel
@@ -35,14 +36,8 @@ from taskgate.telemetry.metrics import Metrics
 from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.server import Server
 
-if TYPE_CHECKING:
-    pass
-from taskgate.assembly.keys import Keys
-from taskgate.assembly.server_specs import server_specs
 
-
-@dataclass(slots=True)
-class App:
+class App(msgspec.Struct, eq=False):
     """A complete gateway that is not open yet."""
 
     loaded: LoadedConfig
@@ -146,7 +141,7 @@ class App:
     async def forget_audit(self, portions: int) -> bool:
         """Delete up to that many portions of audit rows older than `audit.keep`; return whether there may be more."""
         keep = self.loaded.root.audit.keep
-        return keep is not None and await self.audit.forget(int(keep.total_seconds() * 1000), portions)
+        return keep is not None and await self.audit.forget(round(keep * 1000), portions)
 
     async def close_store(self) -> None:
         """Anchor the audit log and close the store, as the last step."""

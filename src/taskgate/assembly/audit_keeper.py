@@ -17,9 +17,18 @@ import msgspec
 from taskgate import clock
 from taskgate.config.load import LoadedConfig
 from taskgate.core.audit.chain import Row, export_line
-from taskgate.ports.audit_log import AuditLog, AuditTime
+from taskgate.ports.store import Store
 from taskgate.store.audit_anchor import AuditAnchor, InvalidAnchor, Mark, Marks, anchor_path, audit_key
-from taskgate.store.operations.audit import CLOCK_STEP_MS
+from taskgate.store.operation import Flush
+from taskgate.store.operations.audit import (
+    CLOCK_STEP_MS,
+    AuditRows,
+    AuditTime,
+    AuditTimes,
+    BeginChain,
+    EndedChains,
+    ForgetAudit,
+)
 from taskgate.telemetry.logs import log
 
 T = TypeVar("T")
@@ -31,7 +40,7 @@ _EXPORT: Final = "the export of the audit log"
 
 
 class AuditKeeper:
-    def __init__(self, store: AuditLog, anchor: AuditAnchor, export: Path | None) -> None:
+    def __init__(self, store: Store, anchor: AuditAnchor, export: Path | None) -> None:
         self._store = store
         self._anchor = anchor
         self._export = export
@@ -58,7 +67,7 @@ class AuditKeeper:
         return await asyncio.shield(begun)
 
     async def _start(self) -> None:
-        await self._store.begin_chain()
+        await self._store.do(BeginChain())
         number, digest = self._store.audit_head()
         here = Mark("head", number, digest, _now_ms())
         try:
@@ -69,7 +78,7 @@ class AuditKeeper:
         marks = known or Marks(began=msgspec.structs.replace(here, kind="began"))
         if problem is not None:
             log.error("the audit log was changed while no gateway ran", problem=problem)
-            mark = Mark("problem", number, digest, _now_ms(), problem)
+            mark = Mark(kind="problem", number=number, hash=digest, at_ms=_now_ms(), note=problem)
             marks = msgspec.structs.replace(marks, problems=(*marks.problems, mark))
         # A full disk must not prevent the start. The head is not anchored then, and this is retried every second.
         self._marks = marks
@@ -81,7 +90,7 @@ class AuditKeeper:
         head = known.head
         if head is None or head.number == 0:
             return None
-        rows = await self._store.audit_rows(head.number - 1, 1)
+        rows = await self._store.ask(AuditRows(head.number - 1, 1))
         if not rows or rows[0].number != head.number:
             return f"row {head.number} is missing, and others may be missing too"
         return None if rows[0].hash == head.hash else f"row {head.number} was changed"
@@ -105,7 +114,7 @@ class AuditKeeper:
         """Finish a cancelled round first. Deferred rows are written before the last anchor: a row that is written after it could be
         removed undetected."""
         try:
-            await self._store.recorded()
+            await self._store.do(Flush())
         finally:
             await self._in_turn(self._maintain())
 
@@ -129,7 +138,7 @@ class AuditKeeper:
 
     async def _export_new(self, number: int) -> None:
         while self._export is not None and self._exported < number:
-            rows = await self._store.audit_rows(self._exported, EXPORT_AT_ONCE)
+            rows = await self._store.ask(AuditRows(self._exported, EXPORT_AT_ONCE))
             if not rows:
                 return
             await asyncio.to_thread(_append, self._export, rows, self._store.audit_chain)
@@ -139,7 +148,7 @@ class AuditKeeper:
         """Delete up to that many portions of old rows, first of this gateway's chain, then of ended ones; return whether there may
         be more."""
         if not self._to_forget:
-            self._to_forget = ["", *await self._store.ended_chains()]
+            self._to_forget = ["", *await self._store.ask(EndedChains())]
         chain = self._to_forget[0]
         forgotten = await self._in_turn(self._forget_rows(keep_ms, chain, portions))
         self._forgotten += forgotten
@@ -160,7 +169,7 @@ class AuditKeeper:
             await self._write_anchor(msgspec.structs.replace(self._marks, cut=cut))
         mark = self._anchor.signed_mark(cut, chain or self._store.audit_chain)
         for end in ends:
-            await self._store.forget_audit(end.number, chain=chain, mark=mark)
+            await self._store.do(ForgetAudit(end.number, chain=chain, mark=mark))
         return count
 
     async def _old_rows(self, keep_ms: int, chain: str, portions: int) -> tuple[list[AuditTime], int]:
@@ -168,7 +177,7 @@ class AuditKeeper:
         since, ends, count, after = self._store.now_ms() - keep_ms, list[AuditTime](), 0, 0
         for _ in range(portions):
             # One more than are deleted, because the last row of a chain stays.
-            rows = await self._store.audit_times(after, FORGET_AT_ONCE + 1, chain=chain)
+            rows = await self._store.ask(AuditTimes(after, FORGET_AT_ONCE + 1, chain=chain))
             old = list(takewhile(lambda row: self._is_old(row, since) and self._may_delete(row, chain), rows[:-1]))
             while old and not _has_time(old[-1], self._store.now_ms()):
                 old.pop()
@@ -220,7 +229,7 @@ def _now_ms() -> int:
     return int(clock.wall() * 1000)
 
 
-def audit_keeper(loaded: LoadedConfig, store: AuditLog, secret: bytes, store_file: Path) -> AuditKeeper:
+def audit_keeper(loaded: LoadedConfig, store: Store, secret: bytes, store_file: Path) -> AuditKeeper:
     export = loaded.root.audit.export
     return AuditKeeper(
         store,

@@ -64,8 +64,10 @@ def build(
     address = PublicAddress(Live(plan))
     accounts = ServerAccounts(outbound, loaded, keys.secret, address.base)
     places = Places(loaded, lambda known: server_specs(known, accounts, owner), keys.secret)
-    factory = ServerFactory(server_specs(loaded, accounts, owner), http, reaper, intake, places)
-    rows = store.sessions if internal is not None else None
+    factory = ServerFactory(
+        specs=server_specs(loaded, accounts, owner), http=http, reaper=reaper, intake=intake, places=places
+    )
+    rows = store.shared if internal is not None else None
     base = foundation(
         address,
         store,
@@ -86,28 +88,28 @@ def build(
     )
     authorizer = Authorizer(gateway.access, credentials, arrivals_by(loaded.root), guard(loaded.root))
     return App(
-        loaded,
-        plan,
-        gateway,
-        factory.servers,
-        http,
-        reaper,
-        authorizer,
-        open_responses(authorizer, store, base.events),
-        store,
-        metrics,
-        keys,
-        intake,
-        local,
-        owner,
-        places,
-        audit_keeper(loaded, store, keys.secret, store_file or store_path(loaded)),
-        outbound,
-        verifier,
-        accounts,
-        Replicas(store, base.budgets, metrics),
-        internal,
-        state,
+        loaded=loaded,
+        plan=plan,
+        gateway=gateway,
+        servers=factory.servers,
+        http=http,
+        reaper=reaper,
+        authorizer=authorizer,
+        responses=open_responses(authorizer, store, base.events),
+        store=store,
+        metrics=metrics,
+        keys=keys,
+        intake=intake,
+        local=local,
+        owner=owner,
+        places=places,
+        audit=audit_keeper(loaded, store, keys.secret, store_file or store_path(loaded)),
+        outbound=outbound,
+        verifier=verifier,
+        accounts=accounts,
+        replicas=Replicas(store, base.budgets, metrics),
+        internal=internal,
+        state=state,
     )
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from taskgate.assembly.governing import principal_names
-from taskgate.config.model.approval import NotifyChannel, SlackChannel, WebhookChannel
-from taskgate.config.model.approval import Workflow as ConfiguredWorkflow
-from taskgate.config.model.gateway_file import GatewayFile
 from taskgate.config.problems import ConfigError, Problem
+from taskgate.core.settings.approval import NotifyChannel, SlackChannel, WebhookChannel
+from taskgate.core.settings.approval import Workflow as ConfiguredWorkflow
+from taskgate.core.settings.gateway_file import GatewayFile
 from taskgate.ports.approval_channel import ApprovalChannel
 
 if TYPE_CHECKING:
@@ -102,7 +102,9 @@ def _channels(
         except ImportError as error:
             raise _missing(name, channel.type, str(error)) from None
         except ValueError as error:
-            raise ConfigError([Problem("configuration", 0, 0, f"approval.{name}.channels", str(error))]) from None
+            raise ConfigError(
+                [Problem(file="configuration", line=0, column=0, key=f"approval.{name}.channels", message=str(error))]
+            ) from None
     return tuple(made)
 
 
@@ -114,12 +116,12 @@ def _webhook(
 
     return Webhook(
         WebhookSettings(
-            str(channel.url),
-            channel.secret,
-            callback_url,
-            dict(channel.headers),
-            channel.timeout.total_seconds(),
-            channel.retries,
+            url=str(channel.url),
+            secret=channel.secret,
+            callback_url=callback_url,
+            headers=dict(channel.headers),
+            timeout_s=channel.timeout,
+            retries=channel.retries,
             operator_may_decide=not passphrase_set,
         ),
         outbound.client(),
@@ -137,7 +139,7 @@ def _slack(channel: SlackChannel, approvers: Mapping[str, str], now_s: Callable[
             bot_token=channel.bot_token,
             app_token=channel.app_token if channel.mode == "socket" else None,
             approvers=approvers,
-            poll_interval_s=channel.poll_interval.total_seconds(),
+            poll_interval_s=channel.poll_interval,
             api_url=str(channel.api_url),
         ),
         now_s=now_s,
@@ -153,4 +155,10 @@ def _notify(channel: NotifyChannel) -> ApprovalChannel:
 def _missing(workflow: str, kind: str, error: str) -> ConfigError:
     hint = f'install it: pip install "taskgate[{kind}]"'
     message = f"the channel {kind} needs a library that is not installed ({error})"
-    return ConfigError([Problem("configuration", 0, 0, f"approval.{workflow}.channels", message, hint)])
+    return ConfigError(
+        [
+            Problem(
+                file="configuration", line=0, column=0, key=f"approval.{workflow}.channels", message=message, hint=hint
+            )
+        ]
+    )

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
 import yaml
+from msgspec.structs import replace
 
 from taskgate.assembly.app import App
 from taskgate.assembly.plan import build_plan
 from taskgate.config.document import read_document
-from taskgate.config.model.governance import Governance
 from taskgate.config.problems import ConfigError
+from taskgate.config.validation import validated
+from taskgate.core.settings.governance import Governance
+from taskgate.core.settings.section import as_written
 from taskgate.dashboard.configuration import ShownConfiguration
 from taskgate.gateway.plan import Plan
-from taskgate.lazy_dataclass import dataclass
 
 MAX_TEXT: Final = 200_000
 
 
-@dataclass(slots=True, eq=False)
-class ConsoleConfiguration:
+class ConsoleConfiguration(msgspec.Struct, eq=False):
     """`app` returns the current app; `reload` reads the file again and returns its problem."""
 
     _app: Callable[[], App]
@@ -29,7 +30,7 @@ class ConsoleConfiguration:
 
     def shown(self) -> ShownConfiguration:
         loaded = self._app().loaded
-        root = loaded.root.model_dump(mode="python", exclude_unset=True)
+        root = as_written(loaded.root)
         problems = [str(problem) for problem in loaded.warnings]
         problems += [f"{skipped.server} skipped: {skipped.reason} ({skipped.detail})" for skipped in loaded.skipped]
         hide = loaded.secret_values
@@ -40,19 +41,18 @@ class ConsoleConfiguration:
 
     def governance(self) -> str:
         loaded = self._app().loaded
-        return _yaml(loaded.secret_values.shown(loaded.root.governance.model_dump(mode="python", exclude_unset=True)))
+        return _yaml(loaded.secret_values.shown(as_written(loaded.root.governance)))
 
     def plan_with(self, governance: str) -> Plan:
         if len(governance) > MAX_TEXT:
             raise ValueError(f"it is longer than {MAX_TEXT} characters")
         app = self._app()
         try:
-            read_document(governance, "rules")  # rejects deep nesting and repetition, which would take seconds
-            section = Governance.model_validate(yaml.safe_load(governance) or {})
-            root = app.loaded.root.model_copy(update={"governance": section})
+            section, problems = validated(Governance, read_document(governance, "rules"), ("governance",))
+            if section is None:
+                raise ConfigError(problems)
+            root = replace(app.loaded.root, governance=section)
             return build_plan(replace(app.loaded, root=root), app.plan)
-        except yaml.YAMLError as error:
-            raise ValueError(f"not valid YAML: {error}") from None
         except ConfigError as error:
             raise ValueError(app.loaded.secret_values.text(str(error))) from None
 

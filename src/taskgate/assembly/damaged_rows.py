@@ -72,6 +72,7 @@ _CHECKS: Final = (
     _Check("open_questions", 1, "SELECT id, body FROM open_questions", _json),
     _Check("events", 2, "SELECT caller, number, data FROM events", _json),
     _Check("recorded_calls", 1, "SELECT number, body FROM recorded_calls", _json),
+    _Check("call_sums", 1, "SELECT number, body FROM call_sums", _json),
     _Check("history", 1, "SELECT number, doc FROM history", _json),
 )
 

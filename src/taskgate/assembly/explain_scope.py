@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from taskgate.assembly.listing import listed_servers
 from taskgate.assembly.plan import build_plan
@@ -20,11 +23,9 @@ from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.scoping.subset import Exclusion, Reason, Subset, compose
 from taskgate.core.text.similar_names import similar_names
 from taskgate.gateway.plan import Plan
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeSummary:
+class ScopeSummary(msgspec.Struct, frozen=True):
     """One scope in a list."""
 
     policy: ScopePolicy
@@ -32,8 +33,7 @@ class ScopeSummary:
     problems: tuple[ScopeProblem, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(msgspec.Struct, frozen=True):
     """Every server and tool, included or excluded, with the names under which tools are shown."""
 
     policy: ScopePolicy
@@ -79,7 +79,7 @@ async def explain_scope(loaded: LoadedConfig, name: str, narrowing: SessionReque
     names = _names(plan, policy, subset, tools)
     alike = {server: alike_names(listed) for server, listed in tools.items()}
     rows = tuple(_decided(plan, names, alike.get(row.server, {}), row) for row in explain(subset, tools))
-    return Explained(policy, subset, rows, names.to_wire, problems)
+    return Explained(policy=policy, subset=subset, rows=rows, names=names.to_wire, problems=problems)
 
 
 async def _listed(

@@ -5,8 +5,8 @@ Checked before the port is opened and before a reload is applied, because either
 from __future__ import annotations
 
 from taskgate.access.arrival import is_loopback
-from taskgate.config.model.gateway_file import GatewayFile
 from taskgate.config.problems import ConfigError, Problem
+from taskgate.core.settings.gateway_file import GatewayFile
 from taskgate.telemetry.logs import log
 
 BANNER = "NO AUTHENTICATION: every program that can reach this address can call every tool (auth: none)."
@@ -18,7 +18,7 @@ def check_exposure(root: GatewayFile, host: str) -> None:
         return
     message = f"{host} is reachable from other machines, and callers would not have to authenticate"
     hint = "`taskgate tokens new NAME` makes a token for `tokens`; or name an issuer under `auth.jwt`, or write `auth: none`"
-    raise ConfigError([Problem("configuration", 0, 0, "listen.host", message, hint)])
+    raise ConfigError([Problem(file="configuration", line=0, column=0, key="listen.host", message=message, hint=hint)])
 
 
 def is_reachable_without_login(root: GatewayFile, host: str) -> bool:

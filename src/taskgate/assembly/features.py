@@ -7,36 +7,28 @@ is created, and its library imported, only if a provider is configured.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from taskgate.config.files import read_text
-from taskgate.config.model.gateway_file import GatewayFile
-from taskgate.config.model.providers import Provider
 from taskgate.config.problems import ConfigError, Problem
 from taskgate.core.catalog.task_card import TaskCard
-from taskgate.core.sampling.choose_model import Model
-from taskgate.core.sampling.spending import SpendLimits
+from taskgate.core.settings.gateway_file import GatewayFile
+from taskgate.core.settings.providers import Provider
 from taskgate.gateway.features import Features, ModelSource, Validate
-
-if TYPE_CHECKING:
-    pass
-
 
 _MAX_KEY_BYTES = 64 * 1024
 
 
 def build_features(root: GatewayFile, before: Features | None = None) -> Features:
     features = Features(
-        Validate(root.validate_arguments),
-        root.completion.learn,
-        root.compat.vendor_methods,
-        root.errors.profile == "erlmcp",
-        root.limits.url_elicitations_per_minute,
-        root.limits.url_elicitation_expiry.total_seconds(),
-        root.limits.url_elicitation_loopback,
-        root.store is not None and root.store.unsafe_degraded_passthrough,
+        validate=Validate(root.validate_arguments),
+        learn=root.completion.learn,
+        vendor_methods=root.compat.vendor_methods,
+        legacy_numbers=root.errors.profile == "erlmcp",
+        seed_task_codes=root.errors.task_codes == "seed",
+        degraded_passthrough=root.store is not None and root.store.unsafe_degraded_passthrough,
         anonymous_tasks_by_session=root.auth.anonymous_tasks == "session",
         task_card=TaskCard(root.apps.task_card),
         result_not_ready=root.compat.result_not_ready,
@@ -46,7 +38,7 @@ def build_features(root: GatewayFile, before: Features | None = None) -> Feature
     if not root.providers:
         return features
     keys = {name: _key(name, provider) for name, provider in root.providers.items()}
-    origin = (root.model_dump(include={"providers"}), keys)
+    origin = (root.providers, keys)
     if before is not None and before.models_origin == origin:
         # The same providers: the connections that are open to them stay.
         return replace(features, models=before.models, close_models=before.close_models, models_origin=origin)
@@ -67,36 +59,14 @@ def _with_models(features: Features, root: GatewayFile, keys: dict[str, str]) ->
         kind, vendor = (OpenAiProvider, OPENAI) if provider.kind == "openai" else (AnthropicProvider, ANTHROPIC)
         made = kind(
             name,
-            _models(name, provider),
+            provider.models,
             client,
             keys[name],
             str(provider.base_url) if provider.base_url is not None else vendor,
-            provider.timeout.total_seconds(),
+            provider.timeout,
         )
-        budgets = provider.budgets
-        limits = SpendLimits(budgets.tokens_per_hour, budgets.money_per_hour, budgets.requests_per_minute)
-        sources.append(ModelSource(made, limits, provider.human_review))
+        sources.append(ModelSource(made, provider.budgets, provider.human_review))
     return replace(features, models=tuple(sources), close_models=client.aclose)
-
-
-def _models(name: str, provider: Provider) -> tuple[Model, ...]:
-    return tuple(
-        Model(
-            model.name,
-            name,
-            model.cost,
-            model.speed,
-            model.intelligence,
-            model.input_price,
-            model.output_price,
-            model.max_tokens,
-            model.images,
-            model.audio,
-            model.tools,
-            model.aliases,
-        )
-        for model in provider.models
-    )
 
 
 def _key(name: str, provider: Provider) -> str:
@@ -109,6 +79,15 @@ def _key(name: str, provider: Provider) -> str:
     if key is None:
         problem = f"the variable {provider.api_key_env} is not set"
         raise ConfigError(
-            [Problem("", 0, 0, f"providers.{name}.api_key_env", problem, "set it, or remove the provider")]
+            [
+                Problem(
+                    file="",
+                    line=0,
+                    column=0,
+                    key=f"providers.{name}.api_key_env",
+                    message=problem,
+                    hint="set it, or remove the provider",
+                )
+            ]
         )
     return key

@@ -6,21 +6,15 @@ import json
 from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from taskgate.config.files import read_text
-from taskgate.config.model.approval import ElicitationChannel
-from taskgate.config.model.approval import Workflow as WorkflowConfig
-from taskgate.config.model.gateway_file import GatewayFile
-from taskgate.config.model.governance import Governance, Record
-from taskgate.config.model.servers import Server
 from taskgate.config.problems import ConfigError, Problem
 from taskgate.core.catalog.pin import PinMode
 from taskgate.core.digest import digest_of_bytes
 from taskgate.core.governance.approver import Approver
-from taskgate.core.governance.decision import Action
 from taskgate.core.governance.pipeline import EnforcementProfile, Gates, UnknownWorkflow, check_workflows
-from taskgate.core.governance.rules import Rule, RuleSet, compile_rules
+from taskgate.core.governance.rules import RuleSet, compile_rules
 from taskgate.core.governance.visibility import ExposeMode, Layers, expose
 from taskgate.core.governance.workflow import OnTimeout, Workflow
 from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
@@ -29,18 +23,19 @@ from taskgate.core.identity.roles import GATEWAY_ROLES, OWNER_ROLES
 from taskgate.core.patterns import PatternSet
 from taskgate.core.redaction.fields import compile_redaction
 from taskgate.core.scoping.registry import ApprovalDemand, ApprovalPolicy
+from taskgate.core.settings.approval import ElicitationChannel
+from taskgate.core.settings.approval import Workflow as WorkflowConfig
+from taskgate.core.settings.gateway_file import GatewayFile
+from taskgate.core.settings.governance import Governance, Record
+from taskgate.core.settings.section import as_written
+from taskgate.core.settings.servers import Server
 from taskgate.core.strict_json import canonical
 from taskgate.gateway.governing import Elicits, Governing, KnownToken, RecordSettings
 from taskgate.inbound.peer_user import local_principal
 from taskgate.operating_system import own_user
 from taskgate.ports.policy_engine import PolicyEngine
 
-if TYPE_CHECKING:
-    pass
-
-
 _MAX_POLICY_BYTES = 4 * 1024 * 1024
-_ACTIONS = {action.value: action for action in Action}
 
 
 def build_gates(root: GatewayFile, policy: PolicyEngine | None) -> Gates:
@@ -63,26 +58,24 @@ def build_gates(root: GatewayFile, policy: PolicyEngine | None) -> Gates:
         check_workflows(gates, policy.workflows() if policy is not None else None)
     except UnknownWorkflow as error:
         raise ConfigError(
-            [Problem("configuration", 0, 0, "approval", str(error), "name a workflow of `approval`")]
+            [
+                Problem(
+                    file="configuration",
+                    line=0,
+                    column=0,
+                    key="approval",
+                    message=str(error),
+                    hint="name a workflow of `approval`",
+                )
+            ]
         ) from None
     return gates
 
 
 def _rules(governance: Governance, *, from_script: bool) -> RuleSet:
     return compile_rules(
-        (
-            Rule(
-                rule.match,
-                _ACTIONS[rule.action],
-                rule.server,
-                rule.approval,
-                rule.policy_id,
-                rule.reason or "",
-                from_script=rule.from_ is not None,
-            )
-            for rule in governance.rules
-        ),
-        default=Action(governance.defaults.action),
+        governance.rules,
+        default=governance.defaults.action,
         default_workflow=governance.defaults.approval,
         force_required=governance.force_required,
         from_script=from_script,
@@ -110,30 +103,31 @@ def build_governing(root: GatewayFile, policy: PolicyEngine | None) -> Governing
     }
     approvers[OPERATOR] = Approver(OPERATOR, OWNER_ROLES, identities=people.get(OPERATOR, frozenset()))
     return Governing(
-        policy,
-        approvers,
-        roles,
-        {name: compile_redaction(workflow.redact_fields) for name, workflow in root.approval.items()},
-        _elicits(root.approval),
-        root.governance.grants.enabled,
-        int(root.governance.grants.longest.total_seconds() * 1000),
-        PinMode.ENFORCE if root.pins == "strict" else PinMode(root.pins),
-        root.pins == "strict",
-        str(root.public_url).rstrip("/") if root.public_url is not None else None,
-        tuple(
+        policy=policy,
+        approvers=approvers,
+        roles=roles,
+        redactions={name: compile_redaction(workflow.redact_fields) for name, workflow in root.approval.items()},
+        elicits=_elicits(root.approval),
+        grants=root.governance.grants.enabled,
+        longest_grant_ms=round(root.governance.grants.longest * 1000),
+        pins=PinMode.ENFORCE if root.pins == "strict" else PinMode(root.pins),
+        pin_new_tools=root.pins == "strict",
+        public_url=str(root.public_url).rstrip("/") if root.public_url is not None else None,
+        tokens=tuple(
             KnownToken(
-                token.id,
-                names[token.id],
-                roles[names[token.id]],
-                token.sha256.lower(),
-                None if token.expires is None else int(token.expires.timestamp() * 1000),
+                id=token.id,
+                principal=names[token.id],
+                roles=roles[names[token.id]],
+                sha256=token.sha256.lower(),
+                expires_ms=None if token.expires is None else int(token.expires.timestamp() * 1000),
             )
             for token in root.tokens
         ),
-        people,
-        _record(root.governance.record),
-        _operators_own(root),
-        frozenset(names.values()) | {principal_name(each.tenant or "", each.id) for each in root.auth.certificates},
+        people=people,
+        record=_record(root.governance.record),
+        operators_own=_operators_own(root),
+        principals=frozenset(names.values())
+        | {principal_name(each.tenant or "", each.id) for each in root.auth.certificates},
     )
 
 
@@ -158,7 +152,7 @@ def _people(root: GatewayFile) -> dict[str, frozenset[str]]:
 def _record(record: Record | None) -> RecordSettings | None:
     if record is None:
         return None
-    keep_ms = int(record.keep.total_seconds() * 1000)
+    keep_ms = round(record.keep * 1000)
     return RecordSettings(record.sample, keep_ms, compile_redaction(record.redact))
 
 
@@ -181,8 +175,17 @@ def _placed(problem: str) -> Problem:
     place, separator, text = problem.partition(": ")
     file, _, line = place.rpartition(":")
     if separator and line.isdigit():
-        return Problem(file, int(line), 1, "cedar.policies", text, "correct the policy")
-    return Problem("configuration", 0, 0, "cedar", problem, "correct the policies or the entities")
+        return Problem(
+            file=file, line=int(line), column=1, key="cedar.policies", message=text, hint="correct the policy"
+        )
+    return Problem(
+        file="configuration",
+        line=0,
+        column=0,
+        key="cedar",
+        message=problem,
+        hint="correct the policies or the entities",
+    )
 
 
 def _entities(path: str | None) -> list[Mapping[str, Any]]:
@@ -193,9 +196,13 @@ def _entities(path: str | None) -> list[Mapping[str, Any]]:
     try:
         entities = json.loads(text)
     except ValueError as error:
-        raise ConfigError([Problem(path, 1, 1, "cedar.entities", f"is not JSON: {error}", hint)]) from None
+        raise ConfigError(
+            [Problem(file=path, line=1, column=1, key="cedar.entities", message=f"is not JSON: {error}", hint=hint)]
+        ) from None
     if not isinstance(entities, list) or not all(isinstance(e, dict) and "uid" in e for e in entities):
-        raise ConfigError([Problem(path, 1, 1, "cedar.entities", "is not a list of entities", hint)])
+        raise ConfigError(
+            [Problem(file=path, line=1, column=1, key="cedar.entities", message="is not a list of entities", hint=hint)]
+        )
     return entities
 
 
@@ -203,12 +210,13 @@ def _revision(root: GatewayFile, policy: PolicyEngine | None) -> str:
     """Return a digest of everything that can change a decision; the same after a restart with the same files."""
     body = {
         "profile": root.profile,
-        "governance": root.governance.model_dump(mode="json"),
+        "governance": as_written(root.governance),
         "approval": {
-            name: w.model_dump(mode="json", exclude={"channels"}) for name, w in sorted(root.approval.items())
+            name: {key: value for key, value in as_written(workflow).items() if key != "channels"}
+            for name, workflow in sorted(root.approval.items())
         },
-        "records": {name: s.approval_policy.model_dump(mode="json") for name, s in sorted(root.servers.items())},
-        "expose": {name: s.expose.model_dump(mode="json") for name, s in sorted(root.servers.items())},
+        "records": {name: as_written(s.approval_policy) for name, s in sorted(root.servers.items())},
+        "expose": {name: as_written(s.expose) for name, s in sorted(root.servers.items())},
         "policy": policy.revision if policy is not None else "",
     }
     return digest_of_bytes(canonical(body)).removeprefix("sha256:")[:16]
@@ -216,16 +224,16 @@ def _revision(root: GatewayFile, policy: PolicyEngine | None) -> str:
 
 def _workflow(name: str, workflow: WorkflowConfig) -> Workflow:
     return Workflow(
-        name,
-        int(workflow.timeout.total_seconds() * 1000),
-        workflow.approvals_needed,
-        tuple(workflow.approvers),
-        workflow.self_approval,
-        OnTimeout.APPROVE if workflow.unsafe_on_timeout == "approve" else OnTimeout.DENY,
-        tuple(workflow.redact_fields),
-        tuple(channel.type for channel in workflow.channels),
-        int(workflow.decision_valid_for.total_seconds() * 1000),
-        None if workflow.max_auth_age is None else int(workflow.max_auth_age.total_seconds()),
+        name=name,
+        timeout_ms=round(workflow.timeout * 1000),
+        approvals_needed=workflow.approvals_needed,
+        approvers=tuple(workflow.approvers),
+        self_approval=workflow.self_approval,
+        on_timeout=OnTimeout.APPROVE if workflow.unsafe_on_timeout == "approve" else OnTimeout.DENY,
+        redact_fields=tuple(workflow.redact_fields),
+        channels=tuple(channel.type for channel in workflow.channels),
+        decision_valid_ms=round(workflow.decision_valid_for * 1000),
+        max_auth_age_s=None if workflow.max_auth_age is None else int(workflow.max_auth_age),
     )
 
 
@@ -242,4 +250,15 @@ def _refuse_reserved(ids: Collection[str]) -> None:
     for name in (OPERATOR, ANONYMOUS):
         if name in ids:
             message = f'the id "{name}" is taken by Taskgate itself'
-            raise ConfigError([Problem("configuration", 0, 0, "tokens", message, "give this token another id")])
+            raise ConfigError(
+                [
+                    Problem(
+                        file="configuration",
+                        line=0,
+                        column=0,
+                        key="tokens",
+                        message=message,
+                        hint="give this token another id",
+                    )
+                ]
+            )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from taskgate.access.credentials import NEVER, Credentials, ScopeOfToken, Token, operator_identity
 from taskgate.assembly.channels import Outbound
-from taskgate.config.model.gateway_file import GatewayFile
-from taskgate.config.model.identity import Issued, ScopeRequirement
-from taskgate.config.model.identity import OidcLogin as OidcConfig
-from taskgate.core.identity.claims import ClaimRules
-from taskgate.core.identity.identity import Identity, Requirement, principal_name
+from taskgate.core.identity.identity import Identity, principal_name
+from taskgate.core.settings.gateway_file import GatewayFile
+from taskgate.core.settings.identity import Issued
+from taskgate.core.settings.identity import OidcLogin as OidcConfig
 from taskgate.identity.documents import Documents
 from taskgate.identity.introspection import Introspection
 from taskgate.identity.oidc_login import OidcLogin
@@ -33,19 +30,17 @@ def build_credentials(
     """`local`: a gateway that a client started serves only that user; its loopback port requires a token."""
     tokens = tuple(
         Token(
-            token.id,
-            token.sha256.lower(),
-            frozenset(token.roles),
-            token.scope,
-            token.may_call,
-            token.tenant or "",
-            NEVER if token.expires is None else token.expires.timestamp(),
+            id=token.id,
+            sha256=token.sha256.lower(),
+            roles=frozenset(token.roles),
+            scope=token.scope,
+            may_call=token.may_call,
+            tenant=token.tenant or "",
+            expires=NEVER if token.expires is None else token.expires.timestamp(),
         )
         for token in root.tokens
     )
-    requirements = {
-        name: _requirement(scope.require) for name, scope in root.scopes.items() if scope.require is not None
-    }
+    requirements = {name: scope.require for name, scope in root.scopes.items() if scope.require is not None}
     operator = operator_identity(operator_token)
     return Credentials(
         tokens,
@@ -79,35 +74,33 @@ def build_verifier(root: GatewayFile, outbound: Outbound) -> Verifier | None:
     documents = Documents(outbound.client)
     outbound.client()
     issuers = [
-        Issuer(_rules(each), frozenset(each.algorithms), SigningKeys(each.issuer, each.jwks_url, documents))
+        Issuer(each, frozenset(each.algorithms), SigningKeys(each.issuer, each.jwks_url, documents))
         for each in auth.jwt
     ]
     settings = auth.introspection
     introspection = None
     if settings is not None:
-        remember_s = settings.remember.total_seconds()
+        remember_s = settings.remember
         introspection = Introspection(
-            settings.url, _rules(settings), settings.client_id, settings.client_secret, remember_s
+            url=settings.url,
+            rules=settings,
+            client_id=settings.client_id,
+            client_secret=settings.client_secret,
+            remember_s=remember_s,
         )
     return Verifier(issuers, introspection, documents)
 
 
-def _rules(issued: Issued) -> ClaimRules:
-    return ClaimRules(
-        issued.issuer,
-        None if issued.audiences is None else frozenset(issued.audiences),
-        int(issued.skew.total_seconds()),
-        tuple((path, frozenset(values)) for path, values in issued.require.items()),
-        issued.claims.groups,
-        issued.claims.tenant,
-        issued.claims.scopes,
-        tuple((role, frozenset(groups)) for role, groups in issued.roles.items()),
+def _of_id_tokens(login: OidcConfig) -> Issued:
+    """Return the requirements for ID tokens, which are issued for the client."""
+    return Issued(
+        issuer=login.issuer,
+        audiences=(login.client_id,),
+        skew=login.skew,
+        claims=login.claims,
+        require=login.require,
+        roles=login.roles,
     )
-
-
-def _requirement(require: ScopeRequirement) -> Requirement:
-    claims = tuple((path, frozenset(values)) for path, values in require.claims.items())
-    return Requirement(frozenset(require.groups), frozenset(require.oauth_scopes), claims)
 
 
 class ConfiguredLogin:
@@ -129,7 +122,7 @@ class ConfiguredLogin:
             self._outbound.client()
             documents = Documents(self._outbound.client)
             keys = SigningKeys(settings.issuer, settings.jwks_url, documents)
-            rules = replace(_rules(settings), audiences=frozenset({settings.client_id}))
+            rules = _of_id_tokens(settings)
             issuer = Issuer(rules, frozenset(settings.algorithms), keys)
             login = OidcLogin(issuer, settings.client_id, settings.client_secret, tuple(settings.scopes), documents)
             self._made = (settings, login)

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import msgspec
 
 from taskgate import clock
 from taskgate.atomic_files import remove_abandoned
 from taskgate.inbound.gateway_secrets import gateway_secret, operator_token, stored_passphrase
-from taskgate.lazy_dataclass import dataclass
-
-if TYPE_CHECKING:
-    pass
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
+class Keys(msgspec.Struct, frozen=True):
     """The operator's credential and the keys that sign what the gateway issues."""
 
-    operator_token: str = field(repr=False)
-    secret: bytes = field(repr=False)
-    passphrase: str | None = field(default=None, repr=False)
+    operator_token: str
+    secret: bytes
+    passphrase: str | None = None
     """The hash of the passphrase that approvals by the operator need, if one was set."""
+
+    def __repr__(self) -> str:
+        return "Keys([hidden])"
 
 
 def fresh_keys() -> Keys:

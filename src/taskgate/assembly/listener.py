@@ -7,8 +7,8 @@ from pathlib import Path
 
 from taskgate.access.arrival import Arrivals, is_loopback
 from taskgate.access.guard import Guard
-from taskgate.config.model.gateway_file import GatewayFile
 from taskgate.config.problems import ConfigError, Problem
+from taskgate.core.settings.gateway_file import GatewayFile
 from taskgate.inbound.http.tls import ListenerTls, TlsFiles
 
 
@@ -26,7 +26,9 @@ def listener_tls(root: GatewayFile) -> ListenerTls | None:
         return ListenerTls(TlsFiles(Path(tls.cert), Path(tls.key), client_ca, tls.require_client_cert))
     except (OSError, ssl.SSLError) as fault:
         hint = "give a PEM certificate with its chain, and the key that belongs to it"
-        problem = Problem("configuration", 0, 0, "listen.tls", f"cannot be used: {fault}", hint)
+        problem = Problem(
+            file="configuration", line=0, column=0, key="listen.tls", message=f"cannot be used: {fault}", hint=hint
+        )
         raise ConfigError([problem]) from None
 
 

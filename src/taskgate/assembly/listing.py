@@ -10,8 +10,8 @@ from taskgate.assembly.channels import Outbound
 from taskgate.assembly.server_accounts import accounts_of
 from taskgate.assembly.server_specs import NullListener, intake_within, server_specs
 from taskgate.config.load import LoadedConfig
+from taskgate.core.settings.limits import Limits
 from taskgate.gateway.catalog.catalogs import Catalogs, listed_only
-from taskgate.gateway.limits import Limits
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.upstreams.server import Server

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from taskgate import clock
 from taskgate.assembly import shared_store
+from taskgate.assembly.app import App
+from taskgate.assembly.build import build
 from taskgate.assembly.channels import Outbound, build_channels
 from taskgate.assembly.exposure import check_exposure
+from taskgate.assembly.keys import Keys, keys_in
 from taskgate.assembly.listener import listener_tls
 from taskgate.assembly.shared_store import AS_CONFIGURED, Start
 from taskgate.assembly.stores import claimed_store_path
 from taskgate.assembly.tracing import build_tracing
 from taskgate.config.load import LoadedConfig
-from taskgate.config.model.store import keys_of
 from taskgate.core.errors import GatewayFault
+from taskgate.core.settings.store import keys_of
 from taskgate.held_folder import HeldFolder
 from taskgate.ports.store import Store
 from taskgate.store.sqlite.file_lock import StoreInUse
 from taskgate.store.sqlite.store import open_store
-
-if TYPE_CHECKING:
-    pass
-from taskgate.assembly.app import App
-from taskgate.assembly.build import build
-from taskgate.assembly.keys import Keys, keys_in
 
 MAX_STDIO_STORES = 64
 

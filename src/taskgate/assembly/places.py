@@ -14,13 +14,14 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import msgspec
+import msgspec.structs
+
 from taskgate.config.load import LoadedConfig, load_again
 from taskgate.config.problems import ConfigError
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.stdio.process import safe_env
 from taskgate.telemetry.logs import log
 from taskgate.upstreams.failures import unreachable
@@ -31,8 +32,7 @@ _NAMES: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
 SpecsOf = Callable[[LoadedConfig], Mapping[str, ServerSpec]]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     folder: str
     variables: Mapping[str, str]
     specs: Mapping[str, ServerSpec]
@@ -58,7 +58,7 @@ class Places:
         self._names = variables_in(loaded)
         for key, place in list(self._places.items()):
             specs = self._own if self._same_variables(place.variables) else self._reread(place.variables)
-            self._places[key] = replace(place, specs=_placed(specs, place.folder, place.variables))
+            self._places[key] = msgspec.structs.replace(place, specs=_placed(specs, place.folder, place.variables))
 
     async def enter(self, folder: str, environment: Mapping[str, str]) -> str:
         """Return the id of a client's place."""
@@ -123,7 +123,7 @@ class Places:
         differing = [
             name
             for name, spec in specs.items()
-            if spec.transport is not Transport.STDIO and self._own.get(name, spec) != spec
+            if spec.transport is not Transport.STDIO and not self._own.get(name, spec).equals(spec)
         ]
         if differing:
             log.warning(
@@ -153,4 +153,4 @@ def _placed(specs: Mapping[str, ServerSpec], folder: str, environment: Mapping[s
 def _started_at(spec: ServerSpec, folder: str, inherits: Mapping[str, str]) -> ServerSpec:
     if spec.transport is not Transport.STDIO:
         return spec
-    return replace(spec, cwd=spec.cwd or folder or None, inherits=inherits)
+    return msgspec.structs.replace(spec, cwd=spec.cwd or folder or None, inherits=inherits)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Gauge, Metrics
-
-if TYPE_CHECKING:
-    pass
 
 
 class Differences(NamedTuple):

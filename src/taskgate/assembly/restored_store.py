@@ -9,11 +9,12 @@ from typing import TypeVar
 from taskgate.assembly import shared_store
 from taskgate.assembly.stores import store_path
 from taskgate.config.load import LoadedConfig
-from taskgate.config.model.store import keys_of
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import GatewayFault
 from taskgate.core.identity.caller import OPERATOR
+from taskgate.core.settings.store import keys_of
 from taskgate.ports.store import Store
+from taskgate.store.operations.restored import DeclareRestored, TrustRestored
 from taskgate.store.sqlite.store import open_store
 
 T = TypeVar("T")
@@ -22,13 +23,13 @@ T = TypeVar("T")
 def declare_restored(loaded: LoadedConfig) -> None:
     """Mark the store as restored. Raises GatewayFault."""
     entry = AuditEntry(0, "store_declared_restored", principal=OPERATOR)
-    _with_store(loaded, lambda store: store.declare_restored(entry))
+    _with_store(loaded, lambda store: store.do(DeclareRestored(entry)))
 
 
 def trust_restored(loaded: LoadedConfig) -> bool:
     """Mark the store as current; return whether it was marked as restored. Raises GatewayFault."""
     entry = AuditEntry(0, "store_trusted", principal=OPERATOR)
-    return _with_store(loaded, lambda store: store.trust_restored(entry))
+    return _with_store(loaded, lambda store: store.do(TrustRestored(entry)))
 
 
 def _with_store(loaded: LoadedConfig, act: Callable[[Store], Awaitable[T]]) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskgate.config.model.gateway_file import GatewayFile
+from taskgate.core.settings.gateway_file import GatewayFile
 from taskgate.ports.script_interpreter import ScriptInterpreter
 from taskgate.scripts.monty_interpreter import MontyInterpreter
 

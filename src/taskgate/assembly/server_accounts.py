@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from taskgate.assembly.channels import Outbound
 from taskgate.assembly.shared_store import agreed_secrets, shared_account_rows, shared_url
 from taskgate.config.load import LoadedConfig
-from taskgate.config.model.gateway_file import GatewayFile
-from taskgate.config.model.servers import Server as ServerConfig
+from taskgate.core.settings.gateway_file import GatewayFile
+from taskgate.core.settings.servers import Server as ServerConfig
 from taskgate.identity.account_file import FileRows
 from taskgate.identity.account_logins import AccountLogins
 from taskgate.identity.assertions import Assertions
@@ -68,7 +68,13 @@ def server_settings(name: str, server: ServerConfig) -> Settings | None:
             return ForwardedIdentity(name, url, auth.header)
         case "authorization_code":
             return StoredLogin(
-                name, url, auth.issuer, auth.client_id, auth.client_secret, auth.scope, per_principal=auth.per_user
+                server=name,
+                resource=url,
+                issuer=auth.issuer,
+                client_id=auth.client_id,
+                client_secret=auth.client_secret,
+                scope=auth.scope,
+                per_principal=auth.per_user,
             )
         case _:
             assert_never(auth.type)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from taskgate.assembly.places import Places
 from taskgate.assembly.server_accounts import ServerAccounts
 from taskgate.config.load import LoadedConfig
-from taskgate.config.model.servers import Server as ServerConfig
 from taskgate.core.errors import TaskgateError
 from taskgate.core.events import EventKind
 from taskgate.core.generations.generation import generation_of
 from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.questions.question import Answer, Question, not_supported
 from taskgate.core.redaction.sent_secrets import configured_secrets
+from taskgate.core.settings.limits import Limits
+from taskgate.core.settings.servers import Server as ServerConfig
 from taskgate.core.wire import MessageReader, Raw
 from taskgate.gateway.dynamic_servers import NewServer
-from taskgate.gateway.limits import Limits
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.link import Link, LinkKey, Listener
@@ -27,9 +29,6 @@ from taskgate.ports.upstream_call import UpstreamCall
 from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.server import Server
 from taskgate.upstreams.spec import Instances, ServerSpec, Transport
-
-if TYPE_CHECKING:
-    pass
 
 
 class NullListener:
@@ -51,8 +50,7 @@ class NullListener:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFactory:
+class ServerFactory(msgspec.Struct, frozen=True):
     """Creates upstreams for configured servers and for those that callers add, with shared clients and settings."""
 
     specs: Mapping[str, ServerSpec]
@@ -91,13 +89,13 @@ def added_server_spec(new: NewServer) -> ServerSpec:
     """Return the settings of a server that a caller added."""
     transport = Transport.STDIO if new.command is not None else Transport.HTTP
     return ServerSpec(
-        new.name,
-        transport,
-        new.url or "",
-        dict(new.headers),
-        new.command or "",
-        new.args,
-        dict(new.env),
+        id=new.name,
+        transport=transport,
+        url=new.url or "",
+        headers=dict(new.headers),
+        command=new.command or "",
+        args=new.args,
+        env=dict(new.env),
         public_only=True,
         hide=str,
         sent_secrets=configured_secrets(
@@ -112,20 +110,20 @@ def _spec(name: str, server: ServerConfig, loaded: LoadedConfig) -> ServerSpec:
     else:
         transport = Transport.OLD_SSE if server.transport == "sse" else Transport.HTTP
     return ServerSpec(
-        name,
-        transport,
-        server.url or "",
-        dict(server.headers),
-        server.command or "",
-        tuple(server.args),
-        dict(server.env),
-        server.cwd,
-        Instances(server.instances),
-        None if server.generation == "auto" else generation_of(server.generation),
+        id=name,
+        transport=transport,
+        url=server.url or "",
+        headers=dict(server.headers),
+        command=server.command or "",
+        args=tuple(server.args),
+        env=dict(server.env),
+        cwd=server.cwd,
+        instances=Instances(server.instances),
+        generation=None if server.generation == "auto" else generation_of(server.generation),
         keeps_questions=server.questions == "inbox",
         uses_models=server.sampling == "provider" and bool(loaded.root.providers),
         restart_limit=server.restart.limit,
-        restart_within_s=server.restart.within.total_seconds(),
+        restart_within_s=server.restart.within,
         own_links=loaded.root.limits.instances_per_server,
         hide=loaded.secret_values.text,
         sent_secrets=configured_secrets(

@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from taskgate import __version__
 from taskgate.assembly import scripts
 from taskgate.assembly.stores import check_store, store_path
 from taskgate.config.load import LoadedConfig
-from taskgate.config.model.store import keys_of
 from taskgate.core.audit.chain import AuditEntry, Head, Row
 from taskgate.core.errors import GatewayFault
+from taskgate.core.settings.section import as_written
+from taskgate.core.settings.store import keys_of
 from taskgate.inbound.gateway_secrets import (
     adopt_passphrase,
     passphrase_with_time,
@@ -205,9 +208,10 @@ def gateways_on(url: str) -> tuple[int, tuple[Replica, ...]]:
     _driver()
     from taskgate.store.postgres.inspection import seen_replicas
     from taskgate.store.postgres.presence import LEASE_MS
+    from taskgate.store.rows import record_from
 
     now, rows = seen_replicas(url)
-    seen = [Replica(*row) for row in rows]
+    seen = [record_from(Replica, row) for row in rows]
     return now, tuple(replica for replica in seen if replica.seen_ms >= now - LEASE_MS)
 
 
@@ -253,8 +257,8 @@ def copy_from_shared(url: str, target: Path, report: Callable[[str, int], None])
 
 def configuration_digest(loaded: LoadedConfig) -> str:
     """Return a digest that is equal for gateways with the same decisions; their addresses do not count."""
-    text = loaded.root.model_dump_json(exclude=_NOT_SHARED)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    shared = {key: value for key, value in as_written(loaded.root).items() if key not in _NOT_SHARED}
+    return hashlib.sha256(msgspec.json.encode(shared, order="deterministic")).hexdigest()[:16]
 
 
 def _driver() -> ModuleType:

@@ -11,10 +11,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from taskgate import __version__, clock
-from taskgate.config.model.gateway_file import GatewayFile
-from taskgate.config.model.telemetry import Otel
 from taskgate.config.problems import ConfigError, Problem
 from taskgate.core.globs import AnyOf, Glob
+from taskgate.core.settings.gateway_file import GatewayFile
+from taskgate.core.settings.telemetry import Otel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,18 @@ def check_tracing(root: GatewayFile) -> None:
     missing = [name for name, module in _PACKAGES.items() if not _is_installed(module)]
     if root.telemetry.otel.enabled and missing:
         hint = "install it: pip install 'taskgate[otel]'"
-        raise ConfigError([Problem("", 0, 0, "telemetry.otel", f"needs the package {' and '.join(missing)}", hint)])
+        raise ConfigError(
+            [
+                Problem(
+                    file="",
+                    line=0,
+                    column=0,
+                    key="telemetry.otel",
+                    message=f"needs the package {' and '.join(missing)}",
+                    hint=hint,
+                )
+            ]
+        )
 
 
 def _is_installed(module: str) -> bool:
@@ -64,7 +75,7 @@ def _build(otel: Otel) -> Tracing:
 
     from taskgate.telemetry.tracing import Tracing
 
-    timeout_s = otel.export_timeout.total_seconds()
+    timeout_s = otel.export_timeout
     headers = dict(otel.headers) or None
     # Without an endpoint the exporters read the `OTEL_*` environment variables.
     base = str(otel.endpoint).rstrip("/") if otel.endpoint else None

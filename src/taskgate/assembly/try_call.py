@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import msgspec
+
 from taskgate.assembly.explain_scope import scope_named
 from taskgate.assembly.listing import listed_servers
 from taskgate.config.load import LoadedConfig
@@ -32,11 +34,9 @@ from taskgate.gateway.catalog.views import View
 from taskgate.gateway.governance.evaluate import evaluate
 from taskgate.gateway.governance.gated_call import GatedCall, gated_reading, gated_tool_call
 from taskgate.gateway.plan import Live, Plan
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True):
     """The tool, resource or prompt that a name refers to in a scope."""
 
     kind: PatternKind
@@ -48,8 +48,7 @@ class Subject:
     """Whether its server lists it. False if the server was not connected or is unreachable."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
+class Tried(msgspec.Struct, frozen=True):
     subject: Subject
     first: Decision
     """The decision by name."""
@@ -104,7 +103,7 @@ def _subject(view: View, catalogs: Catalogs, name: str) -> Subject:
     that is unambiguous."""
     tool = view.tool(name)
     if tool is not None and tool.entry is not None:
-        return Subject(PatternKind.TOOL, tool.server, tool.name, tool.wire, True)
+        return Subject(kind=PatternKind.TOOL, server=tool.server, name=tool.name, shown=tool.wire, is_listed=True)
     server, colon, rest = name.partition(":")
     if not colon or server not in (*view.plan.registry.records, OWN_SERVER):
         server, rest = "", name
@@ -122,7 +121,7 @@ def _subject(view: View, catalogs: Catalogs, name: str) -> Subject:
 def _own_tool(view: View, name: str) -> Subject:
     if name not in RESERVED_NAMES:
         raise _nothing(view, f"{OWN_SERVER}:{name}", RESERVED_NAMES)
-    return Subject(PatternKind.TOOL, OWN_SERVER, name, name, True)
+    return Subject(kind=PatternKind.TOOL, server=OWN_SERVER, name=name, shown=name, is_listed=True)
 
 
 def _of_server(view: View, catalogs: Catalogs, kind: PatternKind, server: str, name: str) -> Subject:
@@ -131,15 +130,17 @@ def _of_server(view: View, catalogs: Catalogs, kind: PatternKind, server: str, n
     if listed is not None and name not in listed and (address is None or address.server != server):
         raise _nothing(view, f"{server}:{name}", [f"{server}:{one}" for one in listed])
     shown = view.tool_names.to_wire.get((server, name), "") if kind is PatternKind.TOOL else ""
-    return Subject(kind, server, name, shown, listed is not None)
+    return Subject(kind=kind, server=server, name=name, shown=shown, is_listed=listed is not None)
 
 
 def _anywhere(view: View, catalogs: Catalogs, kind: PatternKind, name: str) -> Subject:
     """Resolve a name without a server: as clients would see it, or the name that only one server uses."""
     if kind is PatternKind.RESOURCE and (address := view.address_of(name, None)) is not None:
-        return Subject(kind, address.server, address.uri, name, True)
+        return Subject(kind=kind, server=address.server, name=address.uri, shown=name, is_listed=True)
     if kind is PatternKind.PROMPT and (prompt := view.prompt(name)) is not None:
-        return Subject(kind, prompt.server, prompt.name, prompt.wire, prompt.entry is not None)
+        return Subject(
+            kind=kind, server=prompt.server, name=prompt.name, shown=prompt.wire, is_listed=prompt.entry is not None
+        )
     unseen = explain_unseen(view, catalogs, kind, name)
     if unseen.server:
         return _of_server(view, catalogs, kind, unseen.server, unseen.name)
@@ -185,7 +186,14 @@ def _decided(
         tool = view.for_script(tool) if from_script else tool
         return tool.decision, gated_tool_call(caller, tool, arguments, from_script=from_script)
     if kind is PatternKind.TOOL:
-        call = GatedCall(caller.principal, caller.roles, caller.scope, server, name, arguments)
+        call = GatedCall(
+            principal=caller.principal,
+            roles=caller.roles,
+            scope=caller.scope,
+            server=server,
+            name=name,
+            arguments=arguments,
+        )
     else:
         call = gated_reading(caller, kind, server, name, arguments, revision=view.subset.revision)
     if server == OWN_SERVER:

@@ -156,7 +156,7 @@ class Pending:
             fits = len(line) <= KEPT_BYTES and self._kept_bytes + len(line) <= KEPT_TOTAL_BYTES
             kept = line if fits else None
             self._kept_bytes += len(line) if fits else 0
-            self.open[seen.id] = Sent(seen.id, seen.method, STATELESS in line, kept, seen.id in self._repeated)
+            self.open[seen.id] = Sent(seen.id, seen.method, STATELESS in line, kept, again=seen.id in self._repeated)
         if seen.method == "notifications/cancelled":
             # The client expects no response to a cancelled request.
             self._close(encode(_param(line, "requestId")))

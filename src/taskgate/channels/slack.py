@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any
 
+import msgspec
 from slack_sdk.errors import SlackApiError
 from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
@@ -25,8 +25,8 @@ from taskgate.channels.slack_api import Pause, SlackApi, SlackError
 from taskgate.channels.slack_reactions import ReactionWatch, WatchedCard
 from taskgate.core.governance.approval import State, Verdict
 from taskgate.core.governance.card import Card
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_channel import Decide, Delivered, Delivery, NotDelivered, VoteRequest
+from taskgate.shown_fields import repr_without
 from taskgate.telemetry.logs import log
 
 CONNECT_DEADLINE_S = 10.0
@@ -35,17 +35,18 @@ _UNKNOWN_USER = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SlackSettings:
+class SlackSettings(msgspec.Struct, frozen=True):
     """One configured Slack channel. Without `app_token`, people decide by reactions."""
 
     channel: str
-    bot_token: str = field(repr=False)
-    app_token: str | None = field(default=None, repr=False)
-    approvers: Mapping[str, str] = field(default_factory=dict)
+    bot_token: str
+    app_token: str | None = None
+    approvers: Mapping[str, str] = msgspec.field(default_factory=dict)
     poll_interval_s: float = 5.0
     api_url: str = "https://slack.com/api/"
     timeout_s: int = 10
+
+    __repr__ = repr_without("bot_token", "app_token")
 
 
 class SlackChannel:
@@ -124,7 +125,12 @@ class SlackChannel:
             channel, _, ts = receipt.partition(" ")
             self._watch.add(
                 WatchedCard(
-                    card.approval_id, card.arguments_digest, channel, ts, card.expires_at_ms, slack_blocks.whole(card)
+                    approval_id=card.approval_id,
+                    arguments_digest=card.arguments_digest,
+                    channel=channel,
+                    ts=ts,
+                    expires_at_ms=card.expires_at_ms,
+                    may_approve=slack_blocks.whole(card),
                 )
             )
 
@@ -199,5 +205,14 @@ class SlackChannel:
             return _UNKNOWN_USER
         if self._decide is None:
             return "The gateway is not accepting decisions now. Decide in the console."
-        reply = await self._decide(VoteRequest(approval_id, verdict, approver, reason, self.name, digest))
+        reply = await self._decide(
+            VoteRequest(
+                approval_id=approval_id,
+                verdict=verdict,
+                approver=approver,
+                reason=reason,
+                channel=self.name,
+                arguments_digest=digest,
+            )
+        )
         return reply.text

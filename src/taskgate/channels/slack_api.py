@@ -10,10 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohttp
+import msgspec
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
-
-from taskgate.lazy_dataclass import dataclass
 
 MAX_ATTEMPTS = 4
 LONGEST_PAUSE_S = 60.0
@@ -54,8 +53,7 @@ class SlackError(Exception):
         return self.code in GONE
 
 
-@dataclass(slots=True, eq=False)
-class SlackApi:
+class SlackApi(msgspec.Struct, eq=False):
     """Slack's Web API with bounded retries."""
 
     client: AsyncWebClient

@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from taskgate import clock
 from taskgate.channels.slack_api import SlackApi, SlackError
 from taskgate.core.governance.approval import Verdict
-from taskgate.lazy_dataclass import dataclass
 from taskgate.telemetry.logs import log
 
 APPROVE_REACTIONS = frozenset({"white_check_mark", "heavy_check_mark", "+1", "thumbsup"})
@@ -21,8 +22,7 @@ DENY_REACTIONS = frozenset({"x", "no_entry", "no_entry_sign", "-1", "thumbsdown"
 MAX_WATCHED = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedCard:
+class WatchedCard(msgspec.Struct, frozen=True):
     """One open card. `may_approve` is false for a card that does not show all arguments."""
 
     approval_id: str

@@ -11,7 +11,6 @@ import hashlib
 import json
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import field
 
 import httpx2
 import msgspec
@@ -23,7 +22,6 @@ from taskgate.core import wire
 from taskgate.core.governance.approval import Refusal, Verdict
 from taskgate.core.governance.card import Card
 from taskgate.core.identity.caller import OPERATOR
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.json_errors import UNDECODABLE
 from taskgate.ports.approval_channel import (
     OTHER_ARGUMENTS,
@@ -35,6 +33,7 @@ from taskgate.ports.approval_channel import (
     NotDelivered,
     VoteRequest,
 )
+from taskgate.shown_fields import repr_without
 
 MAX_CALLBACK_BYTES = 65_536
 LONGEST_PAUSE_S = 60.0
@@ -61,22 +60,22 @@ class _Callback(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookSettings:
+class WebhookSettings(msgspec.Struct, frozen=True):
     """One configured webhook. The receiver sends its decision to `callback_url`."""
 
     url: str
-    secret: str = field(repr=False)
+    secret: str
     callback_url: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     timeout_s: float = 10.0
     retries: int = 5
     operator_may_decide: bool = True
     """Whether a callback may decide as the operator; False where the operator needs a passphrase."""
 
+    __repr__ = repr_without("secret", "headers")
 
-@dataclass(frozen=True, slots=True)
-class _Retry:
+
+class _Retry(msgspec.Struct, frozen=True):
     why: str
     after_s: float | None = None
 
@@ -146,12 +145,12 @@ class WebhookChannel:
             return _reply(503, "the gateway is not accepting decisions now")
         reply = await self._decide(
             VoteRequest(
-                callback.approval_id,
-                callback.verdict,
-                callback.approver,
-                callback.reason,
-                self.name,
-                callback.arguments_digest,
+                approval_id=callback.approval_id,
+                verdict=callback.verdict,
+                approver=callback.approver,
+                reason=callback.reason,
+                channel=self.name,
+                arguments_digest=callback.arguments_digest,
             )
         )
         return _reply(_STATUS_OF.get(reply.refusal, 409) if reply.refusal else 200, reply.text)

@@ -5,24 +5,22 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Argument, Commands, Failed, Option, confirm, prompt
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.gateway_api import ApiProblem, GatewayApi, print_rows, run_with_gateway, whole_id
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, print_rows, read, run_with_gateway, whole_id
 from taskgate.cli.script_calls import call_lines
 from taskgate.cli.target import Gateway, Json, Token
+
+if TYPE_CHECKING:
+    from taskgate.replies.approvals import ApprovalDetail, ApprovalRow
+    from taskgate.replies.differences import ValueChanges
 
 ApprovalId = Annotated[str, Argument(metavar="ID", help="Approval id; its beginning or end is enough.")]
 Reason = Annotated[str, Option("--reason", help="Reason. The caller sees the reason of a denial.")]
 _MANY = 1000
-_MEETS = {
-    "forward": "allowed",
-    "approval": "needs approval",
-    "policy": "decided by policy",
-    "denied": "denied",
-}
 
 
 def register(app: Commands) -> None:
@@ -42,9 +40,11 @@ def list_(
 ) -> None:
     """List the open approvals, oldest first."""
 
+    from taskgate.replies.approvals import ApprovalRow
+
     def work(api: GatewayApi) -> None:
         nothing = "No approvals." if everything else "No open approvals."
-        print_rows(_rows(api, everything), as_json, nothing, _table)
+        print_rows(_rows(api, everything), ApprovalRow, as_json, nothing, _table)
 
     run_with_gateway(work, gateway, token, as_json)
 
@@ -52,9 +52,11 @@ def list_(
 def show(approval_id: ApprovalId, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
     """Show one approval: the exact arguments, the caller, the rule, and changes since the last approved call."""
 
+    from taskgate.replies.approvals import ApprovalDetail
+
     def work(api: GatewayApi) -> None:
-        detail = api.get(f"/api/approvals/{_full_id(api, approval_id)}").value
-        print(json.dumps(detail, ensure_ascii=False) if as_json else _details(detail))
+        value = api.get(f"/api/approvals/{_full_id(api, approval_id)}").value
+        print(json.dumps(value, ensure_ascii=False) if as_json else _details(read(value, ApprovalDetail)))
 
     run_with_gateway(work, gateway, token, as_json)
 
@@ -79,15 +81,17 @@ def approve(
 ) -> None:
     """Approve a call. On a terminal, the call is shown and you are asked to confirm."""
 
+    from taskgate.replies.approvals import ApprovalDetail
+
     def work(api: GatewayApi) -> None:
         full = _full_id(api, approval_id)
-        detail = api.get(f"/api/approvals/{full}").value
+        value = api.get(f"/api/approvals/{full}").value
         asks = sys.stdin.isatty() and sys.stdout.isatty() and not as_json and not yes
         if asks:
-            print(_details(detail))
+            print(_details(read(value, ApprovalDetail)))
             if not confirm("Approve this call?"):
                 raise ApiProblem(ExitCode.CANCELLED, "Not approved; the call still waits.")
-        body: dict[str, Any] = {"reason": reason, "arguments_digest": detail["arguments_digest"]}
+        body: dict[str, Any] = {"reason": reason, "arguments_digest": value["arguments_digest"]}
         if grant is not None:
             body["grant"] = {"minutes": grant, "exact_arguments": exact, "whole_scope": whole_scope}
             body["grant"] |= {"same_script": True} if same_script else {}
@@ -168,111 +172,110 @@ def _print_message(answer: dict[str, Any], as_json: bool) -> None:
     print(json.dumps(answer, ensure_ascii=False) if as_json else printing.clean(answer.get("message", "Done.")))
 
 
-def _table(rows: list[dict[str, Any]]) -> None:
+def _table(rows: list[ApprovalRow]) -> None:
     headings = ("Id", "State", "Tool", "Caller", "Requested", "Expires", "Rule")
-    scripts = [row.get("plan_summary") or _origin(row) for row in rows]
+    scripts = [row.plan_summary or _origin(row) for row in rows]
     if not any(scripts):
         printing.table(headings, [_cells(row) for row in rows])
         return
     printing.table((*headings, "Script"), [(*_cells(row), script) for row, script in zip(rows, scripts, strict=True)])
 
 
-def _origin(row: dict[str, Any]) -> str:
+def _origin(row: ApprovalRow) -> str:
     """The script that made the call, with the line; empty if no script did."""
-    origin = row.get("from_script")
+    origin = row.from_script
     if not origin:
         return ""
-    return f"{origin['task_id']}, line {origin['line']}" if origin["line"] else str(origin["task_id"])
+    return f"{origin.task_id}, line {origin.line}" if origin.line else str(origin.task_id)
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+def _cells(row: ApprovalRow) -> tuple[str, ...]:
     from taskgate.core.governance.card import show_name
 
-    given = f" {row['approvals_given']}/{row['approvals_needed']}" if row["approvals_needed"] > 1 else ""
-    times = printing.local_time(row["asked_at"]), printing.local_time(row["expires_at"])
-    return row["id"], row["state"] + given, show_name(row["tool"]), show_name(row["requester"]), *times, row["rule"]
+    given = f" {row.approvals_given}/{row.approvals_needed}" if row.approvals_needed > 1 else ""
+    times = printing.local_time(row.asked_at), printing.local_time(row.expires_at)
+    return row.id, row.state + given, show_name(row.tool), show_name(row.requester), *times, row.rule
 
 
-def _details(detail: dict[str, Any]) -> str:
+def _details(detail: ApprovalDetail) -> str:
     from taskgate.core.governance.card import show_name
 
     lines = [
-        f"{show_name(detail['name'])} on {show_name(detail['server'])}  [{detail['state']}]",
-        f"  id          {detail['id']}",
-        f"  caller      {show_name(detail['requester'])} in scope {detail['scope']}, {printing.local_time(detail['asked_at'])}",
+        f"{show_name(detail.name)} on {show_name(detail.server)}  [{detail.state}]",
+        f"  id          {detail.id}",
+        f"  caller      {show_name(detail.requester)} in scope {detail.scope}, {printing.local_time(detail.asked_at)}",
         *([f"  from script {_origin(detail)}"] if _origin(detail) else []),
-        f"  expires     {printing.local_time(detail['expires_at'])}",
-        f"  rule        {detail['rule']} (workflow {detail['workflow']})",
-        f"  approvals   {detail['approvals_given']} of {detail['approvals_needed']}",
+        f"  expires     {printing.local_time(detail.expires_at)}",
+        f"  rule        {detail.rule} (workflow {detail.workflow})",
+        f"  approvals   {detail.approvals_given} of {detail.approvals_needed}",
         *_on_approval(detail),
         "",
         *_script_lines(detail),
         "Arguments that will be sent:",
-        *(f"  {line}" for line in detail["arguments"].splitlines()),
+        *(f"  {line}" for line in detail.arguments.splitlines()),
     ]
     lines += [
-        f"Changed and not accepted: {changed['kind']} {changed['tool']} (see `taskgate pins list`)"
-        for changed in detail.get("unaccepted", ())
+        f"Changed and not accepted: {changed.kind} {changed.tool} (see `taskgate pins list`)"
+        for changed in detail.unaccepted
     ]
-    if detail.get("not_validated"):
-        lines.append(f"The arguments were not validated: {detail['not_validated']}")
-    if detail["hidden"]:
-        lines.append(f"Redacted here, but sent: {', '.join(map(show_name, detail['hidden']))}")
-    if detail["deceptive"]:
-        lines.append(f"Misleading characters, shown as \\uXXXX: {', '.join(detail['deceptive'])}")
-    lines += ["", *_changes(detail["changes"])]
-    calls = detail.get("script_calls")
-    if calls is not None and detail["state"] != "open":
-        lines += ["", "Calls of the script:", *call_lines(calls, detail["task_id"])]
-    for vote in detail["votes"]:
-        why = f": {vote['reason']}" if vote["reason"] else ""
-        lines.append(f"  {vote['approver']}: {vote['verdict']} at {printing.local_time(vote['at'])}{why}")
+    if detail.not_validated:
+        lines.append(f"The arguments were not validated: {detail.not_validated}")
+    if detail.hidden:
+        lines.append(f"Redacted here, but sent: {', '.join(map(show_name, detail.hidden))}")
+    if detail.deceptive:
+        lines.append(f"Misleading characters, shown as \\uXXXX: {', '.join(detail.deceptive)}")
+    lines += ["", *_changes(detail.changes)]
+    calls = detail.script_calls
+    if calls is not None and detail.state != "open":
+        lines += ["", "Calls of the script:", *call_lines(calls, detail.task_id)]
+    for vote in detail.votes:
+        why = f": {vote.reason}" if vote.reason else ""
+        lines.append(f"  {vote.approver}: {vote.verdict} at {printing.local_time(vote.at)}{why}")
     return "\n".join(printing.clean(line) for line in lines)
 
 
-def _script_lines(detail: dict[str, Any]) -> list[str]:
+def _script_lines(detail: ApprovalDetail) -> list[str]:
     """The code with line numbers, and the plan; nothing if the call runs no script."""
-    plan = detail.get("plan")
-    if not detail.get("script") or plan is None:
+    plan = detail.plan
+    if not detail.script or plan is None:
         return []
     from taskgate.core.governance.card import show_name
+    from taskgate.core.governance.script_plan import meets_word
 
     lines = [
         "Script:",
-        *(f"  {number:4}  {line}" for number, line in enumerate(detail["script"].removesuffix("\n").split("\n"), 1)),
+        *(f"  {number:4}  {line}" for number, line in enumerate(detail.script.removesuffix("\n").split("\n"), 1)),
         "",
     ]
-    lines.append(f"Plan: the script {detail['plan_summary']}")
-    for tool in plan["tools"]:
-        named = ", ".join(map(str, tool["lines"]))
-        lines.append(f"  {show_name(tool['tool'])}: {_MEETS.get(tool['meets'], tool['meets'])} (line {named})")
-    if plan["tools_left_out"]:
-        lines.append(f"  and {plan['tools_left_out']} more tools")
+    lines.append(f"Plan: the script {detail.plan_summary}")
+    for tool in plan.tools:
+        named = ", ".join(map(str, tool.lines))
+        lines.append(f"  {show_name(tool.tool)}: {meets_word(tool.meets)} (line {named})")
+    if plan.tools_left_out:
+        lines.append(f"  and {plan.tools_left_out} more tools")
     return [*lines, ""]
 
 
-def _on_approval(detail: dict[str, Any]) -> list[str]:
-    if detail["state"] != "open" or "starts_on_approval" not in detail:
+def _on_approval(detail: ApprovalDetail) -> list[str]:
+    if detail.state != "open":
         return []
-    runs = (
-        "the call runs at once" if detail["starts_on_approval"] else "the call runs when its caller next reads the task"
-    )
+    runs = "the call runs at once" if detail.starts_on_approval else "the call runs when its caller next reads the task"
     return [f"  on approval {runs}"]
 
 
-def _changes(changes: dict[str, Any] | None) -> list[str]:
+def _changes(changes: ValueChanges | None) -> list[str]:
     if changes is None:
         return ["No earlier call of this tool was approved."]
-    if not changes["list"]:
+    if not changes.list:
         return ["Same arguments as the last approved call."]
     from taskgate.core.governance.card import show_name
 
     lines = ["Changes since the last approved call:"]
-    for change in changes["list"]:
-        before, after = (_in_one_line(change[side]) for side in ("before", "after"))
-        lines.append(f"  {show_name(change['path']) or '(everything)'}: {change['kind']}, {before} -> {after}")
-    if changes["left_out"]:
-        lines.append(f"  and {changes['left_out']} more differences")
+    for change in changes.list:
+        before, after = _in_one_line(change.before), _in_one_line(change.after)
+        lines.append(f"  {show_name(change.path) or '(everything)'}: {change.kind}, {before} -> {after}")
+    if changes.left_out:
+        lines.append(f"  and {changes.left_out} more differences")
     return lines
 
 

@@ -20,6 +20,7 @@ from taskgate.cli.target import Gateway, Json, Token
 
 if TYPE_CHECKING:
     from taskgate.core.audit.chain import Row
+    from taskgate.replies.audit import AuditRow
 
 
 def register(app: Commands) -> None:
@@ -87,12 +88,14 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Search the audit log of a running gateway, newest rows first."""
+    from taskgate.replies.audit import AuditRow
+
     filters = {"text": text, "event": event, "caller": caller, "server": server}
     filters |= {"tool": tool, "decision": decision, "since": since, "until": until}
 
     def work(api: GatewayApi) -> None:
         rows = _fetch_rows(api, {key: value for key, value in filters.items() if value is not None}, limit)
-        print_rows(rows, as_json, "No matching rows.", _print_rows)
+        print_rows(rows, AuditRow, as_json, "No matching rows.", _print_rows)
 
     run_with_gateway(work, gateway, token, as_json)
 
@@ -109,9 +112,9 @@ def _fetch_rows(api: GatewayApi, filters: dict[str, str], limit: int) -> list[An
     return rows
 
 
-def _print_rows(rows: list[Any]) -> None:
+def _print_rows(rows: list[AuditRow]) -> None:
     for row in rows:
-        at = datetime.fromtimestamp(row["at_ms"] / 1000).astimezone().isoformat(timespec="seconds")
-        where = f"{row['server']}:{row.get('name', '')}" if row.get("server") else row.get("name", "")
-        cells = [row.get("principal", ""), where, row.get("decision") or row.get("outcome", ""), row.get("reason", "")]
-        print(printing.clean(f"{row['number']}  {at}  {row['event']}  " + "  ".join(cell for cell in cells if cell)))
+        at = datetime.fromtimestamp(row.at_ms / 1000).astimezone().isoformat(timespec="seconds")
+        where = f"{row.server}:{row.name}" if row.server else row.name
+        cells = [row.principal, where, row.decision or row.outcome, row.reason]
+        print(printing.clean(f"{row.number}  {at}  {row.event}  " + "  ".join(cell for cell in cells if cell)))

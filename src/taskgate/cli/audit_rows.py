@@ -8,10 +8,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from taskgate.cli.command_line import Failed
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.loading import loaded_or_exit
-from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.core.audit.chain import Head as NoteOfRow
@@ -30,8 +31,7 @@ class Chains(Protocol):
     def anchored(self) -> Iterator[NoteOfRow]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedChains:
+class ExportedChains(msgspec.Struct, frozen=True):
     """An export that contains several chains, possibly interleaved."""
 
     file: Path
@@ -93,11 +93,9 @@ def stored_rows(config: str | None, after: int = 0) -> Iterator[Row]:
 
     from taskgate.assembly.stores import store_path
     from taskgate.core.errors import TaskgateError
-    from taskgate.store.operations.reader import Reader
-    from taskgate.store.sealing import Sealing
+    from taskgate.store.operations.audit import audit_rows_after
     from taskgate.store.sqlite.connection import connect_reader
     from taskgate.store.sqlite.engine import statements_of
-    from taskgate.store.transaction_settings import TransactionSettings
 
     path = store_path(loaded_or_exit(config))
     if not path.exists():
@@ -105,8 +103,8 @@ def stored_rows(config: str | None, after: int = 0) -> Iterator[Row]:
         raise Failed(text, ExitCode.NOT_FOUND)
     try:
         with closing(connect_reader(path)) as connection:
-            reader = Reader(statements_of(connection), TransactionSettings(), Sealing(()))
-            while rows := reader.audit_rows(after, _PAGE):
+            run = statements_of(connection)
+            while rows := audit_rows_after(run, after, _PAGE):
                 yield from rows
                 after = rows[-1].number
     except (TaskgateError, sqlite3.Error) as problem:

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
+
 from taskgate.cli import printing
 from taskgate.cli.command_line import Argument, BadParameter, Commands, Exit, Option
 from taskgate.cli.display import Display
@@ -17,7 +19,6 @@ from taskgate.cli.follow import answerer, follow_task, interrupts, show_approval
 from taskgate.cli.operator_tasks import is_operator, questions_api
 from taskgate.cli.server_questions import Answer, ServerQuestions
 from taskgate.cli.target import TakesCommand, Target, Timeout, with_target_options
-from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.client import Progress, Question, ServerError, Session
@@ -35,8 +36,7 @@ AnswerOption = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class CallOptions:
+class CallOptions(msgspec.Struct, frozen=True):
     """The arguments and options of one call."""
 
     name: str

@@ -10,9 +10,11 @@ import sqlite3
 import stat
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
+
+import msgspec
+from msgspec.structs import asdict
 
 from taskgate import __version__
 from taskgate.cli import printing
@@ -80,7 +82,7 @@ def _examine(config: str | None, connect: bool) -> Iterator[Finding]:
     for finding in _examine_loaded(loaded, connect):
         # Error messages of servers and stores may contain addresses and arguments.
         detail, fix = map(loaded.secret_values.text, (finding.detail, finding.fix))
-        yield replace(finding, detail=detail, fix=fix)
+        yield msgspec.structs.replace(finding, detail=detail, fix=fix)
 
 
 def _examine_loaded(loaded: LoadedConfig, connect: bool) -> Iterator[Finding]:

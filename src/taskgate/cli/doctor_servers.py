@@ -6,8 +6,9 @@ import asyncio
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from taskgate.cli.findings import Finding
 
@@ -29,7 +30,6 @@ _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
 async def server_findings(loaded: LoadedConfig) -> list[Finding]:
     """Connect to each server as `serve` does, list its tools, and disconnect."""
     from taskgate.assembly.channels import Outbound
-    from taskgate.assembly.limits import build_limits
     from taskgate.assembly.server_accounts import accounts_of
     from taskgate.assembly.server_specs import NullListener, intake_within, server_specs
     from taskgate.gateway.catalog.catalogs import listed_only
@@ -37,8 +37,8 @@ async def server_findings(loaded: LoadedConfig) -> list[Finding]:
     from taskgate.mcp.stdio.reaper import Reaper
     from taskgate.upstreams.server import Server
 
-    limits = build_limits(loaded.root)
-    limits = replace(limits, tools_fetch_timeout_s=min(limits.tools_fetch_timeout_s, CONNECT_S))
+    limits = loaded.root.limits
+    limits = structs.replace(limits, tools_fetch_timeout_ms=min(limits.tools_fetch_timeout_ms, round(CONNECT_S * 1000)))
     http = HttpClient(max_response_bytes=limits.result_bytes, max_event_bytes=limits.result_bytes)
     reaper, listener, intake = Reaper(), NullListener(), intake_within(limits)
     outbound = Outbound()
@@ -72,7 +72,7 @@ def _listed(catalogs: Catalogs, finding: Finding) -> Finding:
     counts = ", ".join(f"{report[how.key]} {how.key}" for how in LISTS.values() if how.key in report)
     text = f"{finding.detail}; {counts or 'no lists'}"
     if "problem" not in report:
-        return replace(finding, detail=text)
+        return structs.replace(finding, detail=text)
     fix = "The other lists are available. See the server's own log for the list that failed."
     if report["listed"]:
         return Finding("note", finding.about, f"{text}. {report['problem']}", fix)

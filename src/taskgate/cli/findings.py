@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One result: `verdict` is ok, note or bad; `fix` is the next step if it is not ok."""
 
     verdict: str

@@ -9,15 +9,15 @@ import http.client
 import json
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Exit
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.local_gateways import SeveralGateways, default_gateway, operator_token
-from taskgate.lazy_dataclass import dataclass
 
+R = TypeVar("R")
 TIMEOUT_S = 30
 READINESS_WITHIN_S = 5
 
@@ -30,11 +30,12 @@ class ApiProblem(Exception):
         self.code, self.status = code, status
 
 
-@dataclass(frozen=True, slots=True)
 class Reply:
-    status: int
-    value: Any
-    next_after: str | None = None
+    """The value of a successful reply, and where the next page begins if that is in a header."""
+
+    def __init__(self, value: Any, next_after: str | None) -> None:
+        self.value = value
+        self.next_after = next_after
 
 
 _EXITS = {
@@ -109,7 +110,7 @@ class GatewayApi:
             if status == 401:
                 text = _BAD_TOKEN if self._has_own_token else _NO_TOKEN
             raise ApiProblem(_EXITS.get(status, ExitCode.FAILED), printing.clean(text), status)
-        return Reply(status, value, after)
+        return Reply(value, after)
 
 
 def readiness(url: str) -> dict[str, Any]:
@@ -142,15 +143,31 @@ def run_with_gateway(work: Callable[[GatewayApi], None], gateway: str | None, to
         raise Exit(problem.code) from None
 
 
-def print_rows(rows: list[Any], as_json: bool, nothing: str, show: Callable[[list[Any]], None]) -> None:
-    """Print rows as one JSON object per line, or with `show`; print `nothing` if there are none."""
+def print_rows(rows: list[Any], kind: type[R], as_json: bool, nothing: str, show: Callable[[list[R]], None]) -> None:
+    """Print rows as one JSON object per line, or as records with `show`; print `nothing` if there are none."""
     if as_json:
         for row in rows:
             print(json.dumps(row, ensure_ascii=False))
     elif not rows:
         printing.note(nothing)
     else:
-        show(rows)
+        show([read(row, kind) for row in rows])
+
+
+def read(value: Any, kind: type[R]) -> R:
+    """The value of a reply as a record of `replies`. JSON is printed as it was received."""
+    # Imported here: a command that prints JSON does not need it, and it takes longer than everything else that a command imports.
+    import msgspec
+
+    from taskgate.mcp.json_errors import UNDECODABLE
+
+    try:
+        return msgspec.convert(value, kind)
+    except UNDECODABLE as problem:
+        text = (
+            f"The gateway is of another version: its reply is not as expected ({problem}). --json prints it as it is."
+        )
+        raise ApiProblem(ExitCode.FAILED, text) from None
 
 
 def whole_id(known: list[str], given: str, what: str) -> str:

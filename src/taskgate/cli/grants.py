@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Argument, Commands, Option
 from taskgate.cli.gateway_api import GatewayApi, print_rows, run_with_gateway, whole_id
 from taskgate.cli.target import Gateway, Json, Token
+
+if TYPE_CHECKING:
+    from taskgate.replies.approvals import GrantRow
 
 GrantId = Annotated[str, Argument(metavar="ID", help="Grant id; its beginning or end is enough.")]
 
@@ -29,9 +32,11 @@ def list_(
 ) -> None:
     """List the grants in force. To create one: taskgate approvals approve ID --grant MINUTES."""
 
+    from taskgate.replies.approvals import GrantRow
+
     def work(api: GatewayApi) -> None:
         nothing = "No grants." if everything else "No grants in force."
-        print_rows(_rows(api, everything), as_json, nothing, _table)
+        print_rows(_rows(api, everything), GrantRow, as_json, nothing, _table)
 
     run_with_gateway(work, gateway, token, as_json)
 
@@ -65,22 +70,22 @@ def _full_id(api: GatewayApi, given: str) -> str:
     return whole_id([str(row["id"]) for row in _rows(api, False)], given, "grants")
 
 
-def _table(rows: list[dict[str, Any]]) -> None:
+def _table(rows: list[GrantRow]) -> None:
     headings = ("Id", "Tool", "Server", "Caller", "Scope", "Arguments", "Granted by", "Ends")
     printing.table(headings, [_cells(row) for row in rows])
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    ends = printing.local_time(row["until"])
-    if row["revoked_at"] is not None:
-        ends = f"revoked {printing.local_time(row['revoked_at'])} by {row['revoked_by']}"
+def _cells(row: GrantRow) -> tuple[str, ...]:
+    ends = printing.local_time(row.until)
+    if row.revoked_at is not None:
+        ends = f"revoked {printing.local_time(row.revoked_at)} by {row.revoked_by}"
     return (
-        row["id"],
-        row["tool"],
-        row["server"],
-        row["principal"] or "(all)",
-        row["scope"],
-        ("as approved" if row["exact_arguments"] else "any") + (", one script" if row.get("script_digest") else ""),
-        ", ".join(row["granted_by"]),
+        row.id,
+        row.tool,
+        row.server,
+        row.principal or "(all)",
+        row.scope,
+        ("as approved" if row.exact_arguments else "any") + (", one script" if row.script_digest else ""),
+        ", ".join(row.granted_by),
         ends,
     )

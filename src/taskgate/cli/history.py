@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Commands, Option
-from taskgate.cli.gateway_api import GatewayApi, run_with_gateway
+from taskgate.cli.gateway_api import GatewayApi, read, run_with_gateway
 from taskgate.cli.target import Gateway, Json, Token
+from taskgate.core.history.row import CallOutcome, why
+
+if TYPE_CHECKING:
+    from taskgate.replies.history import HistoryEntry
 
 PAGE = 500
 _COLUMNS = ("Id", "Ended", "Outcome", "Server", "Tool", "Caller", "Took", "Why")
@@ -46,17 +50,19 @@ def history(
     filters |= {"scope": in_scope, "client": client, "error": error, "text": text}
     given = {name: value for name, value in filters.items() if value is not None}
 
+    from taskgate.replies.history import HistoryEntry
+
     def work(api: GatewayApi) -> None:
         rows = history_rows(api, given, limit)
         if as_json:
             for row in rows:
                 print(json.dumps(row, ensure_ascii=False))
         elif as_csv:
-            _print_csv(rows)
+            _print_csv(read(rows, list[HistoryEntry]))
         elif not rows:
             printing.note("No matching calls." if given else "No calls have ended yet.")
         else:
-            printing.table(_COLUMNS, [_cells(row) for row in rows])
+            printing.table(_COLUMNS, [_cells(row) for row in read(rows, list[HistoryEntry])])
 
     run_with_gateway(work, gateway, token, as_json)
 
@@ -75,18 +81,18 @@ def history_rows(api: GatewayApi, filters: dict[str, str], limit: int) -> list[d
     return rows
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    why = " ".join(part for part in (row["error_type"], row["rule"], row["reason"]) if part)
-    count = f" ({row['count']} times)" if row["count"] > 1 else ""
+def _cells(row: HistoryEntry) -> tuple[str, ...]:
+    shown = " ".join(why(CallOutcome(row.outcome), row.error_type, row.reason, row.rule))
+    count = f" ({row.count} times)" if row.count > 1 else ""
     return (
-        row["id"],
-        printing.local_time(row["ended_at"] or ""),
-        row["outcome"] + count,
-        row["server"],
-        row["tool"],
-        row["caller"],
-        _took(row["duration_ms"]),
-        why,
+        row.id,
+        printing.local_time(row.ended_at or ""),
+        row.outcome + count,
+        row.server,
+        row.tool,
+        row.caller,
+        _took(row.duration_ms),
+        shown,
     )
 
 
@@ -94,9 +100,7 @@ def _took(ms: int) -> str:
     return f"{ms} ms" if ms < 1_000 else f"{ms / 1000:.1f} s"
 
 
-def _print_csv(rows: list[dict[str, Any]]) -> None:
-    from taskgate.core.history.export import csv_header, csv_line
+def _print_csv(rows: list[HistoryEntry]) -> None:
+    from taskgate.replies.history_csv import csv_header, csv_lines
 
-    print(csv_header(), end="")
-    for row in rows:
-        print(csv_line(row), end="")
+    print(csv_header() + csv_lines(rows), end="")

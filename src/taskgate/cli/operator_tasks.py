@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from taskgate import clock
 from taskgate.cli import printing
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.gateway_api import ApiProblem, GatewayApi, run_with_gateway, whole_id
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, read, run_with_gateway, whole_id
 from taskgate.cli.history import history_rows
 from taskgate.cli.local_gateways import operator_token
 from taskgate.cli.script_calls import call_lines
@@ -272,6 +272,13 @@ def _print_row(row: dict[str, Any], as_json: bool) -> None:
         if value:
             print(f"{name:12}{printing.one_line(value)}")
     if row.get("script_calls") is not None:
-        print("calls")
-        for line in call_lines(row["script_calls"], row["id"]):
-            print(line)
+        print_calls(row["script_calls"], row["id"])
+
+
+def print_calls(tree: Any, task_id: str) -> None:
+    """Print the calls of a script."""
+    from taskgate.replies.scripts import CallTree
+
+    print("calls")
+    for line in call_lines(read(tree, CallTree), task_id):
+        print(line)

@@ -121,6 +121,7 @@ def _rehearsed(api: GatewayApi, plan: Plan, since: str) -> dict[str, Any]:
     from taskgate.core.governance.rehearse import RecordedCall, Rehearsal
     from taskgate.core.governance.rehearse import rehearse as evaluate_all
     from taskgate.gateway.governance.evaluate import rule_book
+    from taskgate.replies.rules import rehearsal_result
 
     book, found, after, recording = rule_book(plan), Rehearsal(), 0, True
     while True:
@@ -128,7 +129,7 @@ def _rehearsed(api: GatewayApi, plan: Plan, since: str) -> dict[str, Any]:
         evaluate_all(book, msgspec.convert(page["calls"], list[RecordedCall]), found)
         recording = page["recording"]
         if page["next"] is None:
-            return {**found.rows(), "recording": recording}
+            return {**msgspec.to_builtins(rehearsal_result(found)), "recording": recording}
         after = page["next"]
 
 

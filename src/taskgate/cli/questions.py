@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Argument, Commands, Option
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, print_rows, run_with_gateway, whole_id
 from taskgate.cli.target import Gateway, Json, Token
+
+if TYPE_CHECKING:
+    from taskgate.replies.questions import QuestionRow
 
 QuestionId = Annotated[str, Argument(metavar="ID", help="Question id; its beginning or end is enough.")]
 Content = Annotated[str | None, Argument(metavar="[JSON]", help="The answer as JSON, or - to read stdin.")]
@@ -27,8 +30,10 @@ def register(app: Commands) -> None:
 def list_(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
     """List the open questions, oldest first."""
 
+    from taskgate.replies.questions import QuestionRow
+
     def work(api: GatewayApi) -> None:
-        print_rows(api.get("/api/questions").value, as_json, "No open questions.", _print_all)
+        print_rows(api.get("/api/questions").value, QuestionRow, as_json, "No open questions.", _print_all)
 
     run_with_gateway(work, gateway, token, as_json)
 
@@ -66,26 +71,26 @@ def _content(text: str) -> Any:
         raise ApiProblem(ExitCode.USAGE, f"The answer is not valid JSON: {problem}") from None
 
 
-def _print_all(rows: list[dict[str, Any]]) -> None:
+def _print_all(rows: list[QuestionRow]) -> None:
     for row in rows:
         print(_shown(row))
 
 
-def _shown(row: dict[str, Any]) -> str:
-    params = row["params"]
+def _shown(row: QuestionRow) -> str:
+    params = row.params
     lines = [
-        f"{row['request_id']}  {row['server']} asks {row['caller']} ({row['kind']})",
+        f"{row.request_id}  {row.server} asks {row.caller} ({row.kind})",
         f"  {params.get('message', '')}" if "message" in params else f"  {json.dumps(params)[:500]}",
-        f"  expires {printing.local_time(row['expires_at'])}",
+        f"  expires {printing.local_time(row.expires_at)}",
     ]
     if params.get("mode") == "url":
         lines.append(f"  open {params.get('url')}, then accept")
-        if row.get("page"):
-            lines.append(f"  details of the caller and the link: {row['page']}")
+        if row.page:
+            lines.append(f"  details of the caller and the link: {row.page}")
     fields = (params.get("requestedSchema") or {}).get("properties") or {}
     lines += [f"  - {name}: {_expected(schema)}" for name, schema in fields.items()]
-    if row.get("warning"):
-        lines.append(f"  {row['warning']}")
+    if row.warning:
+        lines.append(f"  {row.warning}")
     return "\n".join(printing.clean(line) for line in lines)
 
 

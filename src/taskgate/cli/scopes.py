@@ -97,7 +97,7 @@ def hand_over(
     as_json: Json = False,
 ) -> None:
     """Create a temporary scope in a running gateway. Prints its address and its token, which is not shown again."""
-    from taskgate.config.model.durations import milliseconds
+    from taskgate.core.settings.durations import milliseconds
 
     def work(api: GatewayApi) -> None:
         try:
@@ -122,20 +122,22 @@ def hand_over(
 def served(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
     """List the scopes of a running gateway, including temporary ones."""
 
-    def show(rows: list[dict[str, Any]]) -> None:
+    from taskgate.replies.scopes import ScopeRow
+
+    def show(rows: list[ScopeRow]) -> None:
         cells = [
             [
-                row["scope"],
-                row.get("label", ""),
-                printing.local_time(row["expires_at"]) if row["temporary"] else "never",
-                ", ".join(row["servers"]) or "none",
+                row.scope,
+                row.label or "",
+                printing.local_time(row.expires_at) if row.expires_at else "never",
+                ", ".join(row.servers) or "none",
             ]
             for row in rows
         ]
         printing.table(["Scope", "Label", "Expires", "Servers"], cells)
 
     def work(api: GatewayApi) -> None:
-        print_rows(api.get("/api/v1/scopes").value["scopes"], as_json, "No scopes.", show)
+        print_rows(api.get("/api/v1/scopes").value["scopes"], ScopeRow, as_json, "No scopes.", show)
 
     run_with_gateway(work, gateway, token, as_json)
 

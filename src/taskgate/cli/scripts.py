@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Commands, Option
-from taskgate.cli.gateway_api import GatewayApi, print_rows, run_with_gateway
+from taskgate.cli.gateway_api import GatewayApi, print_rows, read, run_with_gateway
 from taskgate.cli.target import Gateway, Json, Token
+
+if TYPE_CHECKING:
+    from taskgate.replies.tasks import OperatorTask
 
 Principal = Annotated[str | None, Option("--principal", help="Scripts of this principal.")]
 Scope = Annotated[str | None, Option("--scope", help="Scripts in this scope.")]
@@ -32,10 +35,12 @@ def list_(
 ) -> None:
     """List the scripts that have not ended."""
 
+    from taskgate.replies.tasks import OperatorTask
+
     def work(api: GatewayApi) -> None:
         given = {key: value for key, value in (("principal", principal), ("scope", scope)) if value}
         rows = api.get(f"/api/v1/scripts?{urlencode(given)}").value["scripts"]
-        print_rows(rows, as_json, "No scripts are running.", _table)
+        print_rows(rows, OperatorTask, as_json, "No scripts are running.", _table)
 
     run_with_gateway(work, gateway, token, as_json)
 
@@ -54,25 +59,25 @@ def stop(
     body: dict[str, Any] = {"all": True} if everything else {}
     body |= {key: value for key, value in (("principal", principal), ("scope", scope), ("reason", reason)) if value}
 
+    from taskgate.replies.tasks import StoppedScripts
+
     def work(api: GatewayApi) -> None:
-        done = api.post("/api/v1/scripts/stop", body).value
+        value = api.post("/api/v1/scripts/stop", body).value
         if as_json:
-            print(json.dumps(done, ensure_ascii=False))
+            print(json.dumps(value, ensure_ascii=False))
             return
-        for row in done["stopped"]:
-            print(printing.clean(f"Stopped {row['id']} of {row['principal']}: {row['ran']}."))
-        if not done["stopped"]:
+        done = read(value, StoppedScripts)
+        for row in done.stopped:
+            print(printing.clean(f"Stopped {row.id} of {row.principal}: {row.ran}."))
+        if not done.stopped:
             printing.note("No matching script is running.")
 
     run_with_gateway(work, gateway, token, as_json)
 
 
-def _table(rows: list[dict[str, Any]]) -> None:
+def _table(rows: list[OperatorTask]) -> None:
     headings = ("Task", "State", "Caller", "Scope", "Created")
     printing.table(
         headings,
-        [
-            (row["id"], row["state"], row["principal"], row["scope"], printing.local_time(row["created_at"]))
-            for row in rows
-        ],
+        [(row.id, row.state, row.principal, row.scope, printing.local_time(row.created_at)) for row in rows],
     )

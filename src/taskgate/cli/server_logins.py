@@ -14,7 +14,7 @@ from taskgate.cli.target import Json
 
 if TYPE_CHECKING:
     from taskgate.config.load import LoadedConfig
-    from taskgate.config.model.servers import Server
+    from taskgate.core.settings.servers import Server
     from taskgate.identity.login_store import Login, LoginStore
 
 
@@ -62,6 +62,8 @@ def login(
 
 def list_servers(config: Config = None, as_json: Json = False) -> None:
     """List the configured servers, their authentication, and connected accounts."""
+    from msgspec.structs import asdict
+
     from taskgate.identity.account_logins import account_row
 
     loaded = _loaded(config)
@@ -71,7 +73,7 @@ def list_servers(config: Config = None, as_json: Json = False) -> None:
         row: dict[str, Any] = {"server": name, "auth": auth.type if auth is not None else None, "accounts": []}
         if auth is not None and auth.type == "authorization_code":
             every = _logins(loaded).of_server(name)
-            row["accounts"] = [account_row(principal, every[principal]) for principal in sorted(every)]
+            row["accounts"] = [asdict(account_row(principal, every[principal])) for principal in sorted(every)]
             row["per_user"] = auth.per_user
         rows.append(row)
     if as_json:
@@ -143,11 +145,11 @@ async def _log_in(url: str, server: Server, scope: str | None) -> Login:
     await oauth.answer(url, f'Bearer realm="login"{scope_part}', None)
     kept = storage[url]
     return Login(
-        kept["issuer"],
-        kept["client"]["client_id"],
-        kept["access_token"],
-        kept["refresh_token"],
-        kept["client"]["client_secret"],
-        kept["scope"],
-        kept["expires_at"],
+        issuer=kept["issuer"],
+        client_id=kept["client"]["client_id"],
+        access_token=kept["access_token"],
+        refresh_token=kept["refresh_token"],
+        client_secret=kept["client"]["client_secret"],
+        scope=kept["scope"],
+        expires_at=kept["expires_at"],
     )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Commands
-from taskgate.cli.gateway_api import GatewayApi, print_rows, run_with_gateway
+from taskgate.cli.gateway_api import GatewayApi, print_rows, read, run_with_gateway
 from taskgate.cli.server_logins import Name, list_servers, login, logout
 from taskgate.cli.target import Gateway, Json, Token
+
+if TYPE_CHECKING:
+    from taskgate.replies.servers import ServerRow
 
 
 def register(app: Commands) -> None:
@@ -30,8 +34,10 @@ def register(app: Commands) -> None:
 def status(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
     """Show the state of all servers of a running gateway."""
 
+    from taskgate.replies.servers import ServerRow
+
     def work(api: GatewayApi) -> None:
-        print_rows(api.get("/api/v1/servers").value, as_json, "No server is configured.", _print_all)
+        print_rows(api.get("/api/v1/servers").value, ServerRow, as_json, "No server is configured.", _print_all)
 
     run_with_gateway(work, gateway, token, as_json)
 
@@ -39,18 +45,21 @@ def status(gateway: Gateway = None, token: Token = None, as_json: Json = False) 
 def show(name: Name, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
     """Show one server of a running gateway: state, budgets, tools with digests, and stderr."""
 
+    from taskgate.replies.servers import ServerDetail
+
     def work(api: GatewayApi) -> None:
-        row = api.get(f"/api/v1/servers/{quote(name, safe='')}").value
+        value = api.get(f"/api/v1/servers/{quote(name, safe='')}").value
         if as_json:
-            print(json.dumps(row, ensure_ascii=False))
+            print(json.dumps(value, ensure_ascii=False))
             return
+        row = read(value, ServerDetail)
         _print_all([row])
-        for key, value in row["budgets"].items():
-            print(f"  {key}: {value if value is not None else 'none'}")
-        for tool in row["tools"]:
-            mark = "  quarantined" if tool["quarantined"] else "  changed" if tool["changed"] else ""
-            print(printing.clean(f"  {tool['digest'][:19]}  {tool['name']}{mark}"))
-        for line in row["stderr"]:
+        for key, number in value["budgets"].items():
+            print(f"  {key}: {number if number is not None else 'none'}")
+        for tool in row.tools:
+            mark = "  quarantined" if tool.quarantined else "  changed" if tool.changed else ""
+            print(printing.clean(f"  {tool.digest[:19]}  {tool.name}{mark}"))
+        for line in row.stderr:
             print(printing.clean(f"  stderr: {line}"))
 
     run_with_gateway(work, gateway, token, as_json)
@@ -79,9 +88,9 @@ def _do(name: str, action: str, gateway: str | None, token: str | None, as_json:
     run_with_gateway(work, gateway, token, as_json)
 
 
-def _print_all(rows: list[Any]) -> None:
+def _print_all(rows: Sequence[ServerRow]) -> None:
     for row in rows:
-        state = "drained" if row.get("drained") else row["state"]
-        generations = " and ".join(row["generations"]) or "not known yet"
-        problem = f"  {row['last_error']}" if row["last_error"] else ""
-        print(printing.clean(f"{row['name']}  {state}  {row['transport']}, {generations}{problem}"))
+        state = "drained" if row.drained else row.state
+        generations = " and ".join(row.generations) or "not known yet"
+        problem = f"  {row.last_error}" if row.last_error else ""
+        print(printing.clean(f"{row.name}  {state}  {row.transport}, {generations}{problem}"))

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from taskgate.cli.browser_login import browser_auth
 from taskgate.cli.command_line import BadParameter, Context, Option, SimpleCommand
 from taskgate.cli.local_gateways import DEFAULT_GATEWAY, SeveralGateways, default_gateway, operator_token
-from taskgate.lazy_dataclass import dataclass
 
 _COMMAND = "taskgate.command"
 Gateway = Annotated[
@@ -48,15 +47,23 @@ class TakesCommand(SimpleCommand):
         return super().parse_args(ctx, args)
 
 
-@dataclass(frozen=True, slots=True)
 class Target:
-    """A server and how to reach it."""
+    """A server and how to reach it. A plain class, because a completion must not wait for the import of `msgspec`."""
 
-    address: str | list[str]
-    token: str | None
-    generation: str | None
-    login: bool = False
-    is_gateway: bool = False
+    def __init__(
+        self,
+        address: str | list[str],
+        token: str | None,
+        generation: str | None,
+        *,
+        login: bool = False,
+        is_gateway: bool = False,
+    ) -> None:
+        self.address = address
+        self.token = token
+        self.generation = generation
+        self.login = login
+        self.is_gateway = is_gateway
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments of `connect`, except the address."""
@@ -121,13 +128,13 @@ def choose_target(
         return Target(command, None, generation)
     token = token or os.environ.get("TASKGATE_TOKEN") or None
     if url is not None:
-        return Target(url, token, generation, login)
+        return Target(url, token, generation, login=login)
     try:
         address = gateway or os.environ.get("TASKGATE_URL") or default_gateway()
     except SeveralGateways as problem:
         raise BadParameter(str(problem)) from None
     token = token or (None if login else operator_token(urlsplit(address).hostname))
-    return Target(gateway_address(address, scope), token, generation, login, is_gateway=True)
+    return Target(gateway_address(address, scope), token, generation, login=login, is_gateway=True)
 
 
 def gateway_address(address: str, scope: str | None) -> str:

@@ -14,13 +14,13 @@ from taskgate.cli.operator_tasks import (
     cancel_one,
     is_operator,
     list_all,
+    print_calls,
     questions_api,
     rerun_one,
     result_of_one,
     script_calls_of,
     show_one,
 )
-from taskgate.cli.script_calls import call_lines
 from taskgate.cli.target import Gateway, JsonLines, Target, Timeout, Token, with_target_options
 
 if TYPE_CHECKING:
@@ -227,6 +227,4 @@ def _print_one(task: Task, calls: Mapping[str, Any] | None = None, *, as_json: b
         if value:
             print(f"{name:10}{printing.one_line(value)}")
     if calls is not None:
-        print("calls")
-        for line in call_lines(calls, task.task_id):
-            print(line)
+        print_calls(calls, task.task_id)

@@ -9,13 +9,16 @@ import hashlib
 import json
 import re
 import secrets
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Argument, Commands, Failed, Option
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import GatewayApi, print_rows, run_with_gateway
 from taskgate.cli.target import Gateway, Json, Token
+
+if TYPE_CHECKING:
+    from taskgate.replies.tokens import TokenRow
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 _RESERVED = ("operator", "anonymous")
@@ -34,9 +37,11 @@ def register(app: Commands) -> None:
 def list_all(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
     """List the tokens of a running gateway, including revoked ones."""
 
+    from taskgate.replies.tokens import TokenRow
+
     def work(api: GatewayApi) -> None:
         rows = api.get("/api/v1/tokens").value["tokens"]
-        print_rows(rows, as_json, "No tokens are configured.", _show)
+        print_rows(rows, TokenRow, as_json, "No tokens are configured.", _show)
 
     run_with_gateway(work, gateway, token, as_json)
 
@@ -60,10 +65,10 @@ def revoke(
     run_with_gateway(work, gateway, token, as_json)
 
 
-def _show(rows: list[Any]) -> None:
+def _show(rows: list[TokenRow]) -> None:
     for row in rows:
-        state = f"revoked by {row['revoked_by']}" if row["revoked_at"] else f"until {row['expires_at'] or 'revoked'}"
-        print(f"{printing.clean(row['principal'])}  {', '.join(row['roles']) or '-'}  {printing.clean(state)}")
+        state = f"revoked by {row.revoked_by}" if row.revoked_at else f"until {row.expires_at or 'revoked'}"
+        print(f"{printing.clean(row.principal)}  {', '.join(row.roles) or '-'}  {printing.clean(state)}")
 
 
 def new(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlencode
 
 from taskgate.cli import printing
 from taskgate.cli.command_line import Commands, Option
-from taskgate.cli.gateway_api import GatewayApi, run_with_gateway
+from taskgate.cli.gateway_api import GatewayApi, read, run_with_gateway
 from taskgate.cli.target import Gateway, Json, Token
 
-_AMOUNTS = ("calls", "errors", "seconds", "bytes_in", "bytes_out", "cost")
+if TYPE_CHECKING:
+    from taskgate.core.usage import UsageRow
 
 
 def register(app: Commands) -> None:
@@ -32,34 +33,33 @@ def usage(
 ) -> None:
     """Show calls, errors, seconds, bytes and model costs: of all callers for operators, otherwise your own."""
 
+    from taskgate.core.usage import UsageRow
+    from taskgate.core.usage import as_csv as written
+
     def work(api: GatewayApi) -> None:
         rows = api.get(f"/api/v1/usage?{urlencode({'days': days, 'by': by})}").value
         if as_json:
             for row in rows:
                 print(json.dumps(row, ensure_ascii=False))
         elif as_csv:
-            _print_csv(rows)
+            print(written(read(rows, list[UsageRow])), end="")
         elif not rows:
             printing.note(f"No usage in the last {days} days.")
         else:
-            _print_table(rows, tuple(part.strip() for part in by.split(",")))
+            _print_table(read(rows, list[UsageRow]), tuple(part.strip() for part in by.split(",")))
 
     run_with_gateway(work, gateway, token, as_json)
 
 
-def _print_csv(rows: list[dict[str, Any]]) -> None:
-    from taskgate.core.usage import UsageRow
-    from taskgate.core.usage import as_csv as written
+def _print_table(rows: list[UsageRow], groups: tuple[str, ...]) -> None:
+    from taskgate.core.usage import AMOUNTS
 
-    print(written(UsageRow(**row) for row in rows), end="")
-
-
-def _print_table(rows: list[dict[str, Any]], groups: tuple[str, ...]) -> None:
     shown = [
-        [printing.clean(str(row[group]) or "none") for group in groups] + [_number(row[n]) for n in _AMOUNTS]
+        [printing.clean(getattr(row, group) or "none") for group in groups]
+        + [_number(getattr(row, n)) for n in AMOUNTS]
         for row in rows
     ]
-    head = [*groups, *_AMOUNTS]
+    head = [*groups, *AMOUNTS]
     widths = [max(len(line[place]) for line in [head, *shown]) for place in range(len(head))]
     for line in [head, *shown]:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

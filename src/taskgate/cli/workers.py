@@ -16,10 +16,11 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from msgspec import structs
 
 from taskgate import clock
 from taskgate.assembly.open_app import open_app
@@ -50,8 +51,8 @@ def run_worker(loaded: LoadedConfig, host: str | None, inherited: Inherited) -> 
     set_up_logs(loaded, loaded.root.telemetry.log_format)
     allow_many_open_files()
     address, listening = host or loaded.root.listen.host, socket.socket(fileno=inherited.listening)
-    listen = loaded.root.listen.model_copy(update={"internal": inherited.internal})
-    loaded = replace(loaded, root=loaded.root.model_copy(update={"listen": listen}))
+    listen = structs.replace(loaded.root.listen, internal=inherited.internal)
+    loaded = structs.replace(loaded, root=structs.replace(loaded.root, listen=listen))
 
     async def run() -> None:
         with state_folder_errors(loaded):
@@ -99,7 +100,14 @@ class Inherited(NamedTuple):
     @classmethod
     def read(cls, text: str) -> Inherited:
         listening, parent, ready, succession, internal, folder = json.loads(text)
-        return cls(listening, parent, ready, Succession(*succession), internal, folder)
+        return cls(
+            listening=listening,
+            parent=parent,
+            ready=ready,
+            succession=Succession(*succession),
+            internal=internal,
+            folder=folder,
+        )
 
     def __str__(self) -> str:
         return json.dumps(self)
@@ -175,7 +183,12 @@ class Workers:
     async def _started(self, place: int, succession: Succession) -> asyncio.subprocess.Process:
         internal = internal_of(place, self._loaded.root.listen.internal, self._sockets)
         given = Inherited(
-            self._listening.fileno(), self._parent, self._ready_reported, succession, internal, self._sockets
+            listening=self._listening.fileno(),
+            parent=self._parent,
+            ready=self._ready_reported,
+            succession=succession,
+            internal=internal,
+            folder=self._sockets,
         )
         command = [*own_program(), "serve", "--inherited", str(given)]
         if self._loaded.path is not None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
+
 from taskgate.mcp.failures import REFUSALS, Executed
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """A request of the server to the user of this client: an elicitation, a sampling request or the roots."""
 
     key: str

@@ -6,7 +6,6 @@ Reads only; `streamable_http` decides what to do about it.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import field
 from typing import Any
 
 from taskgate.client.errors import (
@@ -23,7 +22,6 @@ from taskgate.client.errors import (
 )
 from taskgate.client.messages import Message, decode_messages, is_reply_to
 from taskgate.client.transport import Deliver
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.reader import HttpHead, HttpReply
 from taskgate.mcp.http.target import Target
@@ -33,17 +31,17 @@ LONGEST_RETRY_MS = 3_600_000
 _NEVER_CONNECTED = (Stage.RESOLVE, Stage.CONNECT, Stage.TLS)
 
 
-@dataclass(slots=True, eq=False)
 class MessageStream:
     """Reads one event stream: keeps the response to the request, and passes other messages to `deliver`."""
 
-    _request_id: int | str | None
-    _deliver: Deliver
-    _opened: asyncio.Event | None = None
-    response: Message | None = field(default=None, init=False)
-    has_begun: bool = field(default=False, init=False)
-    last_id: str | None = field(default=None, init=False)
-    retry_ms: int | None = field(default=None, init=False)
+    def __init__(self, request_id: int | str | None, deliver: Deliver, opened: asyncio.Event | None = None) -> None:
+        self._request_id = request_id
+        self._deliver = deliver
+        self._opened = opened
+        self.response: Message | None = None
+        self.has_begun = False
+        self.last_id: str | None = None
+        self.retry_ms: int | None = None
 
     def on_head(self, head: HttpHead) -> None:
         self.has_begun = is_event_stream(head)

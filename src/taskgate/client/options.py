@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import field
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 from taskgate import __version__
 from taskgate.client.errors import Question
 from taskgate.client.results import Progress, TaskUpdate
-from taskgate.lazy_dataclass import dataclass
 
 Answer = Mapping[str, Any] | Awaitable[Mapping[str, Any]]
 Answerer = Callable[[Question], Answer]
@@ -26,8 +26,7 @@ class Generation(StrEnum):
     STATELESS = "stateless"
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """The settings of one session. `docs/client.md` describes each of them."""
 
     generation: Generation | None = None
@@ -58,4 +57,4 @@ class Options:
     max_pages: int = 1000
     max_hosted_tasks: int = 100
     poll_concurrency: int = 32
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    meta: Mapping[str, Any] = msgspec.field(default_factory=dict)

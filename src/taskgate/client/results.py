@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from taskgate.client.errors import InvalidReply, Question
-from taskgate.lazy_dataclass import dataclass
 
 IMMEDIATE_RESPONSE = "io.modelcontextprotocol/model-immediate-response"
 RELATED_TASK = "io.modelcontextprotocol/related-task"
@@ -45,8 +43,7 @@ class TaskSupport(StrEnum):
     REQUIRED = "required"
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """One progress report for a call or a task."""
 
     progress: float
@@ -58,8 +55,7 @@ class Progress:
     """The task of a held call."""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingApproval:
+class PendingApproval(msgspec.Struct, frozen=True):
     """The approval that a call at a Taskgate gateway waits for, and the page where an approver decides."""
 
     id: str
@@ -84,7 +80,13 @@ def read_progress(params: Mapping[str, Any]) -> Progress | None:
     meta = meta if isinstance(meta, Mapping) else {}
     related = meta.get(RELATED_TASK_META)
     task_id = _text(related.get("taskId")) if isinstance(related, Mapping) else None
-    return Progress(progress, known_total, _text(message), PendingApproval.in_meta(meta), task_id)
+    return Progress(
+        progress=progress,
+        total=known_total,
+        message=_text(message),
+        approval=PendingApproval.in_meta(meta),
+        task_id=task_id,
+    )
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -117,18 +119,18 @@ class Task(msgspec.Struct, frozen=True):
         if status is None:
             raise InvalidReply(f"the server gave task {task_id} the unknown status {raw.get('status')!r}")
         return cls(
-            task_id,
-            status,
-            _text(raw.get("statusMessage")),
-            _text(raw.get("createdAt")),
-            _text(raw.get("lastUpdatedAt")),
-            _duration(raw.get(ttl_key)),
-            _duration(raw.get(interval_key)),
-            _questions(task_id, raw.get("inputRequests")) if status is TaskStatus.INPUT_REQUIRED else {},
-            raw.get("result") if isinstance(raw.get("result"), dict) else None,
-            raw.get("error") if isinstance(raw.get("error"), dict) else None,
-            raw,
-            _progress(raw),
+            task_id=task_id,
+            status=status,
+            message=_text(raw.get("statusMessage")),
+            created_at=_text(raw.get("createdAt")),
+            updated_at=_text(raw.get("lastUpdatedAt")),
+            ttl=_duration(raw.get(ttl_key)),
+            poll_interval=_duration(raw.get(interval_key)),
+            questions=_questions(task_id, raw.get("inputRequests")) if status is TaskStatus.INPUT_REQUIRED else {},
+            result=raw.get("result") if isinstance(raw.get("result"), dict) else None,
+            error=raw.get("error") if isinstance(raw.get("error"), dict) else None,
+            raw=raw,
+            progress=_progress(raw),
         )
 
 
@@ -144,8 +146,7 @@ def _progress(raw: Mapping[str, Any]) -> Progress | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TaskUpdate:
+class TaskUpdate(msgspec.Struct, frozen=True):
     """One change of a task, yielded by `TaskHandle.updates()`."""
 
     task_id: str
@@ -153,14 +154,13 @@ class TaskUpdate:
     message: str | None = None
     progress: float | None = None
     total: float | None = None
-    questions: Mapping[str, Question] = field(default_factory=dict)
+    questions: Mapping[str, Question] = msgspec.field(default_factory=dict)
     expires_in: float | None = None
     warning: str | None = None
-    raw: Mapping[str, Any] = field(default_factory=dict)
+    raw: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class ToolResult:
+class ToolResult(msgspec.Struct, eq=False):
     """The result of a tool. `raw` is the unchanged result object of the server."""
 
     raw: dict[str, Any]
@@ -193,8 +193,7 @@ class ToolResult:
         return f"ToolResult({'error, ' if self.is_error else ''}{self.text[:60]!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(msgspec.Struct, frozen=True):
     """One tool from `tools/list`."""
 
     name: str
@@ -209,11 +208,11 @@ class Tool:
             raise InvalidReply("the server listed a tool without a name")
         schema = raw.get("inputSchema")
         return cls(
-            raw["name"],
-            str(raw.get("description") or ""),
-            schema if isinstance(schema, dict) else {},
-            _support(raw),
-            raw,
+            name=raw["name"],
+            description=str(raw.get("description") or ""),
+            input_schema=schema if isinstance(schema, dict) else {},
+            task_support=_support(raw),
+            raw=raw,
         )
 
     @property
@@ -225,8 +224,7 @@ class Tool:
         return "model" in declared if isinstance(declared, list) else True
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(msgspec.Struct, frozen=True):
     """One prompt, resource or resource template. `raw` is the unchanged entry of the server."""
 
     name: str

@@ -115,7 +115,15 @@ class Session:
             return outcome
         if outcome.approval is not None and on_progress is not None:
             # As a gateway reports it for a call that did not become a task.
-            on_progress(Progress(0.0, None, outcome.immediate_response, outcome.approval, outcome.task_id))
+            on_progress(
+                Progress(
+                    progress=0.0,
+                    total=None,
+                    message=outcome.immediate_response,
+                    approval=outcome.approval,
+                    task_id=outcome.task_id,
+                )
+            )
         return await outcome.result(limit)
 
     async def run_script(

@@ -42,7 +42,7 @@ class Stateful:
         message: dict[str, Any] = {"jsonrpc": "2.0", "id": request_id, "method": method}
         if params:
             message["params"] = params
-        return Outgoing(request_id, method, encode(message), (), long)
+        return Outgoing(id=request_id, method=method, body=encode(message), headers=(), long=long)
 
     def runs_tasks(self) -> bool:
         requests = member(self.capabilities, "tasks", "requests")

@@ -82,7 +82,7 @@ class Stateless:
             headers = (*headers, (b"mcp-name", name.encode("ascii")))
         if tool is not None:
             headers += _param_headers(tool, params)
-        return Outgoing(request_id, method, body, headers, long)
+        return Outgoing(id=request_id, method=method, body=body, headers=headers, long=long)
 
     def runs_tasks(self) -> bool:
         return member(self.capabilities, "extensions", TASKS_EXTENSION) is not None

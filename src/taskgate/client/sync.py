@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar, overload
 
+import msgspec
+
 from taskgate.client import connect as asynchronous
 from taskgate.client.errors import ClientError, Question
 from taskgate.client.gathering import DEFAULT_LIMIT, first_error
@@ -21,7 +23,6 @@ from taskgate.client.options import Answerer, OnProgress
 from taskgate.client.results import Listed, Task, TaskStatus, TaskUpdate, Tool, ToolResult
 from taskgate.client.session import Session as AsyncSession
 from taskgate.client.task_handle import TaskHandle as AsyncTaskHandle
-from taskgate.lazy_dataclass import dataclass
 
 T = TypeVar("T")
 
@@ -52,8 +53,7 @@ class _LoopThread:
 _thread = _LoopThread()
 
 
-@dataclass(slots=True, eq=False)
-class TaskHandle:
+class TaskHandle(msgspec.Struct, eq=False):
     """The blocking version of `taskgate.client.TaskHandle`."""
 
     _handle: AsyncTaskHandle
@@ -88,8 +88,7 @@ class TaskHandle:
         _thread.run(self._handle.answer(answers))
 
 
-@dataclass(slots=True, eq=False)
-class Session:
+class Session(msgspec.Struct, eq=False):
     """The blocking version of `taskgate.client.Session`. `.asynchronous` is the underlying session."""
 
     asynchronous: AsyncSession

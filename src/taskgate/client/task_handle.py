@@ -335,15 +335,15 @@ class TaskHandle:
         if task is None:
             return TaskUpdate("", self.status)
         return TaskUpdate(
-            task.task_id,
-            task.status,
-            self._message,
-            progress.progress if self._progress else None,
-            progress.total,
-            self.questions,
-            self.expires_in,
-            warning,
-            task.raw,
+            task_id=task.task_id,
+            status=task.status,
+            message=self._message,
+            progress=progress.progress if self._progress else None,
+            total=progress.total,
+            questions=self.questions,
+            expires_in=self.expires_in,
+            warning=warning,
+            raw=task.raw,
         )
 
 

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any
 
 from taskgate.client.errors import ClientError, Question, Refused, ServerError
 from taskgate.client.follower import Follower
 from taskgate.client.questions import ELICITATION
 from taskgate.client.results import Task
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(slots=True, eq=False)
 class TaskQuestions:
     """The open and answered questions of one task."""
 
-    _following: Follower
-    _task_id: str
-    _warn: Callable[[str | None], None]
-    _answered: set[str] = field(default_factory=set, init=False)
-    _answering: asyncio.Task[None] | None = field(default=None, init=False)
+    def __init__(self, following: Follower, task_id: str, warn: Callable[[str | None], None]) -> None:
+        self._following = following
+        self._task_id = task_id
+        self._warn = warn
+        self._answered: set[str] = set()
+        self._answering: asyncio.Task[None] | None = None
 
     def open_ones(self, task: Task | None) -> dict[str, Question]:
         if task is None or task.status.is_terminal:

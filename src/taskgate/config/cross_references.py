@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import field
+
+import msgspec
+from msgspec import field
 
 from taskgate.config.problems import Mark, Problem, did_you_mean, one_of, problem_at
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, text_of
 from taskgate.core.globs import Glob, PatternError
 from taskgate.core.governance.rules import unreachable
 from taskgate.core.identity.identity import tenant_of
-from taskgate.core.patterns import Pattern
-from taskgate.lazy_dataclass import dataclass
+from taskgate.core.patterns import Pattern, PatternKind
 
 _NOT_SERVERS = ("resource", "prompt", "tool")
 # Server name of the gateway's own tools in patterns.
@@ -27,8 +28,7 @@ _RUNNERS = ("npx", "bunx", "uvx", "pipx")
 _SLACK = "slack:"
 
 
-@dataclass(slots=True)
-class References:
+class References(msgspec.Struct):
     """The defined names, and the problems and warnings about references to undefined ones."""
 
     root: Mapping
@@ -81,6 +81,13 @@ class References:
         elif not GLOB_CHARACTERS & set(before) and before not in self.servers and before != _OWN_SERVER:
             self.unknown(node.mark, key, "server", before, list(self.servers), lenient=self.lenient)
 
+    def script_pattern(self, rule: Mapping, key: str) -> None:
+        """Report a rule for scripts that matches no tools: scripts call nothing else."""
+        with suppress(PatternError):
+            if _is_for_scripts(rule) and Pattern.compile(rule.text("match") or "*").kind is not PatternKind.TOOL:
+                message = "from: script applies only to tools, because scripts call nothing else"
+                self.problems.append(problem_at(rule.mark, key, message, "remove it"))
+
     def _own_name(self, node: Node, key: str, kind: str, name: str) -> None:
         """Report a pattern on `server__tool`, the name that callers use; it would match nothing."""
         shown, separator, own = name.partition("__")
@@ -129,6 +136,7 @@ def _check_governance(found: References) -> None:
             found.server(server.value, f"governance.rules[{position}].server")
         if (match := entries.get("match")) is not None and found.needs_check(match.value):
             found.pattern(match.value, f"governance.rules[{position}].match")
+        found.script_pattern(rule, f"governance.rules[{position}]")
         uses_policy = uses_policy or rule.text("action") == "policy"
     _check_order_of_rules(found, governance.list("rules"))
     for node, key in each(governance.get("force_required"), "governance.force_required"):
@@ -308,23 +316,15 @@ def _check_tokens(found: References) -> None:
 
 
 def _check_auth(found: References) -> None:
-    auth = found.root.entries.get("auth")
-    if auth is None:
-        return
-    if isinstance(auth.value, Mapping):
-        scopes = list(found.root.map("scopes").entries) or ["default"]
-        scope = auth.value.text("anonymous")
-        if scope is not None and scope not in scopes:
-            found.unknown(auth.value.entries["anonymous"].value.mark, "auth.anonymous", "scope", scope, scopes)
-        issuers = [each.text("issuer") for each in auth.value.list("jwt") if isinstance(each, Mapping)]
-        if len(issuers) != len(set(issuers)):
-            hint = "write each issuer once, with all its audiences and algorithms"
-            found.problems.append(
-                problem_at(auth.value.entries["jwt"].key_mark, "auth.jwt", "names an issuer twice", hint)
-            )
-    elif text_of(auth.value) == "none" and found.root.list("tokens"):
-        hint = "remove one of them, or write auth: {anonymous: SCOPE} for the scope that needs no token"
-        found.problems.append(problem_at(auth.key_mark, "auth", "none contradicts `tokens`", hint))
+    auth = found.root.map("auth")
+    scopes = list(found.root.map("scopes").entries) or ["default"]
+    scope = auth.text("anonymous")
+    if scope is not None and scope not in scopes:
+        found.unknown(auth.entries["anonymous"].value.mark, "auth.anonymous", "scope", scope, scopes)
+    issuers = [each.text("issuer") for each in auth.list("jwt") if isinstance(each, Mapping)]
+    if len(issuers) != len(set(issuers)):
+        hint = "write each issuer once, with all its audiences and algorithms"
+        found.problems.append(problem_at(auth.entries["jwt"].key_mark, "auth.jwt", "names an issuer twice", hint))
 
 
 def _check_approvers(found: References) -> None:

@@ -1,4 +1,4 @@
-"""Generate the configuration reference and an example file from the models.
+"""Generate the configuration reference and an example file from the sections.
 
 `python -m taskgate.config.explain` prints the reference (`docs/configuration.md`), `python -m taskgate.config.explain example`
 the example (`docs/taskgate.example.yaml`). A test compares both files with the output.
@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
-from typing import Any, get_origin
+from typing import Any
 
 from taskgate.config.env_overrides import FORCE_REQUIRED, FORMER_PREFIX, NUMBERS
-from taskgate.config.introspection import bare, inner, is_section, key_of, literal_values, variants
-from taskgate.config.json_schema import EDITOR_COMMENT
-from taskgate.config.model.durations import format_duration
-from taskgate.config.model.gateway_file import GatewayFile
-from taskgate.config.sections import FieldInfo, Section
+from taskgate.config.json_schema import EDITOR_COMMENT, Schema, section_schemas, spelled_default, unit_of
+from taskgate.core.settings.gateway_file import GatewayFile
 from taskgate.folders import STATE_VARIABLE
 
 _INTRODUCTION = """# Configuration
@@ -62,6 +58,7 @@ correction`. Unknown keys are mistakes.
 - Top-level keys that begin with `x-` are ignored; use them for YAML anchors.
 - `task_annotation_overrides: {force_required: [...]}` is an alias of `governance.force_required`.
 """
+_ROOT = GatewayFile.__name__
 _SAMPLES = {
     "servers": """servers:
   files: {command: python, args: ["-m", "taskgate.demo.files"], tags: [local]}
@@ -93,8 +90,9 @@ _SAMPLES = {
 def reference() -> str:
     """Return every key with its type, default and description, as Markdown."""
     parts = [_INTRODUCTION, _variables_table()]
-    for title, model in _sections(GatewayFile, ""):
-        parts.append(f"## {title or 'Top level'}\n\n{_docline(model)}\n\n{_table(model)}")
+    schemas = section_schemas()
+    for title, section in _sections(schemas, _ROOT, ""):
+        parts.append(f"## {title or 'Top level'}\n\n{_about(section)}\n\n{_table(section)}")
     return "\n".join(parts)
 
 
@@ -102,84 +100,83 @@ def example() -> str:
     """Return a valid file with every key and its default in comments."""
     about = "# Taskgate configuration with every key and its default. Uncomment and change what you need.\n"
     parts = [f"{EDITOR_COMMENT}\n# For editor support, run: taskgate schema > taskgate.schema.json\n{about}"]
-    for name, field in GatewayFile.model_fields.items():
-        parts.append(_example_key(key_of(name, GatewayFile), field))
+    schemas = section_schemas()
+    parts += [_example_key(schemas, key, value) for key, value in schemas[_ROOT]["properties"].items()]
     return "\n".join(parts)
 
 
-def _sections(model: type[Section], path: str) -> Iterator[tuple[str, type[Section]]]:
-    yield path, model
-    for name, field in model.model_fields.items():
-        here = bare(field.annotation)
-        step = key_of(name, model)
-        where = f"{path}.{step}" if path else step
-        if (held := inner(here)) is not None:
-            here, where = bare(held), f"{where}[]" if _is_list(here) else f"{where}.NAME"
-        for variant in variants(here):
-            yield from _sections(variant, f"{where} (type: {variant.model_fields['type'].default})")
-        if is_section(here):
-            yield from _sections(here, where)
+def _sections(schemas: dict[str, Schema], name: str, path: str) -> Iterator[tuple[str, Schema]]:
+    yield path, schemas[name]
+    for key, value in schemas[name]["properties"].items():
+        where, held = f"{path}.{key}" if path else key, _without_null(value)
+        if held.get("type") == "array":
+            where, held = f"{where}[]", _without_null(held["items"])
+        elif held.get("type") == "object":
+            where, held = f"{where}.NAME", held["additionalProperties"]
+        variants = held.get("anyOf", ())
+        for below in variants or (held,):
+            if "$ref" in below:
+                section = _name_of(below)
+                kind = f" (type: {schemas[section]['properties']['type']['enum'][0]})" if variants else ""
+                yield from _sections(schemas, section, where + kind)
 
 
-def _is_list(annotation: Any) -> bool:
-    return get_origin(annotation) is tuple
+def _name_of(reference: Schema) -> str:
+    return str(reference["$ref"].rpartition("/")[2])
 
 
-def _docline(model: type[Section]) -> str:
-    return " ".join((model.__doc__ or "").split())
+def _without_null(schema: Schema) -> Schema:
+    """Return the schema of an optional value without null."""
+    some = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    return some[0] if len(some) == 1 else schema
 
 
-def _table(model: type[Section]) -> str:
+def _about(section: Schema) -> str:
+    return " ".join(section.get("description", "").split())
+
+
+def _table(section: Schema) -> str:
     rows = ["| Key | Type | Default | Description |", "|---|---|---|---|"]
-    for name, field in model.model_fields.items():
-        if field.exclude:
-            continue
-        cells = (f"`{key_of(name, model)}`", _type(field), _default_cell(field), field.description or "")
+    for key, value in section["properties"].items():
+        default = _default(value)
+        shown = "(required)" if key in section["required"] else f"`{default}`" if default else ""
+        cells = (f"`{key}`", _type(value), shown, value.get("description", _type(value)))
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
 
 
-def _type(field: FieldInfo) -> str:
-    return _type_of(bare(field.annotation), str(field.annotation) + str(field.metadata))
+def _type(schema: Schema) -> str:
+    here = _without_null(schema)
+    if "enum" in here:
+        return ", ".join(f"`{word}`" for word in here["enum"])
+    match here.get("type"):
+        case "array":
+            return f"list of {_type(here['items']).removeprefix('a ')}"
+        case "object":
+            return f"map of {_type(here['additionalProperties']).removeprefix('a ')}"
+        case "null":
+            return "string"
+        case str(name):
+            return unit_of(here) or name
+        case _:
+            return "section"
 
 
-def _type_of(annotation: Any, hints: str) -> str:
-    if words := literal_values(annotation):
-        return ", ".join(f"`{word}`" for word in words)
-    if (held := inner(annotation)) is not None:
-        kind = "list" if _is_list(annotation) else "map"
-        return f"{kind} of {_type_of(bare(held), hints).removeprefix('a ')}"
-    if is_section(annotation) or variants(annotation):
-        return "section"
-    if annotation is int:
-        return "bytes" if "_bytes" in hints else "milliseconds" if "milliseconds" in hints else "integer"
-    names = {str: "string", bool: "boolean", float: "number", timedelta: "duration"}
-    return names.get(annotation, "string")
-
-
-def _default_cell(field: FieldInfo) -> str:
-    if field.is_required():
-        return "(required)"
-    text = _default(field)
-    return f"`{text}`" if text else ""
-
-
-def _default(field: FieldInfo) -> str:
-    value = field.get_default()
-    return "" if value is None or isinstance(value, Section) else _spelled(value)
+def _default(schema: Schema) -> str:
+    """Return the default as it is written in a file; empty if there is none, and for a section."""
+    if "$ref" in schema or "default" not in schema:
+        return ""
+    value = spelled_default(schema)
+    return "" if value is None else _spelled(value)
 
 
 def _spelled(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, timedelta):
-        return format_duration(value)
-    if isinstance(value, Section):
-        return str(getattr(value, "type", "{}"))
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, (list, tuple)):
         return f"[{', '.join(_spelled(item) for item in value)}]"
     if isinstance(value, dict):
-        return "{}"
+        return str(value.get("type", "{}"))
     return '"*"' if value == "*" else str(value)
 
 
@@ -193,30 +190,27 @@ def _variables_table() -> str:
     return "\n".join([*rows, "", former]) + "\n"
 
 
-def _example_key(key: str, field: FieldInfo) -> str:
-    comment = f"# {field.description}\n"
+def _example_key(schemas: dict[str, Schema], key: str, value: Schema) -> str:
+    comment = f"# {value.get('description', '')}\n"
     if key in _SAMPLES:
         return comment + _SAMPLES[key]
     if key == "schema":
         return f"{comment}schema: 1\n"
-    annotation = bare(field.annotation)
-    if is_section(annotation):
-        return f"{comment}# {key}:\n" + "".join(_example_section(annotation, 1))
-    return f"{comment}# {key}:{_with_space(_default(field))}\n"
+    if "$ref" in value:
+        return f"{comment}# {key}:\n" + "".join(_example_section(schemas, _name_of(value), 1))
+    return f"{comment}# {key}:{_with_space(_default(value))}\n"
 
 
-def _example_section(model: type[Section], depth: int) -> Iterator[str]:
+def _example_section(schemas: dict[str, Schema], name: str, depth: int) -> Iterator[str]:
     indent = "  " * depth
-    for name, field in model.model_fields.items():
-        key = key_of(name, model)
-        annotation = bare(field.annotation)
+    for key, value in schemas[name]["properties"].items():
+        about = value.get("description", "")
         # A section that is absent by default may have required keys, so only its name is shown.
-        if is_section(annotation) and field.default is not None:
-            yield f"# {indent}{key}:  # {field.description}\n"
-            yield from _example_section(annotation, depth + 1)
+        if "$ref" in value:
+            yield f"# {indent}{key}:  # {about}\n"
+            yield from _example_section(schemas, _name_of(value), depth + 1)
         else:
-            default = "" if field.is_required() else _default(field)
-            yield f"# {indent}{key}:{_with_space(default)}  # {field.description}\n"
+            yield f"# {indent}{key}:{_with_space(_default(value))}  # {about}\n"
 
 
 def _with_space(text: str) -> str:

@@ -64,15 +64,46 @@ def read_bytes(path: Path, limit: int) -> bytes:
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise ConfigError(
-            [Problem(name, 0, 0, "", f"cannot be opened ({reason})", "check the path and its permissions")]
+            [
+                Problem(
+                    file=name,
+                    line=0,
+                    column=0,
+                    key="",
+                    message=f"cannot be opened ({reason})",
+                    hint="check the path and its permissions",
+                )
+            ]
         ) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ConfigError([Problem(name, 0, 0, "", "is not a regular file", "give the path of a text file")])
+        raise ConfigError(
+            [
+                Problem(
+                    file=name,
+                    line=0,
+                    column=0,
+                    key="",
+                    message="is not a regular file",
+                    hint="give the path of a text file",
+                )
+            ]
+        )
     with os.fdopen(descriptor, "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise ConfigError([Problem(name, 0, 0, "", f"is larger than {limit} bytes", "is this the right file?")])
+        raise ConfigError(
+            [
+                Problem(
+                    file=name,
+                    line=0,
+                    column=0,
+                    key="",
+                    message=f"is larger than {limit} bytes",
+                    hint="is this the right file?",
+                )
+            ]
+        )
     return data
 
 
@@ -84,11 +115,29 @@ def decode(data: bytes, name: str) -> str:
         line = data[: error.start].count(b"\n") + 1
         column = error.start - (data[: error.start].rfind(b"\n") + 1) + 1
         raise ConfigError(
-            [Problem(name, line, column, "", "is not UTF-8 text", "save it as UTF-8; is this the right file?")]
+            [
+                Problem(
+                    file=name,
+                    line=line,
+                    column=column,
+                    key="",
+                    message="is not UTF-8 text",
+                    hint="save it as UTF-8; is this the right file?",
+                )
+            ]
         ) from None
     if "\0" in text[:65536]:
         line = text[: text.index("\0")].count("\n") + 1
         raise ConfigError(
-            [Problem(name, line, 1, "", "is not a text file (it contains NUL bytes)", "is this the right file?")]
+            [
+                Problem(
+                    file=name,
+                    line=line,
+                    column=1,
+                    key="",
+                    message="is not a text file (it contains NUL bytes)",
+                    hint="is this the right file?",
+                )
+            ]
         )
     return text

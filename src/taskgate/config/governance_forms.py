@@ -1,7 +1,7 @@
-"""Rewrite alternative spellings of governance keys to the form that the model validates.
+"""Rewrite alternative spellings of keys to the form that the sections have.
 
-`task_annotation_overrides.force_required` is merged into `governance.force_required`, and a channel given as a word
-becomes a map with `type`.
+`task_annotation_overrides.force_required` is merged into `governance.force_required`, and a word that stands for a map becomes one:
+a channel, `auth: none`, and the name of a model.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def normalize_governance(root: Mapping) -> tuple[Mapping, list[Problem]]:
     """Return the root with governance keys in normalized form, and problems."""
     problems: list[Problem] = []
     root = _with_alias(_without_later_auth(root, problems), problems)
-    return _with_channels(root), problems
+    return _with_models(_with_channels(_with_auth(root, problems))), problems
 
 
 def _without_later_auth(root: Mapping, problems: list[Problem]) -> Mapping:
@@ -62,12 +62,33 @@ def _with_channels(root: Mapping) -> Mapping:
     for entry in workflows:
         if isinstance(entry.value, Mapping) and "channels" in entry.value.entries:
             channels = entry.value.entries["channels"]
-            value = Sequence(tuple(_channel(item) for item in _items(channels.value)), channels.value.mark)
+            value = Sequence(tuple(_map_of(item, "type") for item in _items(channels.value)), channels.value.mark)
             workflows = workflows.with_value(entry.key, entry.value.with_value("channels", value))
     return root.with_value("approval", workflows)
 
 
-def _channel(node: Node) -> Node:
+def _with_auth(root: Mapping, problems: list[Problem]) -> Mapping:
+    """Rewrite `auth: none`, which is explicit so that a missing key never opens a gateway to the network."""
+    if root.text("auth") != "none":
+        return root
+    auth = root.entries["auth"]
+    if root.list("tokens"):
+        hint = "remove one of them, or write auth: {anonymous: SCOPE} for the scope that needs no token"
+        problems.append(problem_at(auth.key_mark, "auth", "none contradicts `tokens`", hint))
+    return root.with_value("auth", _map_of(Scalar("true", auth.value.mark), "none"))
+
+
+def _with_models(root: Mapping) -> Mapping:
+    for entry in root.map("providers"):
+        if isinstance(entry.value, Mapping) and isinstance(models := entry.value.get("models"), Sequence):
+            named = Sequence(tuple(_map_of(model, "name") for model in models.items), models.mark)
+            provider = entry.value.with_value("models", named)
+            root = root.with_value("providers", root.map("providers").with_value(entry.key, provider))
+    return root
+
+
+def _map_of(node: Node, key: str) -> Node:
+    """Return a single value as a map with one key; other nodes as they are."""
     if isinstance(node, Scalar) and node.text is not None:
-        return Mapping({"type": Entry("type", node.mark, node)}, node.mark)
+        return Mapping({key: Entry(key, node.mark, node)}, node.mark)
     return node

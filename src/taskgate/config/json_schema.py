@@ -1,82 +1,87 @@
 """The JSON schema of a configuration file, for editors.
 
-Wider than the models: any scalar may be text (`10m`, `16MiB`, `${VARIABLE}`), lists may be comma-separated, and servers
+Wider than the sections: any scalar may be text (`10m`, `16MiB`, `${VARIABLE}`), lists may be comma-separated, and servers
 may be in the formats of other programs. `taskgate check` is authoritative.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, get_args, get_origin
+from typing import Any
 
-from taskgate.config.introspection import bare, inner, is_section, keys_of, literal_values, variants
-from taskgate.config.model.gateway_file import GatewayFile
-from taskgate.config.sections import FieldInfo, Section, as_json
+import msgspec
+
+from taskgate.core.settings.durations import format_duration
+from taskgate.core.settings.gateway_file import GatewayFile
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SCHEMA_FILE = "taskgate.schema.json"
 EDITOR_COMMENT = f"# yaml-language-server: $schema={SCHEMA_FILE}"
+Schema = dict[str, Any]
 # Sections that may also be written in the formats of other programs.
 _FOREIGN = (GatewayFile.__name__, "Server", "Scope", "Rule")
-_NAMES: dict[Any, str] = {bool: "boolean", int: "integer", float: "number"}
 _ANY_FORM = ["object", "array", "string", "boolean"]
+_FOR_VALUES = ("discriminator", "propertyNames", "required", "minItems", "minLength", "pattern", "unit")
 
 
-def configuration_schema() -> dict[str, Any]:
-    """The schema of a whole file."""
-    sections = {section.__name__: section for section in _all_sections(GatewayFile)}
-    found = {name: _section(section) for name, section in sorted(sections.items())}
+def section_schemas() -> dict[str, Schema]:
+    """Return the schema of each section by its name, as its class declares it."""
+    _, found = msgspec.json.schema_components([GatewayFile], ref_template="#/$defs/{name}")
+    words = {f"#/$defs/{name}": {"enum": each["enum"]} for name, each in found.items() if "enum" in each}
+    return {name: _with_words(each, words) for name, each in found.items() if "enum" not in each}
+
+
+def _with_words(schema: Any, words: Schema) -> Any:
+    """Return the schema with the words of each enumeration in place of its name."""
+    if isinstance(schema, list):
+        return [_with_words(each, words) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    rest = {key: _with_words(value, words) for key, value in schema.items()}
+    return {**words[rest.pop("$ref")], **rest} if rest.get("$ref") in words else rest
+
+
+def configuration_schema() -> Schema:
+    """Return the schema of a whole file."""
+    found = {name: _section(name, section) for name, section in sorted(section_schemas().items())}
     root = found.pop(GatewayFile.__name__)
     return {"$schema": DIALECT, "$defs": found, **root, "title": "Taskgate configuration"}
 
 
-def _all_sections(section: type[Section]) -> Iterator[type[Section]]:
-    yield section
-    for field in section.model_fields.values():
-        held = bare(field.annotation)
-        while inner(held) is not None:
-            held = bare(inner(held))
-        for below in [held] if is_section(held) else variants(held):
-            yield from _all_sections(below)
+def _section(name: str, section: Schema) -> Schema:
+    keys = {key: _widened(each) for key, each in section["properties"].items()}
+    about = {"title": name, "description": " ".join(section.get("description", "").split())}
+    return {**about, "type": _ANY_FORM, "properties": keys, "additionalProperties": name in _FOREIGN}
 
 
-def _section(section: type[Section]) -> dict[str, Any]:
-    return {
-        "title": section.__name__,
-        "description": " ".join((section.__doc__ or "").split()),
-        "type": _ANY_FORM,
-        "properties": dict(zip(keys_of(section), map(_field, _shown(section)), strict=True)),
-        "additionalProperties": section.__name__ in _FOREIGN,
-    }
+def _widened(schema: Schema) -> Schema:
+    """Return the schema of a value with the other forms in which it may be written."""
+    wide = {name: value for name, value in schema.items() if name not in _FOR_VALUES}
+    if "default" in schema:
+        wide["default"] = spelled_default(schema)
+    if "enum" in schema:
+        del wide["enum"]
+        return {
+            **wide,
+            "anyOf": [{"enum": schema["enum"]}, {"type": "string", "pattern": r"\$\{"}, {"type": "boolean"}],
+        }
+    if "anyOf" in schema:
+        wide["anyOf"] = [_widened(each) for each in schema["anyOf"]]
+    match schema.get("type"):
+        case "array":
+            wide |= {"type": ["array", "string"], "items": _widened(schema["items"])}
+        case "object":
+            wide |= {"type": _ANY_FORM, "additionalProperties": _widened(schema["additionalProperties"])}
+        case "integer" | "number" | "boolean" as name:
+            wide["type"] = [name, "string"]
+    return wide
 
 
-def _shown(section: type[Section]) -> Iterator[FieldInfo]:
-    return (field for field in section.model_fields.values() if not field.exclude)
+def unit_of(schema: Schema) -> str:
+    """Return the unit of a number or of an optional one: bytes, milliseconds or duration; empty if it has none."""
+    return next((each["unit"] for each in (schema, *schema.get("anyOf", ())) if "unit" in each), "")
 
 
-def _field(field: FieldInfo) -> dict[str, Any]:
-    default = {} if field.is_required() or field.default_factory else {"default": as_json(field.default)}
-    kind = _kind(field.annotation)
-    if default.get("default", "") is None:
-        kind = {"anyOf": [kind, {"type": "null"}]}
-    return {"description": field.description, **kind, **default}
-
-
-def _kind(annotation: Any) -> dict[str, Any]:
-    """Return the schema of a type; text is accepted for every scalar and list."""
-    here = bare(annotation)
-    if literal_values(here):
-        allowed = [{"enum": list(get_args(here))}, {"type": "string", "pattern": r"\$\{"}, {"type": "boolean"}]
-        return {"anyOf": allowed}
-    if is_section(here):
-        return {"$ref": f"#/$defs/{here.__name__}"}
-    if several := variants(here):
-        return {"anyOf": [_kind(each) for each in several]}
-    if (item := inner(here)) is not None:
-        if get_origin(here) is tuple:
-            return {"type": ["array", "string"], "items": _kind(item)}
-        return {"type": _ANY_FORM, "additionalProperties": _kind(item)}
-    if here is type(None):
-        return {"type": "null"}
-    name = _NAMES.get(here)
-    return {"type": [name, "string"] if name else "string"}
+def spelled_default(schema: Schema) -> Any:
+    """Return the default as it is written in a file."""
+    value = schema["default"]
+    return format_duration(value) if unit_of(schema) == "duration" and value is not None else value

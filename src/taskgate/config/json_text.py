@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from dataclasses import field
+
+import msgspec
+from msgspec import field
 
 from taskgate.config.problems import ConfigError, Mark, problem_at
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence
-from taskgate.lazy_dataclass import dataclass
 
 MAX_DEPTH = 64
 MAX_NODES = 100_000
@@ -23,16 +24,14 @@ _WORD = re.compile(r"[-+.A-Za-z0-9_]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """The position of a value in the text: first character, and one past the last."""
 
     start: int
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """One member of an object; the span is from the first quote of the key to the last character of the value."""
 
     key: str
@@ -40,8 +39,7 @@ class Member:
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(msgspec.Struct, frozen=True):
     """A value with its span. Exactly one of `members`, `items` and `scalar` applies."""
 
     span: Span
@@ -53,8 +51,7 @@ class Value:
         return next((m for m in self.members or () if m.key == key), None)
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     start: int
     is_object: bool
     members: list[Member] = field(default_factory=list)
@@ -104,8 +101,7 @@ class Places:
         return Mark(self._name, line, offset - self._starts[line - 1] + 1)
 
 
-@dataclass(slots=True)
-class _Scanner:
+class _Scanner(msgspec.Struct):
     _text: str
     _max_values: int
     _at: int = 0

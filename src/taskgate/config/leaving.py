@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Mapping as AnyMapping
 from typing import Any
 
+import msgspec
+
 from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
 from taskgate.config.tree import Entry, KeyPath, Mapping, Node, Scalar, Sequence, key_name, plain
 from taskgate.consent import Consent
-from taskgate.lazy_dataclass import dataclass
 
 SHOWN_AT_ONCE = 5
 _ANY = "*"
@@ -51,8 +52,7 @@ class NotAllowed(ConfigError):
     """Something leaves the file that the user has not allowed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
+class Leaving(msgspec.Struct, frozen=True):
     """One thing that leaves a file: a server, a channel, a reference ... `kind` is its key without names and positions."""
 
     where: str
@@ -94,7 +94,9 @@ def require_consent(consent: Consent | None, items: Callable[[], Iterable[Leavin
     try:
         is_allowed = consent.checker()
     except OSError as problem:
-        raise NotAllowed([Problem(consent.watch, 0, 0, "", problem.strerror or str(problem))]) from None
+        raise NotAllowed(
+            [Problem(file=consent.watch, line=0, column=0, key="", message=problem.strerror or str(problem))]
+        ) from None
     missing = [item for item in items() if not is_allowed(item.digest)]
     hint = f"the file is not used; read it, then run: {consent.command}"
     problems = [problem_at(item.mark, item.where, "is not allowed", hint) for item in missing[:SHOWN_AT_ONCE]]

@@ -11,9 +11,12 @@ import os
 import sys
 from collections.abc import Mapping as Environment
 from contextlib import suppress
-from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
+
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from taskgate.config.cross_references import check_references
 from taskgate.config.document import kind_of, read_document
@@ -22,7 +25,6 @@ from taskgate.config.environments import apply_overlay
 from taskgate.config.files import read_text, unreadable
 from taskgate.config.governance_forms import normalize_governance
 from taskgate.config.leaving import Leaving, leaving, require_consent
-from taskgate.config.model.gateway_file import GatewayFile
 from taskgate.config.paths import resolve_paths
 from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
 from taskgate.config.registry_files import ServerRecords, read_registry, record_leaving, record_paths
@@ -35,8 +37,8 @@ from taskgate.config.validation import validated
 from taskgate.config.variables import Unset, expand
 from taskgate.consent import Consent
 from taskgate.core.redaction.secret_values import SecretValues
+from taskgate.core.settings.gateway_file import GatewayFile
 from taskgate.folders import find_config, state_folder
-from taskgate.lazy_dataclass import dataclass
 
 MAX_FILE_BYTES = 4 << 20
 # A demo has one user, who makes the calls and approves them: hence self_approval.
@@ -52,8 +54,7 @@ approval:
 _OFF, _ON = {"false", "no", "off"}, {"true", "yes", "on"}
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedServer:
+class SkippedServer(msgspec.Struct, frozen=True):
     """A configured server that is skipped.
 
     `reason` is `env_missing` (`detail` lists the variables), `secret_missing` (`detail` lists the references and why each
@@ -66,8 +67,7 @@ class SkippedServer:
     mark: Mark
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class LoadedConfig:
+class LoadedConfig(msgspec.Struct, frozen=True, eq=False):
     """A configuration with its warnings and skipped servers. `watch` lists the files and folders it depends on."""
 
     root: GatewayFile
@@ -77,15 +77,15 @@ class LoadedConfig:
     warnings: tuple[Problem, ...] = ()
     watch: tuple[Path, ...] = ()
     state_dir: Path = field(default_factory=lambda: state_directory(os.environ))
-    text: str = field(default="", repr=False, compare=False)
+    text: str = ""
     """The text of the file."""
-    beside: Environment[str, str] = field(default_factory=dict, repr=False, compare=False)
+    beside: Environment[str, str] = field(default_factory=dict)
     """The texts of policy files and server records, by path."""
     sections: frozenset[str] = frozenset()
     """The top-level keys of the file."""
-    secret_values: SecretValues = field(default_factory=lambda: SecretValues(()), repr=False, compare=False)
+    secret_values: SecretValues = SecretValues(())
     """The values of references. Everything that is printed or logged about this configuration is redacted with it."""
-    consent: Consent | None = field(default=None, repr=False, compare=False)
+    consent: Consent | None = None
     """The user's consent, for a file to which only the working folder of a client led."""
 
     def __repr__(self) -> str:
@@ -211,21 +211,22 @@ def _loaded(document: Mapping, sources: ValueSources, path: Path | None, *, has_
     ]
     secret_values, former = SecretValues(sources.values), ignored_variables(sources.environment)
     return LoadedConfig(
-        root,
-        path,
-        reading.environment,
-        (*reading.skipped, *skipped),
-        tuple(_without_secrets(warning, secret_values) for warning in (*reading.warnings, *sources.warnings, *former)),
-        (*_watched(root, path), *dict.fromkeys(sources.files)),
-        state_directory(sources.environment),
+        root=root,
+        path=path,
+        environment=reading.environment,
+        skipped=(*reading.skipped, *skipped),
+        warnings=tuple(
+            _without_secrets(warning, secret_values) for warning in (*reading.warnings, *sources.warnings, *former)
+        ),
+        watch=(*_watched(root, path), *dict.fromkeys(sources.files)),
+        state_dir=state_directory(sources.environment),
         beside=_read_beside(root),
         sections=frozenset(document.entries),
         secret_values=secret_values,
     )
 
 
-@dataclass(slots=True)
-class _Reading:
+class _Reading(msgspec.Struct):
     """The normalized tree of a file, its servers, and the problems and warnings so far."""
 
     tree: Mapping
@@ -255,7 +256,16 @@ def _read_tree(tree: Mapping, sources: ValueSources, *, has_references: bool) ->
     problems += [*block.problems, *governance_problems, *scope_problems]
     skipped: list[SkippedServer] = []
     served = _served(block.servers, sources, skipped)
-    return _Reading(tree, chosen, block.servers, served, skipped, problems, unset, block.warnings)
+    return _Reading(
+        tree=tree,
+        environment=chosen,
+        servers=block.servers,
+        served=served,
+        skipped=skipped,
+        problems=problems,
+        unset=unset,
+        warnings=block.warnings,
+    )
 
 
 def _validated_root(reading: _Reading, registry: ServerRecords, sources: ValueSources) -> GatewayFile:
@@ -271,7 +281,7 @@ def _validated_root(reading: _Reading, registry: ServerRecords, sources: ValueSo
     problems += [*references.problems, *plain_name_problems(tree, known), *unreadable(tree, sources.folder)]
     if root is None or problems:
         raise ConfigError(problems)
-    return resolve_paths(root.model_copy(update={"servers": {**root.servers, **registry.servers}}), sources.path)
+    return resolve_paths(replace(root, servers={**root.servers, **registry.servers}), sources.path)
 
 
 def state_directory(environment: Environment[str, str]) -> Path:

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from taskgate.lazy_dataclass import dataclass
-
 _ALIKE_ENOUGH = 70
 
 
@@ -24,8 +22,7 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
         return f"{self.file}:{self.line}:{self.column}"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """One mistake: its position and key, what is wrong, and how to correct it."""
 
     file: str
@@ -43,7 +40,7 @@ class Problem:
 
 def problem_at(mark: Mark, key: str, message: str, hint: str = "") -> Problem:
     """Return a problem at a mark."""
-    return Problem(mark.file, mark.line, mark.column, key, message, hint)
+    return Problem(file=mark.file, line=mark.line, column=mark.column, key=key, message=message, hint=hint)
 
 
 class ConfigError(Exception):

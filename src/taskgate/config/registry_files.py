@@ -7,22 +7,23 @@ An invalid file is reported and skipped; the others load. A record without `allo
 from __future__ import annotations
 
 from collections.abc import Mapping as Environment
-from dataclasses import field
 from functools import lru_cache, partial
 from pathlib import Path
+
+import msgspec
+from msgspec import field
 
 from taskgate.config.document import kind_of, read_document
 from taskgate.config.files import read_text
 from taskgate.config.leaving import Leaving, NotAllowed, require_consent, server_leaving
-from taskgate.config.model.servers import Server
-from taskgate.config.model.values import server_id_fault
 from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
 from taskgate.config.secret_sources import ValueSources
 from taskgate.config.server_forms import normalize_server
 from taskgate.config.tree import Entry, Mapping, Sequence
 from taskgate.config.validation import validated
 from taskgate.config.variables import Unset, expand
-from taskgate.lazy_dataclass import dataclass
+from taskgate.core.settings.servers import Server
+from taskgate.core.settings.values import server_id_fault
 
 MAX_RECORD_BYTES = 256 << 10
 MAX_RECORDS = 10_000
@@ -30,8 +31,7 @@ SMALL_RECORD = 8 << 10
 _ENDINGS = {".yaml", ".yml", ".json", ".toml"}
 
 
-@dataclass(slots=True)
-class ServerRecords:
+class ServerRecords(msgspec.Struct):
     """The records of a folder, and warnings about those that were skipped."""
 
     servers: dict[str, Server] = field(default_factory=dict)
@@ -113,7 +113,7 @@ def _add_record(registry: ServerRecords, path: Path, taken: dict[str, Mark], sou
     if server is None:
         del registry.entries[name]
         raise ConfigError(problems)
-    registry.servers[name] = server.model_copy(update={"origin": str(path)})
+    registry.servers[name] = server
 
 
 def _tree(text: str, path: Path) -> Mapping:

@@ -10,7 +10,6 @@ import stat
 import subprocess
 import threading
 from collections.abc import Mapping as Environment
-from dataclasses import field
 from pathlib import Path
 from typing import IO, Final
 
@@ -19,7 +18,6 @@ from taskgate.config.files import absolute, decode, leads_out, read_bytes
 from taskgate.config.leaving import NotAllowed
 from taskgate.config.problems import ConfigError, Mark, Problem, ReferenceFailed, problem_at
 from taskgate.consent import Consent
-from taskgate.lazy_dataclass import dataclass
 from taskgate.operating_system import kill_group
 
 MAX_SECRET_BYTES: Final = 64 << 10
@@ -28,20 +26,20 @@ KEYRING_TIMEOUT_S: Final = 10.0
 _CHUNK: Final = 16 << 10
 
 
-@dataclass(slots=True)
 class ValueSources:
-    """Resolves the references of one configuration, and collects the values so that they can be hidden."""
+    """Resolves the references of one configuration, and collects the values so that they can be hidden.
 
-    environment: Environment[str, str]
-    folder: Path
-    consent: Consent | None = None
-    """The consent within which the configuration is used; None if it needs none."""
-    files: list[Path] = field(default_factory=list)
-    warnings: list[Problem] = field(default_factory=list)
-    values: set[str] = field(default_factory=set, repr=False)
-    """All resolved values; they are redacted from messages, logs and pages."""
-    _commands_allowed: bool = False
-    _known: dict[str, str | ReferenceFailed] = field(default_factory=dict, repr=False)
+    `consent` is that within which the configuration is used; None if it needs none.
+    """
+
+    def __init__(self, environment: Environment[str, str], folder: Path, consent: Consent | None = None) -> None:
+        self.environment, self.folder, self.consent = environment, folder, consent
+        self.files = list[Path]()
+        self.warnings = list[Problem]()
+        self.values = set[str]()
+        """All resolved values; they are redacted from messages, logs and pages."""
+        self._commands_allowed = False
+        self._known = dict[str, str | ReferenceFailed]()
 
     def allow_commands(self) -> None:
         self._commands_allowed = True
@@ -52,7 +50,18 @@ class ValueSources:
         found = absolute(text, self.folder)
         if self.consent is not None and leads_out(found, self.folder):
             hint = "write the path of that file, and allow it"
-            raise NotAllowed([Problem(found, 0, 0, "", f"is a link to a file outside of {self.folder}", hint)])
+            raise NotAllowed(
+                [
+                    Problem(
+                        file=found,
+                        line=0,
+                        column=0,
+                        key="",
+                        message=f"is a link to a file outside of {self.folder}",
+                        hint=hint,
+                    )
+                ]
+            )
         return found
 
     def variable(self, name: str) -> str | None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import field
 
-from taskgate.config.introspection import keys_of
-from taskgate.config.model.servers import Server
-from taskgate.config.model.values import MAX_ID, server_id_fault
+import msgspec
+from msgspec import field
+
 from taskgate.config.problems import Problem, problem_at
 from taskgate.config.spear_records import normalize_record
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, is_nothing, text_of
-from taskgate.lazy_dataclass import dataclass
+from taskgate.core.settings.section import keys_of
+from taskgate.core.settings.servers import Server
+from taskgate.core.settings.values import MAX_ID, server_id_fault
 
 _TRANSPORTS = {"streamable-http": "http", "streamablehttp": "http", "streamable_http": "http", "local": "stdio"}
 _RENAMED = {
@@ -30,8 +31,7 @@ _RENAMED = {
 _TRUE = {"true", "yes", "on", "1"}
 
 
-@dataclass(slots=True)
-class ServerBlock:
+class ServerBlock(msgspec.Struct):
     """All servers of a file in normalized form, with problems and warnings."""
 
     servers: dict[str, Entry] = field(default_factory=dict)

@@ -18,9 +18,13 @@ def read_toml(text: str, name: str) -> Node:
     try:
         value = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError([Problem(name, 0, 0, "", f"not valid TOML: {str(error)[:200]}")]) from None
+        raise ConfigError(
+            [Problem(file=name, line=0, column=0, key="", message=f"not valid TOML: {str(error)[:200]}")]
+        ) from None
     except RecursionError:
-        raise ConfigError([Problem(name, 0, 0, "", "nested too deeply", "flatten this section")]) from None
+        raise ConfigError(
+            [Problem(file=name, line=0, column=0, key="", message="nested too deeply", hint="flatten this section")]
+        ) from None
     root = from_plain(value, Mark(name, 1, 1))
     lines = text.splitlines()
     return _with_lines(root, name, lines)

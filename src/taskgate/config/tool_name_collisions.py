@@ -54,13 +54,13 @@ def _collisions(subset: Subset, servers: dict[str, Entry]) -> list[str]:
 
 def _subset(root: Mapping, servers: dict[str, Entry], name: str, scope: Mapping) -> Subset:
     policy = ScopePolicy(
-        name,
-        _words(scope, "default_servers"),
-        _words(scope, "allowed_servers") if "allowed_servers" in scope.entries else None,
-        _patterns(scope, "tool_allowlist"),
-        _patterns(scope, "tool_denylist") or PatternSet(),
-        _profile(root, scope),
-        _words(scope, "tags"),
+        name=name,
+        default_servers=_words(scope, "default_servers"),
+        allowed_servers=_words(scope, "allowed_servers") if "allowed_servers" in scope.entries else None,
+        tool_allowlist=_patterns(scope, "tool_allowlist"),
+        tool_denylist=_patterns(scope, "tool_denylist") or PatternSet(),
+        profile=_profile(root, scope),
+        tags=_words(scope, "tags"),
     )
     return compose(Registry.build(map(_record, servers.values())), policy, _EVERYTHING, strict=False)
 
@@ -71,13 +71,13 @@ def _profile(root: Mapping, scope: Mapping) -> ResolvedProfile | None:
         return None
     written = {
         entry.key: Profile(
-            entry.key,
-            _words(entry.value, "extends"),
-            _words(entry.value, "servers"),
-            _words(entry.value, "tags"),
-            (),
-            _patterns(entry.value, "tool_allowlist"),
-            _patterns(entry.value, "tool_denylist") or PatternSet(),
+            name=entry.key,
+            extends=_words(entry.value, "extends"),
+            servers=_words(entry.value, "servers"),
+            tags=_words(entry.value, "tags"),
+            exclude_servers=(),
+            tool_allowlist=_patterns(entry.value, "tool_allowlist"),
+            tool_denylist=_patterns(entry.value, "tool_denylist") or PatternSet(),
         )
         for entry in root.map("profiles")
         if isinstance(entry.value, Mapping)

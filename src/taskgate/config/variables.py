@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, assert_never
 
+import msgspec
 from msgspec.structs import replace
 
 from taskgate.config.problems import Mark, ReferenceFailed
 from taskgate.config.tree import Entry, KeyPath, Mapping, Node, Scalar, Sequence, key_name
-from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.config.secret_sources import ValueSources
@@ -28,8 +28,7 @@ _NAME = re.compile(r"(?:env:|ENV:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\Z", re.DO
 _ELSEWHERE = re.compile(r"(file|keyring|command):(.*)\Z", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Unset:
+class Unset(msgspec.Struct, frozen=True):
     """An unset variable, a malformed reference (`readable` is False), or one that failed (`failed` is the reason)."""
 
     variable: str

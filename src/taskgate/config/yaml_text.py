@@ -69,7 +69,9 @@ def read_yaml(text: str, name: str) -> Node | None:
     except yaml.MarkedYAMLError as error:
         raise ConfigError([_yaml_problem(text, name, error)]) from None
     except yaml.YAMLError as error:
-        raise ConfigError([Problem(name, 0, 0, "", f"not readable as YAML ({str(error)[:200]})")]) from None
+        raise ConfigError(
+            [Problem(file=name, line=0, column=0, key="", message=f"not readable as YAML ({str(error)[:200]})")]
+        ) from None
 
 
 class _Builder:
@@ -205,10 +207,10 @@ def _unreadable_character(text: str, name: str, error: yaml.reader.ReaderError) 
     line = before.count("\n") + 1
     column = position - (before.rfind("\n") + 1) + 1
     return Problem(
-        name,
-        line,
-        column,
-        "",
-        "contains a control character; this does not look like a text file",
-        "save it as plain UTF-8 text",
+        file=name,
+        line=line,
+        column=column,
+        key="",
+        message="contains a control character; this does not look like a text file",
+        hint="save it as plain UTF-8 text",
     )

@@ -14,8 +14,9 @@ from enum import Enum
 from itertools import islice
 from typing import Final
 
+import msgspec
+
 from taskgate.core.events import Event
-from taskgate.lazy_dataclass import dataclass
 
 KEPT: Final = 1_000
 KEPT_MS: Final = 30 * 60_000
@@ -28,8 +29,7 @@ class _Place(Enum):
     DONE = "done"
 
 
-@dataclass(slots=True, eq=False)
-class _Entry:
+class _Entry(msgspec.Struct, eq=False):
     event: Event
     place: _Place
 

@@ -6,13 +6,11 @@ import heapq
 import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator
-from dataclasses import field
 from enum import StrEnum
 from typing import Final
 
 from taskgate.core.errors import CallerError
 from taskgate.core.identity.identity import tenant_of
-from taskgate.lazy_dataclass import dataclass
 
 _STALE_ENTRIES: Final = 64
 """A ranking is compacted when it has this many entries more than twice the number of its names."""
@@ -69,7 +67,6 @@ def _add(counts: Counter[str], name: str, change: int) -> None:
         del counts[name]
 
 
-@dataclass(slots=True)
 class FairQueue:
     """Slots of one server. A free slot goes to the tenant with the fewest running calls, and within it to the waiting
     caller with the fewest. A caller without a tenant counts as a tenant of its own.
@@ -79,28 +76,35 @@ class FairQueue:
     one event loop owns it.
     """
 
-    slots: int
-    max_waiting: int = 1000
-    max_waiting_per_caller: int = 100
-    max_waiting_per_tenant: int = 1000
-    running: int = 0
-    """Number of calls that hold a slot."""
-    waiting: int = 0
-    """Number of calls that wait for a slot."""
-    _running: dict[str, int] = field(default_factory=dict)
-    _running_of_tenant: Counter[str] = field(default_factory=Counter)
-    _waiting: dict[str, OrderedDict[Hashable, None]] = field(default_factory=dict)
-    """The tickets of each waiting caller, oldest first."""
-    _waiting_of_tenant: Counter[str] = field(default_factory=Counter)
-    _since: dict[str, int] = field(default_factory=dict)
-    """For each waiting caller: when it began to wait, was last served, or its last call ended, counted in `_steps`."""
-    _since_of_tenant: dict[str, int] = field(default_factory=dict)
-    """The same for each tenant with waiting callers."""
-    _steps: Iterator[int] = field(default_factory=itertools.count)
-    _callers: dict[str, _Ranking] = field(default_factory=dict)
-    """The waiting callers of each tenant."""
-    _tenants: _Ranking = field(default_factory=_Ranking)
-    """The tenants with waiting callers."""
+    def __init__(
+        self,
+        slots: int,
+        max_waiting: int = 1000,
+        max_waiting_per_caller: int = 100,
+        max_waiting_per_tenant: int = 1000,
+    ) -> None:
+        self.slots = slots
+        self.max_waiting = max_waiting
+        self.max_waiting_per_caller = max_waiting_per_caller
+        self.max_waiting_per_tenant = max_waiting_per_tenant
+        self.running = 0
+        """Number of calls that hold a slot."""
+        self.waiting = 0
+        """Number of calls that wait for a slot."""
+        self._running: dict[str, int] = {}
+        self._running_of_tenant: Counter[str] = Counter()
+        self._waiting: dict[str, OrderedDict[Hashable, None]] = {}
+        """The tickets of each waiting caller, oldest first."""
+        self._waiting_of_tenant: Counter[str] = Counter()
+        self._since: dict[str, int] = {}
+        """For each waiting caller: when it began to wait, was last served, or its last call ended, counted in `_steps`."""
+        self._since_of_tenant: dict[str, int] = {}
+        """The same for each tenant with waiting callers."""
+        self._steps: Iterator[int] = itertools.count()
+        self._callers: dict[str, _Ranking] = {}
+        """The waiting callers of each tenant."""
+        self._tenants = _Ranking()
+        """The tenants with waiting callers."""
 
     def enter(self, caller: str, ticket: Hashable, *, limited: bool = True) -> QueuePlace:
         """Request a slot: run now, or wait until `leave` returns the ticket. Raises `overloaded` if no more calls may

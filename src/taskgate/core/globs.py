@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 
 import msgspec
+from msgspec.structs import replace
 
 from taskgate.core.errors import CallerError
 from taskgate.core.resource_uri import normal_form
 from taskgate.core.text.lookalikes import skeleton
-from taskgate.lazy_dataclass import dataclass
 
 KEPT_PATTERNS = 16_384
 """Compiled patterns that are kept. With more rules than that, a reload compiles all of them again."""
@@ -128,8 +127,7 @@ def _covers_one(wide: str, narrow: str) -> bool:
     return len(wide) > 1 and len(narrow) == 1 and narrow != "?" and Glob.compile(wide).matches(narrow)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AnyOf:
+class AnyOf(msgspec.Struct, frozen=True, eq=False):
     """Many globs as one test, in which all exact names, all prefixes and all suffixes take one operation each."""
 
     everything: bool
@@ -148,12 +146,12 @@ class AnyOf:
         for glob in globs:
             shapes[glob.shape].append(glob)
         return cls(
-            bool(shapes[GlobShape.ALL]),
-            frozenset(glob.text for glob in shapes[GlobShape.EXACT]),
-            tuple(glob.text.rstrip("*") for glob in shapes[GlobShape.HEAD]),
-            tuple(glob.text.lstrip("*") for glob in shapes[GlobShape.TAIL]),
-            tuple((glob.needle, glob.truth) for glob in shapes[GlobShape.GENERAL]),
-            uris,
+            everything=bool(shapes[GlobShape.ALL]),
+            exact=frozenset(glob.text for glob in shapes[GlobShape.EXACT]),
+            heads=tuple(glob.text.rstrip("*") for glob in shapes[GlobShape.HEAD]),
+            tails=tuple(glob.text.lstrip("*") for glob in shapes[GlobShape.TAIL]),
+            rest=tuple((glob.needle, glob.truth) for glob in shapes[GlobShape.GENERAL]),
+            uris=uris,
         )
 
     def __call__(self, name: str) -> bool:
@@ -161,12 +159,12 @@ class AnyOf:
 
     def __or__(self, other: AnyOf) -> AnyOf:
         return AnyOf(
-            self.everything or other.everything,
-            self.exact | other.exact,
-            self.heads + other.heads,
-            self.tails + other.tails,
-            self.rest + other.rest,
-            self.uris or other.uris,
+            everything=self.everything or other.everything,
+            exact=self.exact | other.exact,
+            heads=self.heads + other.heads,
+            tails=self.tails + other.tails,
+            rest=self.rest + other.rest,
+            uris=self.uris or other.uris,
         )
 
     def among(self, names: Iterable[str]) -> list[str]:

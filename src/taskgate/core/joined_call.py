@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from taskgate.core.meta_keys import KEY_META
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedCall:
+class JoinedCall(msgspec.Struct, frozen=True):
     """A call that joined an equal call, which waits for an approval."""
 
     task_id: str

@@ -10,16 +10,15 @@ Lookalike patterns match the skeletons of names, for names that no server listed
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
 from enum import StrEnum
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
 from taskgate.core.globs import KEPT_PATTERNS, MAX_PATTERN, AnyOf, Glob, PatternError
 from taskgate.core.resource_uri import normal_form, normal_glob
 from taskgate.core.text.lookalikes import skeleton
-from taskgate.lazy_dataclass import dataclass
 
 
 class PatternKind(StrEnum):
@@ -70,15 +69,15 @@ def checked_skeleton(name: str, kind: PatternKind) -> str:
     return skeleton(normal_form(name) if kind is PatternKind.RESOURCE else name)
 
 
-@dataclass(frozen=True, slots=True)
 class PatternSet:
     """Several patterns, any of which may match. Compiled to one fast test per server, because catalogs are large."""
 
-    patterns: tuple[Pattern, ...] = ()
-    _texts: tuple[str, ...] = field(init=False, compare=False, repr=False)
-    _tests: dict[PatternKind, tuple[AnyOf, tuple[Pattern, ...]]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
+    __slots__ = ("_tests", "_texts", "patterns")
+
+    def __init__(self, patterns: tuple[Pattern, ...] = ()) -> None:
+        self.patterns: Final = patterns
+        self._texts = tuple(pattern.text for pattern in patterns)
+        self._tests: dict[PatternKind, tuple[AnyOf, tuple[Pattern, ...]]] = {}
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> PatternSet:
@@ -87,8 +86,11 @@ class PatternSet:
         made._sorted(PatternKind.TOOL)  # when the configuration is loaded, not during the first call
         return made
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_texts", tuple(pattern.text for pattern in self.patterns))
+    def __repr__(self) -> str:
+        return f"PatternSet(patterns={self.patterns!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PatternSet) and self.patterns == other.patterns
 
     def __hash__(self) -> int:
         # Sets are parts of keys that are looked up with every call, so the hash is computed from strings, which cache

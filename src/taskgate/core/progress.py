@@ -7,17 +7,16 @@ held one. The last update before the end is always sent. The object has no clock
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any
 
+import msgspec
+
 from taskgate.core.token_bucket import BucketLevel, TokenBucket, take
-from taskgate.lazy_dataclass import dataclass
 
 PROGRESS_RATE = TokenBucket(per_second=10.0, burst=20.0)
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressUpdate:
+class ProgressUpdate(msgspec.Struct, frozen=True):
     """One update. `payload` is passed through."""
 
     progress: float
@@ -26,15 +25,15 @@ class ProgressUpdate:
     payload: Any = None
 
 
-@dataclass(slots=True)
 class ProgressFlow:
     """The updates of one token, from its request to its end."""
 
-    rate: TokenBucket = PROGRESS_RATE
-    _level: BucketLevel | None = None
-    _held: ProgressUpdate | None = None
-    _highest: float = field(default=float("-inf"))
-    _ended: bool = False
+    def __init__(self, rate: TokenBucket = PROGRESS_RATE) -> None:
+        self.rate = rate
+        self._level: BucketLevel | None = None
+        self._held: ProgressUpdate | None = None
+        self._highest = float("-inf")
+        self._ended = False
 
     def offer(self, update: ProgressUpdate, now: float) -> tuple[ProgressUpdate | None, float | None]:
         """Take an update: return what to send now, or when to call `due`.

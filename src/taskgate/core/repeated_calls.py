@@ -143,7 +143,18 @@ class RepeatedCalls:
             self._credit += 1
         raw_params = Raw(body[begin - form.params_before : end + form.params_after])
         params, members = {**form.params, "arguments": value}, {**form.members, "arguments": Raw(arguments)}
-        return Message(REQUEST, message_id, form.method, params, raw_params, None, None, None, form, members)
+        return Message(
+            kind=REQUEST,
+            id=message_id,
+            method=form.method,
+            params=params,
+            raw_params=raw_params,
+            raw_result=None,
+            raw_error=None,
+            result=None,
+            form=form,
+            members=members,
+        )
 
     def _read_new(self, body: bytes, reader: MessageReader) -> Message:
         """Parse a message of no known form, and keep its form."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from taskgate.core.token_bucket import BucketLevel, TokenBucket, take
 
@@ -13,7 +15,7 @@ MAX_SOURCES: Final = 2_000
 """Sources that are counted separately. Beyond it the oldest is dropped."""
 
 
-class SuppressedLines(NamedTuple):
+class SuppressedLines(msgspec.Struct, frozen=True):
     """Suppressed lines of one source: level and text of the last one, and how many."""
 
     level: str

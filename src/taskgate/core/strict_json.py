@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 from functools import cache
-from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import msgspec
 
 from taskgate.core.text.confusables import first_confusable
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.json_errors import UNDECODABLE
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -20,8 +19,7 @@ class AmbiguousJson(ValueError):
     """JSON that two correct programs could read differently, or that is not JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class JsonLimits:
+class JsonLimits(msgspec.Struct, frozen=True):
     """Limits on the depth and the number of values of a document."""
 
     depth: int = 64
@@ -120,7 +118,7 @@ _write_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 _read_without_floats: Final = msgspec.json.Decoder(float_hook=_refuse_float).decode
 
 
-class CompactJson(NamedTuple):
+class CompactJson(msgspec.Struct, frozen=True):
     value: Any
     canonical: bytes
 

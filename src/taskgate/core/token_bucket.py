@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class TokenBucket:
+class TokenBucket(msgspec.Struct, frozen=True):
     """A rate: `per_second` on average, `burst` at once."""
 
     per_second: float
     burst: float
 
 
-@dataclass(frozen=True, slots=True)
-class BucketLevel:
+class BucketLevel(msgspec.Struct, frozen=True):
     """The number of tokens of one caller at a time."""
 
     tokens: float

@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeVar
 
+import msgspec
+
 from taskgate.core.resource_uri import MAX_URI
-from taskgate.lazy_dataclass import dataclass
 
 MAX_TEMPLATE: Final = 4096
 MAX_EFFORT: Final = 100_000
@@ -28,8 +29,7 @@ _ACROSS_SEGMENTS: Final = frozenset("+#/?&;")
 _Owner = TypeVar("_Owner")
 
 
-@dataclass(frozen=True, slots=True)
-class _Variables:
+class _Variables(msgspec.Struct, frozen=True):
     """One expression in braces. A plain one does not match a slash."""
 
     names: tuple[str, ...]

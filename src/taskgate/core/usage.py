@@ -9,9 +9,10 @@ import io
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from taskgate.core.identity.identity import tenant_of
 
@@ -27,17 +28,17 @@ _READ_AS_FORMULA: Final = re.compile(r"[\s\x00-\x1f\xad\u200b-\u200f\u2060\ufeff
 class UsageRow(msgspec.Struct, frozen=True):
     """The usage of one tool by one principal on one day, in UTC. `cost` is in the currency of the price table."""
 
-    day: str
-    principal: str
-    server: str
-    tool: str
-    calls: int = 0
-    errors: int = 0
-    seconds: float = 0.0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    cost: float = 0.0
-    tenant: str = ""
+    day: Annotated[str, Meta(description="day; empty if not grouped by it, as the next four")]
+    principal: Annotated[str, Meta(description="principal")]
+    server: Annotated[str, Meta(description="server")]
+    tool: Annotated[str, Meta(description="tool")]
+    calls: Annotated[int, Meta(description="calls that reached a server")] = 0
+    errors: Annotated[int, Meta(description="failed calls")] = 0
+    seconds: Annotated[float, Meta(description="total duration")] = 0.0
+    bytes_in: Annotated[int, Meta(description="bytes of arguments")] = 0
+    bytes_out: Annotated[int, Meta(description="bytes of results")] = 0
+    cost: Annotated[float, Meta(description="cost of models that answered sampling requests")] = 0.0
+    tenant: Annotated[str, Meta(description="tenant")] = ""
 
     def plus(self, other: UsageRow) -> UsageRow:
         return msgspec.structs.replace(self, **{name: getattr(self, name) + getattr(other, name) for name in AMOUNTS})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -68,23 +68,6 @@ class Span(msgspec.Struct, gc=False):
         self.end = self.start + (now - self.began)
         self.state = state
 
-    def shown(self) -> dict[str, Any]:
-        return {
-            "id": self.number,
-            "parent": self.parent or None,
-            "kind": self.kind,
-            "method": self.method,
-            "name": self.name,
-            "server": self.server,
-            "caller": self.caller,
-            "start_ms": round(self.start * 1000, 3),
-            "end_ms": round(self.end * 1000, 3) if self.end else None,
-            "state": self.state,
-            "task": self.task or None,
-            "script": self.script or None,
-            "line": self.line or None,
-        }
-
 
 class Waterfall:
     """A ring buffer of spans."""
@@ -99,7 +82,17 @@ class Waterfall:
         self, kind: str, method: str, name: str, server: str, caller: str, *, now: float, began: float, parent: int = 0
     ) -> Span:
         """Add a span. `now` is the time of day, `began` the same moment by the monotonic clock."""
-        span = Span(self.next_number(), parent, kind, method, name, server, caller, now, began)
+        span = Span(
+            number=self.next_number(),
+            parent=parent,
+            kind=kind,
+            method=method,
+            name=name,
+            server=server,
+            caller=caller,
+            start=now,
+            began=began,
+        )
         self.add(span)
         return span
 

@@ -249,16 +249,13 @@ def _refuse_oversize(value: Any, max_depth: int, max_nodes: int) -> None:
     raise BeyondLimits(depth=max_depth)
 
 
-class MessageReader:
+class MessageReader(msgspec.Struct, eq=False):
     """Parses messages from peers, within limits. All transports share one instance, so a reload changes the limits
     everywhere.
     """
 
-    __slots__ = ("max_depth", "max_nodes")
-
-    def __init__(self, max_depth: int = MAX_DEPTH, max_nodes: int = MAX_NODES) -> None:
-        self.max_depth = max_depth
-        self.max_nodes = max_nodes
+    max_depth: int = MAX_DEPTH
+    max_nodes: int = MAX_NODES
 
     def adopt(self, max_depth: int, max_nodes: int) -> None:
         self.max_depth, self.max_nodes = max_depth, max_nodes
@@ -351,7 +348,16 @@ def _usual_response(body: bytes, message_id: bytes, max_depth: int) -> Message |
             return None
     except UNDECODABLE:
         return None
-    return Message(RESPONSE, message_id, "", None, None, raw_result, None, value)
+    return Message(
+        kind=RESPONSE,
+        id=message_id,
+        method="",
+        params=None,
+        raw_params=None,
+        raw_result=raw_result,
+        raw_error=None,
+        result=value,
+    )
 
 
 def _is_usual_but_long(body: bytes, max_depth: int) -> bool:
@@ -397,7 +403,7 @@ def _usual_request(body: bytes, max_depth: int) -> Message | None:
     raw_params = members["params"]
     if len(raw_params) >= 2 * max_depth and has_more_brackets(body, max_depth):
         return None
-    return Message(REQUEST, bytes(members["id"]), method, params, raw_params)
+    return Message(kind=REQUEST, id=bytes(members["id"]), method=method, params=params, raw_params=raw_params)
 
 
 def _message(value: Any, body: bytes) -> Message:
@@ -468,10 +474,10 @@ def _call(value: dict[str, Any], members: Members, message_id: bytes | None) -> 
     if params is not None and type(params) is not dict:
         raise InvalidMessage("params must be an object", message_id)
     if "id" not in value:
-        return Message(Kind.NOTIFICATION, None, method, params, members.get("params"))
+        return Message(kind=Kind.NOTIFICATION, id=None, method=method, params=params, raw_params=members.get("params"))
     if message_id is None:
         raise InvalidMessage("the id must be a string or an integer")
-    return Message(REQUEST, message_id, method, params, members.get("params"))
+    return Message(kind=REQUEST, id=message_id, method=method, params=params, raw_params=members.get("params"))
 
 
 def _response(value: dict[str, Any], members: Members, message_id: bytes | None) -> Message:

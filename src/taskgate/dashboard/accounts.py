@@ -14,9 +14,10 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import msgspec
+
 from taskgate.access.routes import RouteKind
 from taskgate.core.identity.access import Access
-from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import (
@@ -32,8 +33,8 @@ from taskgate.dashboard.routes import (
     post,
 )
 from taskgate.dashboard.web import Answer, WebRequest, json_answer, problem
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.account_connector import AccountConnector, AccountLoginRefused, ConnectRequest
+from taskgate.replies.servers import Accounts, BrowserLink, Disconnected
 
 CONNECT: Final = "/oauth/connect/"
 CALLBACK: Final = "/oauth/callback"
@@ -60,8 +61,7 @@ _PAGE: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><ti
 <link rel="stylesheet" href="/static/style.css"></head><body><main><h1>{title}</h1>{body}</main></body></html>"""
 
 
-@dataclass(slots=True, eq=False)
-class AccountPages:
+class AccountPages(msgspec.Struct, eq=False):
     _accounts: AccountConnector
     _records: Records
     _login: Login
@@ -183,7 +183,7 @@ class AccountPages:
                 Access.SEE,
                 self._list,
                 "Connected accounts at a server and their state.",
-                answer=reply_schemas.ACCOUNTS,
+                answer=Accounts,
             ),
             post(
                 path,
@@ -193,7 +193,7 @@ class AccountPages:
                 _OWNER,
                 status=201,
                 command="taskgate servers login {name}",
-                answer=reply_schemas.LINK,
+                answer=BrowserLink,
             ),
             delete(
                 path,
@@ -202,14 +202,14 @@ class AccountPages:
                 "Disconnect an account at a server.",
                 query=query,
                 command="taskgate servers logout {name}",
-                answer=reply_schemas.DISCONNECTED,
+                answer=Disconnected,
             ),
         )
 
     async def _list(self, visit: Visit) -> Answer:
         server = visit.values["name"]
         listed = await self._records.accounts(visit.user, server)
-        return _NO_ACCOUNTS if listed is None else json_answer({"server": server, "accounts": listed})
+        return _NO_ACCOUNTS if listed is None else json_answer(Accounts(server=server, accounts=listed))
 
     async def _create_link(self, visit: Visit) -> Answer:
         principal = visit.request.json().get("principal", "")
@@ -223,7 +223,7 @@ class AccountPages:
             return problem(400, _SHARED)
         if not self._records.can_log_in(principal):
             return problem(400, _NO_LOGIN)
-        return json_answer({"url": await self._accounts.page(visit.values["name"], principal, None)}, 201)
+        return json_answer(BrowserLink(url=await self._accounts.page(visit.values["name"], principal, None)), 201)
 
     async def _disconnect(self, visit: Visit) -> Answer:
         principal = visit.request.query.get("principal", "")
@@ -233,7 +233,7 @@ class AccountPages:
         done = await self._accounts.disconnect(server, principal)
         if done:
             await self._records.note_account("account_disconnected", visit.user, server, principal)
-        return json_answer({"disconnected": done})
+        return json_answer(Disconnected(disconnected=done))
 
 
 def login_needed() -> Answer:

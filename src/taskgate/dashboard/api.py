@@ -42,7 +42,7 @@ class Api:
         self.calls = ConsoleCalls(services.calls.requests)
         self.reruns = RerunApi(records, services.calls.history, self.calls, services.plan)
         self.questions = QuestionsApi(services.decisions.activity.inbox)
-        self.approvals = ApprovalsApi(inbox, self.questions, services.decisions.pins, passphrase)
+        self.approvals = ApprovalsApi(inbox, self.questions, passphrase)
         self.definitions = DefinitionsApi(services.decisions.pins)
         self.overview = OverviewApi(
             services.calls.history,
@@ -53,7 +53,11 @@ class Api:
             nearly_spent=services.decisions.models.nearly_spent,
         )
         self.finder = FindApi(
-            services.calls.history, services.servers.catalogs, services.servers.upstreams, records, menu
+            history=services.calls.history,
+            catalogs=services.servers.catalogs,
+            upstreams=services.servers.upstreams,
+            records=records,
+            menu=menu,
         )
         self.table = RouteTable(
             [
@@ -75,7 +79,7 @@ class Api:
                     tasks=services.calls.tasks.methods,
                     accounts=services.servers.accounts,
                     people=services.people,
-                    call_log=services.calls.call_log,
+                    journal=services.calls.journal,
                     events=services.events,
                 ).routes(),
             ]

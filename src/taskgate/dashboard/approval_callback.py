@@ -6,19 +6,19 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.access.routes import RouteKind
 from taskgate.core.identity.access import Access
 from taskgate.dashboard.routes import Route, Visit
 from taskgate.dashboard.web import Answer, problem
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_channel import CallbackChannel
 
 TIMEOUT_S: Final = 30
 _DIGITS: Final = frozenset("0123456789")
 
 
-@dataclass(slots=True, eq=False)
-class ApprovalCallback:
+class ApprovalCallback(msgspec.Struct, eq=False):
     """`channels` returns the channels of each workflow, in the order of the configuration."""
 
     _channels: Callable[[], Mapping[str, Sequence[Any]]]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
+
+import msgspec
 
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Refusal, Verdict
-from taskgate.core.governance.card import TAB, excerpt, show_name, show_value
+from taskgate.core.governance.card import TAB, excerpt
 from taskgate.core.identity.access import Access
 from taskgate.dashboard.approvals_api import ApprovalsApi
 from taskgate.dashboard.frame import Frame
@@ -21,7 +22,7 @@ from taskgate.dashboard.script_view import shown_calls, shown_changes, shown_pla
 from taskgate.dashboard.text_filters import clear, span
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import PAGE, Answer, RequestProblem, redirect
-from taskgate.lazy_dataclass import dataclass
+from taskgate.replies.approvals import ApprovalRow
 
 EXCERPT: Final = 20_000
 """Characters of arguments on the page; a call with more can be approved only after all of them were shown."""
@@ -32,8 +33,7 @@ _DECIDED: Final = {
 MAX_DIGITS: Final = 15
 
 
-@dataclass(slots=True, eq=False)
-class ApprovalPages:
+class ApprovalPages(msgspec.Struct, eq=False):
     _approvals: ApprovalsApi
     _inbox: Inbox
     _frame: Frame
@@ -65,7 +65,7 @@ class ApprovalPages:
             "list.html",
             title="All approvals" if everything else "Open approvals",
             everything=everything,
-            rows=[self._with_times(_escaped(row)) for row in rows],
+            rows=[(row, self._asked_ago(row), self._left(row)) for row in rows],
             after=more,
             api="/api/v1/approvals?all=1" if everything else None,
             command="taskgate approvals list --all" if everything else None,
@@ -79,37 +79,29 @@ class ApprovalPages:
         row = await self._approvals.detail(visit, approval_id)
         if note is None and decided in _DECIDED:
             note, note_kind = _DECIDED[decided], ""
-        text = row["arguments"]
+        text = row.arguments
         cut = excerpt(text, len(text) if visit.parameter("full") == "1" else EXCERPT)
         return await self._frame.page(
             visit,
             "approvals",
             "show.html",
-            title=clear(row["name"]),
+            title=clear(row.name),
             status=status,
             note=note,
             note_kind=note_kind,
             command=self._frame.command_for("GET", "/api/v1/approvals/{id}", id=approval_id),
             api=f"/api/v1/approvals/{approval_id}",
-            row=self._with_times({**_escaped(row), "not_validated": row["not_validated"]}),
+            row=row,
+            left=self._left(row),
             arguments=cut.text,
             left_out=cut.left_out,
             total=len(text),
-            script=excerpt(row["script"], len(cut.text)).text,
+            script=excerpt(row.script, len(cut.text)).text,
             tab=TAB,
-            plan=shown_plan(row["plan"]),
-            calls=shown_calls(row["script_calls"], row["asked_at"]),
-            changes=[shown_change(change) for change in shown_changes(row)],
-            script_changes=shown_script_changes(row),
-            votes=[_escaped(vote) for vote in row["votes"]],
-            unaccepted=[
-                {
-                    **changed,
-                    "tool": clear(changed["tool"]),
-                    "where": [clear(c["path"]) for c in changed["changes"]["list"][:20]],
-                }
-                for changed in row["unaccepted"]
-            ],
+            plan=shown_plan(row.plan),
+            calls=shown_calls(row.script_calls, row.asked_at),
+            changes=shown_changes(row),
+            script_changes=shown_script_changes(row.script_changes),
         )
 
     async def _approve(self, visit: Visit) -> Answer:
@@ -148,7 +140,7 @@ class ApprovalPages:
         return redirect("/inbox?done=recalled")
 
     async def _grants(self, visit: Visit) -> Answer:
-        rows = [_escaped(row) for row in await self._approvals.grants(visit, everything=False)]
+        rows = await self._approvals.grants(visit, everything=False)
         return await self._frame.page(visit, "grants", "grants.html", rows=rows)
 
     async def _revoke(self, visit: Visit) -> Answer:
@@ -156,28 +148,16 @@ class ApprovalPages:
             await self._approvals.revoke(visit, visit.values["id"])
         return redirect("/grants")
 
-    def _with_times(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        now = self._inbox.records.now_ms() / 1000
-        requested = datetime.fromisoformat(row["asked_at"]).timestamp()
-        expires = datetime.fromisoformat(row["expires_at"]).timestamp()
-        return {**row, "asked_ago": f"{span(now - requested)} ago", "left": f"{span(expires - now)} left"}
+    def _asked_ago(self, row: ApprovalRow) -> str:
+        asked = datetime.fromisoformat(row.asked_at).timestamp()
+        return f"{span(self._inbox.records.now_ms() / 1000 - asked)} ago"
+
+    def _left(self, row: ApprovalRow) -> str:
+        expires = datetime.fromisoformat(row.expires_at).timestamp()
+        return f"{span(expires - self._inbox.records.now_ms() / 1000)} left"
 
 
 def _cursor(after: str | None) -> str | None:
     """The start of the next page, as our own links name it; None, the first page, for anything else."""
     number = (after or "").partition(":")[0]
     return after if number.isascii() and number.isdigit() and len(number) <= MAX_DIGITS else None
-
-
-def shown_change(change: Mapping[str, Any]) -> dict[str, Any]:
-    """A difference between two calls for a template."""
-    return {
-        "path": show_name(change["path"]),
-        "kind": change["kind"],
-        "before": show_value(change["before"]),
-        "after": show_value(change["after"]),
-    }
-
-
-def _escaped(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: clear(value) if isinstance(value, str) else value for key, value in row.items()}

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec import UNSET
+
 from taskgate.core.governance.approval import PAGE_CHANNEL, Verdict
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
-from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.inbox import STATUS_OF, Inbox
 from taskgate.dashboard.passphrase import Passphrase
 from taskgate.dashboard.questions_api import QuestionsApi
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.rows import grant_row
 from taskgate.dashboard.web import Answer, RequestProblem, json_answer, limit_of, problem
-from taskgate.ports.approval_decisions import GrantRequest
-from taskgate.ports.pinned_definitions import PinnedDefinitions
+from taskgate.ports.approval_decisions import GrantRequest, Ruling
+from taskgate.replies.approvals import ApprovalDetail, ApprovalRow, Decision, GrantRow, InboxContent
 
 _DECISION: Final = closed_object(
     reason=TEXT,
@@ -37,11 +38,10 @@ NOT_FOUND: Final = "Approval not found. It may have been deleted after its reten
 
 
 class ApprovalsApi:
-    def __init__(self, inbox: Inbox, questions: QuestionsApi, pins: PinnedDefinitions, passphrase: Passphrase) -> None:
+    def __init__(self, inbox: Inbox, questions: QuestionsApi, passphrase: Passphrase) -> None:
         self._inbox = inbox
         self._records = inbox.records
         self._questions = questions
-        self._pins = pins
         self._passphrase = passphrase
 
     def routes(self) -> tuple[Route, ...]:
@@ -54,7 +54,7 @@ class ApprovalsApi:
                 "Calls that are held for approval.",
                 query=_CLOSED_TOO | PAGED,
                 command="taskgate approvals list",
-                answer=reply_schemas.rows(reply_schemas.APPROVAL),
+                answer=list[ApprovalRow],
             ),
             get(
                 "/inbox",
@@ -62,7 +62,7 @@ class ApprovalsApi:
                 self._inbox_json,
                 "Your open approvals and questions.",
                 command="taskgate approvals list",
-                answer=reply_schemas.INBOX,
+                answer=InboxContent,
             ),
             get(
                 "/approvals/{id}",
@@ -70,7 +70,7 @@ class ApprovalsApi:
                 self._show,
                 "One held call with its arguments; redacted fields are marked.",
                 command="taskgate approvals show {id}",
-                answer=reply_schemas.APPROVAL_DETAIL,
+                answer=ApprovalDetail,
             ),
             post(
                 "/approvals/{id}/approve",
@@ -79,7 +79,7 @@ class ApprovalsApi:
                 "Approve a held call.",
                 _DECISION,
                 command="taskgate approvals approve {id}",
-                answer=reply_schemas.DECISION,
+                answer=Decision,
             ),
             post(
                 "/approvals/{id}/deny",
@@ -88,7 +88,7 @@ class ApprovalsApi:
                 "Deny a held call.",
                 _DECISION,
                 command="taskgate approvals deny {id}",
-                answer=reply_schemas.DECISION,
+                answer=Decision,
             ),
             post(
                 "/approvals/{id}/recall",
@@ -96,7 +96,7 @@ class ApprovalsApi:
                 self._recall,
                 "Take your approval back, as long as the call still waits for its caller.",
                 closed_object(),
-                answer=reply_schemas.DECISION,
+                answer=Decision,
             ),
             get(
                 "/grants",
@@ -105,7 +105,7 @@ class ApprovalsApi:
                 "Standing grants.",
                 query=_CLOSED_TOO,
                 command="taskgate grants list",
-                answer=reply_schemas.rows(reply_schemas.GRANT),
+                answer=list[GrantRow],
             ),
             post(
                 "/grants/{id}/revoke",
@@ -114,30 +114,29 @@ class ApprovalsApi:
                 "Revoke a standing grant.",
                 closed_object(),
                 command="taskgate grants revoke {id}",
-                answer=reply_schemas.GRANT,
+                answer=GrantRow,
             ),
         )
 
-    async def waiting(self, visit: Visit, limit: int) -> tuple[dict[str, Any], str | None]:
+    async def waiting(self, visit: Visit, limit: int) -> tuple[InboxContent, str | None]:
         """The inbox of a person, and where its next page of approvals starts."""
-        approvals: list[dict[str, Any]] = []
+        approvals: list[ApprovalRow] = []
         after: str | None = None
         if visit.user.may(Permission.SEE):
             approvals, after = await self._inbox.rows(visit.user, everything=False, after=None, limit=limit)
-        return {"approvals": approvals, "questions": self._questions.rows(visit.user)}, after
+        return InboxContent(approvals=approvals, questions=self._questions.rows(visit.user)), after
 
-    async def detail(self, visit: Visit, approval_id: str) -> dict[str, Any]:
+    async def detail(self, visit: Visit, approval_id: str) -> ApprovalDetail:
         """One approval in full. Raises RequestProblem where this person may not see one with this id."""
         shown = await self._inbox.shown(approval_id, visit.user)
         if shown is None:
             raise RequestProblem(404, NOT_FOUND)
-        unaccepted = self._pins.changes_of(shown["server"], shown["name"])
-        return {**shown, "unaccepted": unaccepted}
+        return shown
 
-    async def grants(self, visit: Visit, *, everything: bool) -> list[dict[str, Any]]:
+    async def grants(self, visit: Visit, *, everything: bool) -> list[GrantRow]:
         return [grant_row(grant) for grant in await self._records.grants(visit.user, all_of_them=everything)]
 
-    async def revoke(self, visit: Visit, grant_id: str) -> dict[str, Any]:
+    async def revoke(self, visit: Visit, grant_id: str) -> GrantRow:
         """Raises RequestProblem where this person may not see a grant with this id."""
         grant = await self._records.revoke_grant(visit.user, grant_id)
         if grant is None:
@@ -185,34 +184,31 @@ class ApprovalsApi:
             digest=_text(body, "arguments_digest"),
             grant=_requested_grant(body.get("grant")),
         )
-        answer: dict[str, Any] = {"id": approval_id, "message": ruling.text}
-        if ruling.held is not None:
-            answer["state"] = ruling.held.approval.state.value
-        if ruling.refusal:
-            answer["error"] = ruling.refusal
-        if ruling.starts is not None:
-            answer["starts"] = ruling.starts
-        if ruling.grant is not None:
-            answer["grant"] = grant_row(ruling.grant)
-        return json_answer(answer, STATUS_OF.get(ruling.refusal, 409))
+        return _ruled(approval_id, ruling)
 
     async def _recall(self, visit: Visit) -> Answer:
         if visit.request.json():
             raise ValueError("the body must be an empty object")
         approval_id = visit.values["id"]
-        ruling = await self._inbox.recall(visit.user, approval_id)
-        answer: dict[str, Any] = {"id": approval_id, "message": ruling.text}
-        if ruling.held is not None:
-            answer["state"] = ruling.held.approval.state.value
-        if ruling.refusal:
-            answer["error"] = ruling.refusal
-        return json_answer(answer, STATUS_OF.get(ruling.refusal, 409))
+        return _ruled(approval_id, await self._inbox.recall(visit.user, approval_id))
 
     async def _grants(self, visit: Visit) -> Answer:
         return json_answer(await self.grants(visit, everything=_includes_closed(visit)))
 
     async def _revoke(self, visit: Visit) -> Answer:
         return json_answer(await self.revoke(visit, visit.values["id"]))
+
+
+def _ruled(approval_id: str, ruling: Ruling) -> Answer:
+    decision = Decision(
+        id=approval_id,
+        message=ruling.text,
+        state=ruling.held.approval.state if ruling.held is not None else UNSET,
+        error=ruling.refusal or UNSET,
+        starts=ruling.starts if ruling.starts is not None else UNSET,
+        grant=grant_row(ruling.grant) if ruling.grant is not None else UNSET,
+    )
+    return json_answer(decision, STATUS_OF.get(ruling.refusal, 409))
 
 
 def _includes_closed(visit: Visit) -> bool:

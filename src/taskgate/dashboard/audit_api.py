@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -12,14 +12,15 @@ from taskgate.core.audit.cef import cef_line
 from taskgate.core.audit.chain import ChainIntact, Row, export_line, verify
 from taskgate.core.audit.search import AuditFilter
 from taskgate.core.identity.access import Access
-from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.audit_scan import SCANNED, Position, newest_first, read_position
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.task_filters import point_in_time
 from taskgate.dashboard.web import Answer, json_answer, limit_of
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.store import Store
+from taskgate.replies.audit import AuditChain, AuditPage, AuditRow
+from taskgate.replies.fields import about, extended
+from taskgate.store.operations.audit import AuditRows
 
 EXPORTED: Final = 5_000
 VERIFIED: Final = 100
@@ -46,19 +47,18 @@ _EXPORT: Final = {
 }
 
 
-@dataclass(slots=True, eq=False)
-class Audit:
+class Audit(msgspec.Struct, eq=False):
     _store: Store
     _records: Records
 
-    async def found(self, visit: Visit) -> dict[str, Any]:
+    async def found(self, visit: Visit) -> AuditPage:
         """Matching rows, newest first; `next` is the position before which the next page starts. Raises ValueError."""
         filters, limit = _filters(visit, self._store.now_ms()), limit_of(visit.request)
         given = visit.parameter("before")
         after = read_position(given) if given is not None else None
         if after is not None and bool(after.chain) != self.has_chains:
             raise ValueError("before must be the value of `next` of an earlier reply")
-        found: list[dict[str, Any]] = []
+        found: list[AuditRow] = []
         read, last = 0, after
         async with aclosing(newest_first(self._store, after, filters.since_ms, filters.until_ms)) as rows:
             async for position, row in rows:
@@ -69,7 +69,7 @@ class Audit:
                     found.append(audit_row(row, position.chain))
             else:
                 last = last if read >= SCANNED else None
-        return {"rows": found, "next": self._cursor(last) if last is not None else None}
+        return AuditPage(rows=found, next=self._cursor(last) if last is not None else None)
 
     @property
     def has_chains(self) -> bool:
@@ -78,18 +78,18 @@ class Audit:
     def _cursor(self, position: Position) -> str | int:
         return position.text if self.has_chains else position.number
 
-    def cursor_after(self, row: dict[str, Any]) -> str | int:
+    def cursor_after(self, row: AuditRow) -> str | int:
         """The position before which a search continues after this row of a reply."""
-        return self._cursor(Position(row["at_ms"], row.get("chain", ""), row["number"]))
+        return self._cursor(Position(row.at_ms, row.chain, row.number))
 
-    async def chain(self) -> dict[str, Any]:
+    async def chain(self) -> AuditChain:
         """The head of the hash chain, and whether its last rows verify."""
         number, digest = self._store.audit_head()
-        rows = await self._store.audit_rows(max(0, number - VERIFIED - 1), VERIFIED + 1)
+        rows = await self._store.ask(AuditRows(max(0, number - VERIFIED - 1), VERIFIED + 1))
         walked = verify(rows[1:], after=rows[0]) if rows and rows[0].number > 1 else verify(rows)
         whole = isinstance(walked, ChainIntact)
         wrong = "" if isinstance(walked, ChainIntact) else f"row {walked.number}: {walked.problem}"
-        return {"rows": number, "head": digest, "whole": whole, "verified": min(number, VERIFIED), "problem": wrong}
+        return AuditChain(rows=number, head=digest, whole=whole, verified=min(number, VERIFIED), problem=wrong)
 
     def routes(self) -> tuple[Route, ...]:
         see = Access.SEE
@@ -101,14 +101,14 @@ class Audit:
                 "Rows of the audit log, newest first.",
                 query=_QUERY,
                 command="taskgate audit search",
-                answer=reply_schemas.AUDIT_PAGE,
+                answer=AuditPage,
             ),
             get(
                 "/audit/chain",
                 see,
                 self._chain,
                 "Head of the hash chain, and whether its last rows verify.",
-                answer=reply_schemas.AUDIT_CHAIN,
+                answer=AuditChain,
             ),
             get(
                 "/audit/export",
@@ -117,7 +117,7 @@ class Audit:
                 "Rows in order, as JSON lines or CEF.",
                 query=_EXPORT,
                 command="taskgate audit export -o audit.jsonl",
-                answer=reply_schemas.AUDIT_EXPORT,
+                answer=Annotated[str, about("one row per line, as JSON or CEF (`format`)")],
             ),
         )
 
@@ -151,12 +151,20 @@ def _filters(visit: Visit, now_ms: int) -> AuditFilter:
     since, until = (point_in_time(name, visit.parameter(name), now_ms) or 0 for name in RANGE)
     if until and since >= until:
         raise ValueError("since must be before until")
-    return AuditFilter(event, caller, server, tool, decision, text, since, until)
+    return AuditFilter(
+        event=event,
+        caller=caller,
+        server=server,
+        tool=tool,
+        decision=decision,
+        text=text,
+        since_ms=since,
+        until_ms=until,
+    )
 
 
-def audit_row(row: Row, chain: str = "") -> dict[str, Any]:
-    entry = {key: value for key, value in msgspec.structs.asdict(row.entry).items() if value not in ("", None, ())}
-    return {"number": row.number, "hash": row.hash, **({"chain": chain} if chain else {}), **entry}
+def audit_row(row: Row, chain: str = "") -> AuditRow:
+    return extended(AuditRow, row.entry, number=row.number, hash=row.hash, chain=chain)
 
 
 def _number(text: str | None, default: int) -> int:

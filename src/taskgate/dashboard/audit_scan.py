@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from taskgate import clock
 from taskgate.core.audit.chain import Row
-from taskgate.ports.audit_log import AuditLog, ChainEnd
+from taskgate.ports.store import Store
+from taskgate.store.operations.audit import AuditRows, AuditTimes, ChainEnd, ChainEnds
 
 SCANNED: Final = 1_000
 """Maximum number of rows that one search reads."""
@@ -46,7 +47,7 @@ class _Backwards:
 
     __slots__ = ("_log", "_rows", "chain", "end")
 
-    def __init__(self, log: AuditLog, chain: str, end: int) -> None:
+    def __init__(self, log: Store, chain: str, end: int) -> None:
         self._log = log
         self._rows: list[Row] = []
         self.chain = chain
@@ -58,7 +59,7 @@ class _Backwards:
         if self._rows or self.end <= 1:
             return 0
         begin = max(1, self.end - _SLICE)
-        found = await self._log.audit_rows(begin - 1, self.end - begin, chain=self.chain)
+        found = await self._log.ask(AuditRows(begin - 1, self.end - begin, chain=self.chain))
         self._rows = [row for row in found if row.number < self.end]
         self.end = begin
         return len(self._rows)
@@ -68,13 +69,13 @@ class _Backwards:
 
 
 async def newest_first(
-    log: AuditLog, after: Position | None, since_ms: int, until_ms: int = 0
+    log: Store, after: Position | None, since_ms: int, until_ms: int = 0
 ) -> AsyncGenerator[tuple[Position, Row]]:
     """Yield up to `SCANNED` rows that come after a position (from the newest row if it is None) and are not older than a time.
 
     Rows from `until_ms` on, if it is not 0, are skipped without being read: the first row before it is found by bisection.
     """
-    starts = [start for end in await log.chain_ends() if (start := await _start(log, end, after)) is not None]
+    starts = [start for end in await log.ask(ChainEnds()) if (start := await _start(log, end, after)) is not None]
     waiting = [await _before(log, start, until_ms) for start in starts] if until_ms else starts
     heapify(waiting)
     left = SCANNED
@@ -97,7 +98,7 @@ async def newest_first(
 _Waiting = tuple[int, str, _Backwards, Row | None]
 
 
-async def _start(log: AuditLog, end: ChainEnd, after: Position | None) -> _Waiting | None:
+async def _start(log: Store, end: ChainEnd, after: Position | None) -> _Waiting | None:
     """Where the search begins in a chain, before its first slice is read; None if it has no row after the position."""
     if after is None or (after.chain == end.chain and after.number > end.number):
         return (-end.at_ms, end.chain, _Backwards(log, end.chain, end.number + 1), None)
@@ -111,7 +112,7 @@ async def _start(log: AuditLog, end: ChainEnd, after: Position | None) -> _Waiti
     return (-min(end.at_ms, latest), end.chain, _Backwards(log, end.chain, number + 1), None)
 
 
-async def _before(log: AuditLog, start: _Waiting, until_ms: int) -> _Waiting:
+async def _before(log: Store, start: _Waiting, until_ms: int) -> _Waiting:
     """The same chain from its last row before a time, if it would begin later."""
     key, chain, source, row = start
     if -key < until_ms:
@@ -120,12 +121,12 @@ async def _before(log: AuditLog, start: _Waiting, until_ms: int) -> _Waiting:
     return (1 - until_ms, chain, _Backwards(log, chain, number + 1), row)
 
 
-async def _last_until(log: AuditLog, chain: str, newest: int, latest_ms: int) -> int:
+async def _last_until(log: Store, chain: str, newest: int, latest_ms: int) -> int:
     """The number of the last row of a chain, up to number `newest`, that is not newer than a time; 0 if there is none."""
     low, high = 0, newest
     while low < high:
         middle = (low + high + 1) // 2
-        found = await log.audit_times(middle - 1, 1, chain=chain)
+        found = await log.ask(AuditTimes(middle - 1, 1, chain=chain))
         if found and found[0].at_ms <= latest_ms:
             low = max(middle, found[0].number)
         else:

@@ -97,4 +97,4 @@ def is_bad(summary: Summary) -> bool:
 def _column(series: Series, at_ms: int, values: tuple[float | None, ...], href: str | None) -> Column:
     with_day = series.until_ms - series.since_ms > _DAY_MS
     label = f"{short_time(at_ms, with_day=with_day)} UTC"
-    return Column(label, values, href, at_ms, with_day)
+    return Column(label, values, href, at_ms=at_ms, with_day=with_day)

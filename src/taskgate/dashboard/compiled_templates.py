@@ -21,11 +21,11 @@ import jinja2
 from jinja2.bccache import Bucket
 
 from taskgate.atomic_files import replace_file
-from taskgate.core.governance.card import show_json
+from taskgate.core.governance.card import show_value
 from taskgate.core.text.plain_text import visible
 from taskgate.dashboard import units
 from taskgate.dashboard.assets import HERE
-from taskgate.dashboard.text_filters import ago, clear, moment, segment, short_id, shown_name, span
+from taskgate.dashboard.text_filters import ago, clear, moment, segment, short_id, shown_name, span, task_status
 
 _DIGEST_BYTES: Final = 32
 
@@ -104,9 +104,10 @@ def new_environment(codes: CodeFile, folder: Path = HERE / "templates") -> jinja
         span=span,
         clear=clear,
         shown_name=shown_name,
-        shown=show_json,
+        shown=show_value,
         segment=segment,
         short_id=short_id,
+        task_status=task_status,
     )
     made.filters.update(
         duration=units.duration, size=units.size, count=units.count, rate=units.rate, percent=units.percent

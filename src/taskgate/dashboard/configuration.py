@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import msgspec
+
 from taskgate.gateway.plan import Plan
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class ShownConfiguration:
+class ShownConfiguration(msgspec.Struct, frozen=True):
     """The path, the text with secrets redacted, and the problems found while loading."""
 
     path: str

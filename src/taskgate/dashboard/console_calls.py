@@ -12,6 +12,8 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from msgspec import UNSET
+
 from taskgate import clock
 from taskgate.access.authorize import Authorized
 from taskgate.access.open_responses import REPLY_AFTER_S, Ended, Hold, OpenResponses
@@ -23,12 +25,12 @@ from taskgate.core.identity.access import Access
 from taskgate.core.meta import META
 from taskgate.core.meta_keys import TASK_META
 from taskgate.core.wire import Kind, Message, Raw
-from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.ports import Requests
 from taskgate.dashboard.routes import OBJECT, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.cancel_note import CancelNote
+from taskgate.replies.calls import CallResult, Tools
 
 MAX_PAGES: Final = 20
 _CALL: Final = closed_object(("tool",), tool=TEXT, arguments=OBJECT, scope=TEXT)
@@ -130,7 +132,7 @@ class ConsoleCalls:
                 query={"scope": "name of the scope; default: the default scope"},
                 command="taskgate tools",
                 scope=lambda request: request.query.get("scope"),
-                answer=reply_schemas.TOOLS,
+                answer=Tools,
             ),
             post(
                 "/tools/call",
@@ -140,17 +142,14 @@ class ConsoleCalls:
                 _CALL,
                 command="taskgate call TOOL",
                 scope=lambda request: _text_in(request.json(), "scope"),
-                answer=reply_schemas.CALL_RESULT,
+                answer=CallResult,
             ),
         )
 
-    async def ask(
+    async def _ask(
         self, authorized: Authorized, method: str, params: Mapping[str, Any], *, rerun_of: str = ""
     ) -> dict[str, Any]:
-        """Send one request and return its result or error, as a caller of `/mcp` would receive it.
-
-        `rerun_of`: the task that a call repeats. It becomes a task itself, linked to that one.
-        """
+        """Send one request and return its result or error, as a caller of `/mcp` would receive it."""
         meta: dict[str, Any] = {
             VERSION: _REVISION,
             CAPABILITIES: {"extensions": {TASKS_EXTENSION: {}}},
@@ -185,18 +184,25 @@ class ConsoleCalls:
         found: list[dict[str, Any]] = []
         params: dict[str, Any] = {}
         for _ in range(MAX_PAGES):
-            result = (await self.ask(authorized, "tools/list", params)).get("result", {})
+            result = (await self._ask(authorized, "tools/list", params)).get("result", {})
             found += [tool for tool in result.get("tools", ()) if type(tool) is dict and type(tool.get("name")) is str]
             if not result.get("nextCursor"):
                 break
             params = {"cursor": result["nextCursor"]}
         return found
 
-    async def call(self, authorized: Authorized, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return await self.ask(authorized, "tools/call", {"name": tool, "arguments": dict(arguments)})
+    async def call(
+        self, authorized: Authorized, tool: str, arguments: Mapping[str, Any], *, rerun_of: str = ""
+    ) -> CallResult:
+        """`rerun_of`: the task that the call repeats. It becomes a task itself, linked to that one."""
+        params = {"name": tool, "arguments": dict(arguments)}
+        reply = await self._ask(authorized, "tools/call", params, rerun_of=rerun_of)
+        return CallResult(
+            result=reply.get("result", UNSET), error=reply.get("error", UNSET), task_id=_task_of(reply.get("result"))
+        )
 
     async def _tools(self, visit: Visit) -> Answer:
-        return json_answer({"scope": visit.authorized.scope, "tools": await self.tools(visit.authorized)})
+        return json_answer(Tools(scope=visit.authorized.scope, tools=await self.tools(visit.authorized)))
 
     async def _call(self, visit: Visit) -> Answer:
         body = visit.request.json()
@@ -205,10 +211,7 @@ class ConsoleCalls:
             return problem(400, 'Send "tool" (a string) and optionally "arguments" (an object) and "scope" (a string).')
         if scope is not None and type(scope) is not str:
             return problem(400, '"scope" must be a string.')
-        reply = await self.call(visit.authorized, tool, arguments)
-        return json_answer(
-            {**{key: reply[key] for key in ("result", "error") if key in reply}, "task_id": task_of(reply)}
-        )
+        return json_answer(await self.call(visit.authorized, tool, arguments))
 
 
 def _text_in(value: Mapping[str, Any], name: str) -> str | None:
@@ -216,9 +219,8 @@ def _text_in(value: Mapping[str, Any], name: str) -> str | None:
     return found if type(found) is str else None
 
 
-def task_of(reply: Mapping[str, Any]) -> str | None:
+def _task_of(result: Any) -> str | None:
     """The id of the task that a call became, or None."""
-    result = reply.get("result")
     if type(result) is not dict or result.get("resultType") != "task":
         return None
     found = result.get("taskId")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from taskgate.core.governance.card import show_json
+import msgspec
+
 from taskgate.core.identity.access import Access
 from taskgate.dashboard.definitions_api import DefinitionsApi
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
-from taskgate.dashboard.text_filters import clear
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import Answer, redirect
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(slots=True, eq=False)
-class DefinitionPages:
+class DefinitionPages(msgspec.Struct, eq=False):
     _definitions: DefinitionsApi
     _frame: Frame
 
@@ -31,16 +29,7 @@ class DefinitionPages:
         )
 
     async def _show(self, visit: Visit, note: str | None = None) -> Answer:
-        rows = [
-            {
-                **row,
-                "shown": [
-                    {**c, "path": clear(c["path"]), "before": show_json(c["before"]), "after": show_json(c["after"])}
-                    for c in row["changes"]["list"]
-                ],
-            }
-            for row in self._definitions.changed()
-        ]
+        rows = self._definitions.changed()
         return await self._frame.page(visit, "definitions", "definitions.html", rows=rows, note=note, note_kind="bad")
 
     async def _accept(self, visit: Visit) -> Answer:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from taskgate.core.identity.access import Access
-from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.pinned_definitions import PinnedDefinitions
+from taskgate.replies.definitions import AcceptedDefinition, ChangedDefinition, DefinitionAccepted
 
 _DEFINITION: Final = closed_object(("server", "tool", "digest"), server=TEXT, tool=TEXT, digest=TEXT)
 
 
-@dataclass(slots=True, eq=False)
-class DefinitionsApi:
+class DefinitionsApi(msgspec.Struct, eq=False):
     _pins: PinnedDefinitions
 
     def routes(self) -> tuple[Route, ...]:
@@ -26,7 +26,7 @@ class DefinitionsApi:
                 self._list,
                 "Tool definitions that differ from their pins.",
                 command="taskgate pins list",
-                answer=reply_schemas.rows(reply_schemas.DEFINITION),
+                answer=list[ChangedDefinition],
             ),
             get(
                 "/pins/history",
@@ -35,7 +35,7 @@ class DefinitionsApi:
                 "Accepted definitions of one tool, newest first, each with its differences from the one before.",
                 command="taskgate pins history TOOL",
                 query={"server": "name of the server", "tool": "name of the tool at its server"},
-                answer=reply_schemas.rows(reply_schemas.ACCEPTED_DEFINITION),
+                answer=list[AcceptedDefinition],
             ),
             post(
                 "/pins/accept",
@@ -44,11 +44,11 @@ class DefinitionsApi:
                 "Accept a changed definition.",
                 _DEFINITION,
                 command="taskgate pins accept TOOL",
-                answer=reply_schemas.DEFINITION_ACCEPTED,
+                answer=DefinitionAccepted,
             ),
         )
 
-    def changed(self) -> list[dict[str, Any]]:
+    def changed(self) -> list[ChangedDefinition]:
         return self._pins.changed_rows()
 
     async def accept(self, visit: Visit, server: str, tool: str, digest: str) -> bool:
@@ -72,4 +72,4 @@ class DefinitionsApi:
         if not await self.accept(visit, server, tool, digest):
             text = "No changed definition with this digest. It may have changed again: review the current one."
             return problem(409, text)
-        return json_answer({"server": server, "tool": tool, "digest": digest, "accepted_by": visit.user.id})
+        return json_answer(DefinitionAccepted(server=server, tool=tool, digest=digest, accepted_by=visit.user.id))

@@ -102,7 +102,7 @@ class ElicitationPages:
                 return self._message(request, user, 409, *_GONE)
             return self._message(request, user, 200, "Answer sent", "You can close this page.")
         try:
-            loopback = self._plan.value.features.loopback_urls
+            loopback = self._plan.value.limits.url_elicitation_loopback
             shown = check_peer_url(str(waiting.params.get("url")), allow_loopback=loopback)
         except UnsafeUrl as problem:
             return self._message(request, user, 403, "Unsafe link", problem.message)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from taskgate.core.identity.access import Access
 from taskgate.dashboard.find_api import FindApi
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, page_route
 from taskgate.dashboard.web import Answer, with_query
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(slots=True, eq=False)
-class FindPages:
+class FindPages(msgspec.Struct, eq=False):
     _find: FindApi
     _frame: Frame
 

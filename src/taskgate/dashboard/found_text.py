@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 from markupsafe import Markup, escape
 
 from taskgate.core.governance.card import excerpt
-from taskgate.lazy_dataclass import dataclass
 
 LONGEST_SEARCH: Final = 200
 """Characters of the text that is searched for."""
@@ -17,8 +17,7 @@ MIN_SEARCHED: Final = 600
 """Characters from which on a page offers the search: about what a phone shows at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundText:
+class FoundText(msgspec.Struct, frozen=True):
     """Text for display. `left_out` is the number of omitted characters, `matches` that of matches in the rest."""
 
     text: str

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.roles import Role
 from taskgate.dashboard.assets import asset_address
@@ -19,7 +21,6 @@ from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, RouteTable, Visit
 from taskgate.dashboard.topics import MENU_TOPIC
 from taskgate.dashboard.web import Answer, WebRequest
-from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -40,8 +41,7 @@ async def templates_compiled() -> None:
         await asyncio.to_thread(_templates)
 
 
-@dataclass(slots=True, eq=False)
-class Frame:
+class Frame(msgspec.Struct, eq=False):
     _login: Login
     _waiting: Count
     _pages: Callable[[], RouteTable]

@@ -6,25 +6,35 @@ The permission `see` shows calls of all callers of the person's tenant; without 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from taskgate import clock
 from taskgate.core.errors import CallerError
 from taskgate.core.history.counts import MAX_BUCKETS, Dimension, Summary
-from taskgate.core.history.export import as_json, csv_header, csv_lines
 from taskgate.core.history.filters import HistoryFilter
 from taskgate.core.history.row import BAD_OUTCOMES, CallOutcome, HistoryRow, RowKind, as_key
 from taskgate.core.identity.access import Access
 from taskgate.core.timestamps import iso
-from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.task_filters import point_in_time
 from taskgate.dashboard.web import Answer, RequestProblem, json_answer, limit_of
 from taskgate.gateway.plan import Live, Plan
-from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.history_reader import HistoryReader, HistoryRows, Reach
+from taskgate.ports.history_reader import HistoryReader, Reach
+from taskgate.replies.fields import extended
+from taskgate.replies.history import (
+    CallSummary,
+    EndedCalls,
+    HistoryDetail,
+    HistoryEntry,
+    HistorySeries,
+    LatencyStep,
+    NamedSummary,
+    SeriesBucket,
+    history_entry,
+)
 
 EXPORTED: Final = 5_000
 """Maximum number of rows of one export; the header `x-next-after` leads to the next one."""
@@ -58,8 +68,7 @@ _RANGE: Final = {
 _BY: Final = "server, tool or caller"
 
 
-@dataclass(slots=True, eq=False)
-class HistoryApi:
+class HistoryApi(msgspec.Struct, eq=False):
     _reading: HistoryReader
     _now_ms: Callable[[], int]
     _plan: Live[Plan]
@@ -74,7 +83,7 @@ class HistoryApi:
                 "Calls that have ended, newest first: those of all callers, or yours.",
                 query=FILTERS | _PAGE,
                 command="taskgate history",
-                answer=reply_schemas.HISTORY_PAGE,
+                answer=EndedCalls,
             ),
             get(
                 "/history/export",
@@ -83,7 +92,7 @@ class HistoryApi:
                 "The same as CSV or JSON lines, up to 5000 rows; the header x-next-after continues.",
                 query={"format": "csv or jsonl (default)", **FILTERS, "after": "value of the header x-next-after"},
                 command="taskgate history --csv",
-                answer=reply_schemas.HISTORY_ROW,
+                answer=HistoryEntry,
             ),
             get(
                 "/history/series",
@@ -96,7 +105,7 @@ class HistoryApi:
                     **_RANGE,
                     "buckets": "maximum number of buckets, up to 400; default 60",
                 },
-                answer=reply_schemas.HISTORY_SERIES,
+                answer=HistorySeries,
             ),
             get(
                 "/history/totals",
@@ -104,7 +113,7 @@ class HistoryApi:
                 self._totals,
                 "Calls by outcome and latency of each server, tool or caller, most calls first.",
                 query={"by": _BY, **_RANGE},
-                answer=reply_schemas.HISTORY_TOTALS,
+                answer=list[NamedSummary],
             ),
             get(
                 "/history/names",
@@ -112,7 +121,7 @@ class HistoryApi:
                 self._names,
                 "Names for suggestions.",
                 query={"by": _BY, "begins": "how the name begins"},
-                answer=reply_schemas.HISTORY_NAMES,
+                answer=Annotated[list[str], Meta(description="names in order, 20 at most")],
             ),
             get(
                 "/history/{id}",
@@ -120,20 +129,20 @@ class HistoryApi:
                 self._show,
                 "One call that has ended, by the id of its task or row.",
                 command="taskgate tasks show {id}",
-                answer=reply_schemas.HISTORY_DETAIL,
+                answer=HistoryDetail,
             ),
         )
 
-    async def found(self, visit: Visit, limit: int) -> HistoryRows:
-        """Rows that match the query parameters, of those that this person may see. Raises ValueError."""
-        return await self.page(visit, self.filters(visit), limit)
-
-    async def page(self, visit: Visit, filters: HistoryFilter, limit: int) -> HistoryRows:
+    async def page(self, visit: Visit, filters: HistoryFilter, limit: int) -> EndedCalls:
         """Rows that match a filter, of those that this person may see, from the cursor in the address. Raises ValueError."""
+        return await self._page(visit, filters, visit.parameter("after"), limit)
+
+    async def _page(self, visit: Visit, filters: HistoryFilter, after: str | None, limit: int) -> EndedCalls:
         try:
-            return await self._reading.page(reach_of(visit), filters, cursor=visit.parameter("after"), limit=limit)
+            found = await self._reading.page(reach_of(visit), filters, cursor=after, limit=limit)
         except CallerError as problem:
             raise ValueError(problem.message) from None
+        return EndedCalls(rows=[history_entry(row) for row in found.rows], next=found.cursor)
 
     async def suggestions(self, visit: Visit) -> dict[str, list[str]]:
         """Names of servers, tools and callers for filters."""
@@ -173,28 +182,29 @@ class HistoryApi:
             raise RequestProblem(404, "There is no such row in the history.")
         return row
 
-    async def detail(self, visit: Visit) -> dict[str, Any]:
+    async def detail(self, visit: Visit) -> HistoryDetail:
         row = await self.row(visit)
         content = await self._reading.content(reach_of(visit), row.id)
-        kept = msgspec.json.decode(content) if content is not None else None
-        link = self._plan.value.trace_link(row.trace)
-        return {**as_json(row), "content": kept, "audit": _audit_address(row), "trace_url": link}
+        return extended(
+            HistoryDetail,
+            history_entry(row),
+            content=msgspec.json.decode(content) if content is not None else None,
+            audit=_audit_address(row),
+            trace_url=self._plan.value.trace_link(row.trace),
+        )
 
     async def has_row(self, visit: Visit, row_id: str) -> bool:
         """Whether history has this row, and the person may see it."""
         return await self._reading.row(reach_of(visit), row_id) is not None
 
-    async def same_calls(
-        self, visit: Visit, server: str, tool: str, digest: str, row_id: str
-    ) -> tuple[HistoryRow, ...]:
+    async def same_calls(self, visit: Visit, server: str, tool: str, digest: str, row_id: str) -> list[HistoryEntry]:
         """Other calls of this tool with the same arguments, or that repeat this one, among the newest of the tool."""
         filters = HistoryFilter(server=server, tool=tool)
         rows = (await self._reading.page(reach_of(visit), filters, limit=COMPARED)).rows
-        return tuple(
-            row for row in rows if row.id != row_id and ((digest and row.digest == digest) or row.parent == row_id)
-        )[:SAME_SHOWN]
+        same = [row for row in rows if row.id != row_id and ((digest and row.digest == digest) or row.parent == row_id)]
+        return [history_entry(row) for row in same[:SAME_SHOWN]]
 
-    async def series(self, visit: Visit) -> dict[str, Any]:
+    async def series(self, visit: Visit) -> HistorySeries:
         """Raises ValueError."""
         since, until, now = self._range(visit)
         by = visit.parameter("by") or Dimension.ALL.value
@@ -208,26 +218,27 @@ class HistoryApi:
             now_ms=now,
             buckets=_buckets(visit.parameter("buckets")),
         )
-        return {
-            "since": iso(made.since_ms),
-            "until": iso(made.until_ms),
-            "bucket_ms": made.bucket_ms,
-            "buckets": [{"start": iso(each.start_ms), **summary_json(each.summary)} for each in made.buckets],
-            "total": summary_json(made.total),
-            "latencies": [{"up_to_ms": round(bound, 1), "calls": calls} for bound, calls in made.latencies],
-        }
+        return HistorySeries(
+            since=iso(made.since_ms),
+            until=iso(made.until_ms),
+            bucket_ms=made.bucket_ms,
+            buckets=[
+                extended(SeriesBucket, summary_of(each.summary), start=iso(each.start_ms)) for each in made.buckets
+            ],
+            total=summary_of(made.total),
+            latencies=[LatencyStep(up_to_ms=round(bound, 1), calls=calls) for bound, calls in made.latencies],
+        )
 
-    async def totals(self, visit: Visit) -> list[dict[str, Any]]:
+    async def totals(self, visit: Visit) -> list[NamedSummary]:
         """Raises ValueError."""
         since, until, now = self._range(visit)
         reach, dimension = reach_of(visit), _named(visit.parameter("by"))
         counts = await self._reading.totals(reach, dimension, since, until, now_ms=now)
         made = await self._reading.with_latencies(reach, dimension, counts, since, until, now_ms=now)
-        return [{"name": total.name, **summary_json(total.summary)} for total in made]
+        return [extended(NamedSummary, summary_of(total.summary), name=total.name) for total in made]
 
     async def _list(self, visit: Visit) -> Answer:
-        page = await self.found(visit, limit_of(visit.request))
-        return json_answer({"rows": [as_json(row) for row in page.rows], "next": page.cursor})
+        return json_answer(await self.page(visit, self.filters(visit), limit_of(visit.request)))
 
     async def _show(self, visit: Visit) -> Answer:
         return json_answer(await self.detail(visit))
@@ -245,22 +256,19 @@ class HistoryApi:
         return json_answer(list(found))
 
     async def _export(self, visit: Visit) -> Answer:
+        from taskgate.replies.history_csv import csv_header, csv_lines
+
         form = visit.parameter("format") or "jsonl"
         if form not in ("csv", "jsonl"):
             raise ValueError("format must be csv or jsonl")
-        reach, filters, after = reach_of(visit), self.filters(visit), visit.parameter("after")
+        filters, after = self.filters(visit), visit.parameter("after")
         parts = [csv_header().encode()] if form == "csv" else []
         for _ in range(EXPORTED // _SLICE):
-            try:
-                page = await self._reading.page(reach, filters, cursor=after, limit=_SLICE)
-            except CallerError as problem:
-                raise ValueError(problem.message) from None
+            page = await self._page(visit, filters, after, _SLICE)
             parts.append(
-                csv_lines(page.rows).encode()
-                if form == "csv"
-                else b"".join(msgspec.json.encode(as_json(row)) + b"\n" for row in page.rows)
+                csv_lines(page.rows).encode() if form == "csv" else msgspec.json.Encoder().encode_lines(page.rows)
             )
-            after = page.cursor
+            after = page.next
             if after is None:
                 break
             await clock.sleep(0)  # let other requests run
@@ -287,14 +295,14 @@ def reach_of(visit: Visit) -> Reach:
     return Reach(visit.user.id, tenant, as_key(only) if only is not None else None)
 
 
-def summary_json(summary: Summary) -> dict[str, Any]:
-    return {
-        "calls": summary.calls,
-        "bad": summary.bad,
-        "outcomes": {outcome.value: count for outcome, count in sorted(summary.counts.items())},
-        "p50_ms": summary.p50_ms,
-        "p99_ms": summary.p99_ms,
-    }
+def summary_of(summary: Summary) -> CallSummary:
+    return CallSummary(
+        calls=summary.calls,
+        bad=summary.bad,
+        outcomes=dict(sorted(summary.counts.items())),
+        p50_ms=summary.p50_ms,
+        p99_ms=summary.p99_ms,
+    )
 
 
 def _audit_address(row: HistoryRow) -> Mapping[str, str]:

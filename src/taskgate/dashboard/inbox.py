@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from taskgate.core.governance import approval as rules
 from taskgate.core.governance.approval import PAGE_CHANNEL, Refusal, Verdict
 from taskgate.core.governance.approver import Approver
+from taskgate.core.governance.held_call import HeldCall
 from taskgate.dashboard.records import Records
-from taskgate.dashboard.rows import approval_detail, approval_row
+from taskgate.dashboard.rows import approval_row, script_difference, script_plan, vote_row
 from taskgate.dashboard.script_tree import script_tree
 from taskgate.dashboard.tool_facts import description_of, risks_of, tool_entry
 from taskgate.dashboard.web import PAGE
 from taskgate.gateway.plan import Live, Plan
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL
 from taskgate.ports.approval_decisions import ApprovalDecisions, GrantRequest, Ruling
-from taskgate.ports.approval_store import HeldCall
 from taskgate.ports.listed_tools import ListedTools
+from taskgate.ports.pinned_definitions import PinnedDefinitions
+from taskgate.replies.approvals import ApprovalDetail, ApprovalRow
+from taskgate.replies.differences import changes_in
+from taskgate.replies.fields import extended
 
 STATUS_OF: Final = {
     "": 200,
@@ -33,68 +38,68 @@ STATUS_OF: Final = {
 }
 _GRANT_MS: Final = 60 * 60_000
 """Duration of a grant that is given on a page, where the configuration allows it to be that long."""
-_IDENTITY: Final = (
-    "requester",
-    "scope",
-    "server",
-    "name",
-    "kind",
-    "arguments_digest",
-    "definition_digest",
-    "workflow",
-)
-"""Approvals whose rows agree in these fields are about the same call."""
 
 
-@dataclass(slots=True, eq=False)
-class Inbox:
+class Inbox(msgspec.Struct, eq=False, kw_only=True):
     approvals: ApprovalDecisions
     records: Records
-    _catalogs: ListedTools
-    _plan: Live[Plan]
-    _polled_ago_s: Callable[[str], float | None]
+    catalogs: ListedTools
+    pins: PinnedDefinitions
+    plan: Live[Plan]
+    polled_ago_s: Callable[[str], float | None]
 
     async def rows(
         self, user: Approver, *, everything: bool, after: str | None, limit: int = PAGE
-    ) -> tuple[list[dict[str, Any]], str | None]:
+    ) -> tuple[list[ApprovalRow], str | None]:
         """Open approvals, oldest first, and where the next page starts; `everything` includes closed ones."""
         page = await self.records.held_page(user, open_only=not everything, after=after, limit=limit)
         return [self._row(held) for held in page.held], page.after
 
-    def _row(self, held: HeldCall) -> dict[str, Any]:
+    def _row(self, held: HeldCall) -> ApprovalRow:
         workflow = self.approvals.workflow(held.approval.workflow)
         now = rules.as_of(held.approval, workflow, self.records.now_ms())
-        row = approval_row(held, now, workflow, self.approvals.page_url(now.id))
-        return {**row, "batchable": self._is_batchable(held)}
+        return approval_row(held, now, workflow, self.approvals.page_url(now.id), batchable=self._is_batchable(held))
 
     def _is_batchable(self, held: HeldCall) -> bool:
         """Whether identical calls may be decided together: only if the tool declares that it is not destructive."""
         bound = held.approval.binding
-        risks = risks_of(tool_entry(self._catalogs, bound.server, bound.tool))
+        risks = risks_of(tool_entry(self.catalogs, bound.server, bound.tool))
         return bool({"reads_only", "writes"} & set(risks))
 
-    async def shown(self, approval_id: str, user: Approver) -> dict[str, Any] | None:
+    async def shown(self, approval_id: str, user: Approver) -> ApprovalDetail | None:
         """One approval in full: its row, everything on its card, and what approving it leads to."""
         held = await self.records.held(user, approval_id)
         if held is None:
             return None
-        governing = self._plan.value.governing
+        governing = self.plan.value.governing
         row = self._row(held)
         task = await self.records.task(user, held.task_id) if held.task_id is not None else None
         starts = task is None or await self.approvals.starts_on_approval(task)
-        entry = tool_entry(self._catalogs, row["server"], row["name"]) if row["kind"] == "tool" else None
-        grantable = governing.grants and row["kind"] == "tool"
-        return {
-            **approval_detail(row, await self.approvals.card(held)),
-            "script_calls": await script_tree(self.records, task),
-            "description": description_of(entry),
-            "risks": risks_of(entry),
-            "may_decide": self.approvals.may_decide(held, user),
-            "starts_on_approval": starts,
-            "starts_on_yes": starts,  # deprecated name
-            "polled_ago_s": self._polled_ago_s(held.task_id) if held.task_id is not None else None,
-            "grant_minutes": min(_GRANT_MS, governing.longest_grant_ms) // 60_000 if grantable else None,
-        }
+        entry = tool_entry(self.catalogs, row.server, row.name) if row.kind == "tool" else None
+        grantable = governing.grants and row.kind == "tool"
+        card = await self.approvals.card(held)
+        return extended(
+            ApprovalDetail,
+            row,
+            arguments=card.arguments,
+            script=card.script,
+            plan=script_plan(card.plan) if card.plan is not None else None,
+            script_calls=await script_tree(self.records, task),
+            hidden=card.hidden,
+            deceptive=card.deceptive,
+            not_validated=card.unvalidated,
+            changes=changes_in(card.changes) if card.changes is not None else None,
+            script_changes=script_difference(card.script_changes) if card.script_changes is not None else None,
+            votes=[vote_row(vote) for vote in card.votes],
+            may_decide=self.approvals.may_decide(held, user),
+            starts_on_approval=starts,
+            starts_on_yes=starts,
+            polled_ago_s=self.polled_ago_s(held.task_id) if held.task_id is not None else None,
+            description=description_of(entry),
+            risks=risks_of(entry),
+            grant_minutes=min(_GRANT_MS, governing.longest_grant_ms) // 60_000 if grantable else None,
+            unaccepted=self.pins.changes_of(row.server, row.name),
+        )
 
     async def decide(
         self,
@@ -122,7 +127,7 @@ class Inbox:
         """The standing grant that the form of an approval requests: `exact`, `tool` or `scope`; None for anything else."""
         if extent not in ("exact", "tool", "scope"):
             return None
-        duration_ms = min(_GRANT_MS, self._plan.value.governing.longest_grant_ms)
+        duration_ms = min(_GRANT_MS, self.plan.value.governing.longest_grant_ms)
         return GrantRequest(duration_ms, exact_arguments=extent == "exact", whole_scope=extent == "scope")
 
     async def decide_together(
@@ -130,7 +135,7 @@ class Inbox:
     ) -> int | None:
         """Decide identical approvals alike; the number that was not decided. None if they must be decided one by one."""
         first = await self._row_for(user, ids[0])
-        if first is None or not first["batchable"]:
+        if first is None or not first.batchable:
             return None
         refused = 0
         for approval_id in ids:
@@ -142,11 +147,20 @@ class Inbox:
             refused += bool(ruling.refusal)
         return refused
 
-    async def _row_for(self, user: Approver, approval_id: str) -> dict[str, Any] | None:
+    async def _row_for(self, user: Approver, approval_id: str) -> ApprovalRow | None:
         held = await self.records.held(user, approval_id)
         return self._row(held) if held is not None else None
 
 
-def same_call(row: dict[str, Any]) -> tuple[str, ...]:
+def same_call(row: ApprovalRow) -> tuple[str, ...]:
     """Equal for approvals of the same call: caller, tool, arguments, definition and workflow."""
-    return tuple(row[name] for name in _IDENTITY)
+    return (
+        row.requester,
+        row.scope,
+        row.server,
+        row.name,
+        row.kind,
+        row.arguments_digest,
+        row.definition_digest,
+        row.workflow,
+    )

@@ -9,6 +9,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Verdict
 from taskgate.core.governance.card import excerpt, show_json
@@ -17,7 +19,6 @@ from taskgate.core.history.row import CallOutcome, RowKind
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.core.questions.question import SAMPLE
-from taskgate.dashboard.approval_pages import shown_change
 from taskgate.dashboard.approvals_api import ApprovalsApi
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.history_api import HistoryApi
@@ -30,7 +31,8 @@ from taskgate.dashboard.text_filters import clear, span
 from taskgate.dashboard.tool_facts import RISK_LABELS
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import PAGE, Answer, redirect
-from taskgate.lazy_dataclass import dataclass
+from taskgate.replies.approvals import ApprovalDetail, ApprovalRow
+from taskgate.replies.questions import QuestionRow
 
 EXCERPT: Final = 1_200
 """Characters of arguments on a card; a call with more is decided on its own page, which shows all of them."""
@@ -53,13 +55,12 @@ _DONE: Final = {
 }
 
 
-@dataclass(slots=True, eq=False)
-class InboxPages:
-    _approvals: ApprovalsApi
-    _inbox: Inbox
-    _questions: QuestionsApi
-    _history: HistoryApi
-    _frame: Frame
+class InboxPages(msgspec.Struct, eq=False, kw_only=True):
+    approvals: ApprovalsApi
+    inbox: Inbox
+    questions: QuestionsApi
+    history: HistoryApi
+    frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         return (
@@ -74,17 +75,17 @@ class InboxPages:
         )
 
     async def _list(self, visit: Visit, note: str | None = None, status: int = 200) -> Answer:
-        found, after = await self._approvals.waiting(visit, PAGE)
+        found, after = await self.approvals.waiting(visit, PAGE)
         groups: dict[tuple[str, ...], list[str]] = {}
-        for row in found["approvals"]:
-            key = same_call(row) if row["batchable"] else (row["id"],)
-            groups.setdefault(key, []).append(row["id"])
+        for row in found.approvals:
+            key = same_call(row) if row.batchable else (row.id,)
+            groups.setdefault(key, []).append(row.id)
         # `said` is the former name.
         done = visit.parameter("done") or visit.parameter("said")
         if note is None and done in _DONE:
             note = _DONE[done]
         decided: dict[tuple[str, str], str] = {}
-        return await self._frame.page(
+        return await self.frame.page(
             visit,
             "inbox",
             "inbox.html",
@@ -94,7 +95,10 @@ class InboxPages:
             approvals=[await self._card(visit, ids, decided) for ids in list(groups.values())[:CARDS]],
             undo=await self._undoable(visit),
             more=len(groups) > CARDS or after is not None,
-            questions=[_question_card(row) for row in found["questions"][:CARDS]],
+            questions=[
+                (row, form_of(row.params.get("requestedSchema")), _sampling_request(row))
+                for row in found.questions[:CARDS]
+            ],
         )
 
     async def _undoable(self, visit: Visit) -> str | None:
@@ -102,31 +106,28 @@ class InboxPages:
         approval_id = visit.parameter("undo")
         if approval_id is None or not visit.user.may(Permission.DECIDE):
             return None
-        return approval_id if await self._inbox.can_be_recalled(visit.user, approval_id) else None
+        return approval_id if await self.inbox.can_be_recalled(visit.user, approval_id) else None
 
     async def _card(self, visit: Visit, ids: list[str], decided: dict[tuple[str, str], str]) -> dict[str, Any]:
         """`decided` has the earlier decisions about each tool of the page: several cards may be about one tool."""
-        row = await self._approvals.detail(visit, ids[0])
-        tool = (row["server"], row["name"])
+        row = await self.approvals.detail(visit, ids[0])
+        tool = (row.server, row.name)
         if tool not in decided:
             decided[tool] = await self._decided_before(visit, *tool)
-        arguments = excerpt(row["arguments"], EXCERPT)
-        changes = row["changes"]["list"] if row["changes"] is not None else []
+        arguments = excerpt(row.arguments, EXCERPT)
+        changes = row.changes.list if row.changes is not None else []
         return {
-            **{key: clear(value) if type(value) is str else value for key, value in row.items()},
+            "row": row,
             "arguments": arguments.text,
             "left_out": arguments.left_out,
-            "script": excerpt(row["script"], EXCERPT).text,
-            "hidden": len(row["hidden"]),
-            "not_validated": row["not_validated"],
-            "deceptive": bool(row["deceptive"]),
-            "description": clear(row["description"])[:LONGEST_DESCRIPTION],
-            "shown_risks": [(risk, RISK_LABELS[risk]) for risk in row["risks"]],
-            "diff": [shown_change(change) for change in changes[:MAX_CHANGES]],
-            "same_as_before": row["changes"] is not None and not changes,
+            "script": excerpt(row.script, EXCERPT).text,
+            "description": clear(row.description)[:LONGEST_DESCRIPTION],
+            "risks": [(risk, RISK_LABELS[risk]) for risk in row.risks],
+            "diff": changes[:MAX_CHANGES],
+            "same_as_before": row.changes is not None and not changes,
             "soon": self._expires_soon(row),
             "decided_before": decided[tool],
-            "may_decide": row["may_decide"] and visit.user.may(Permission.DECIDE),
+            "may_decide": row.may_decide and visit.user.may(Permission.DECIDE),
             "next": _next_step(row),
             "ids": ids,
         }
@@ -134,7 +135,7 @@ class InboxPages:
     async def _decided_before(self, visit: Visit, server: str, tool: str) -> str:
         """Earlier decisions about the same tool, among its last calls; empty if there were none."""
         filters = HistoryFilter(server=server, tool=tool, kind=RowKind.TASK)
-        held = [found for found in (await self._history.page(visit, filters, DECISIONS_FROM)).rows if found.approval_id]
+        held = [found for found in (await self.history.page(visit, filters, DECISIONS_FROM)).rows if found.approval_id]
         approved = [found for found in held if found.approved_by]
         denied = sum(1 for found in held if found.outcome is CallOutcome.REJECTED)
         if not approved and not denied:
@@ -142,12 +143,12 @@ class InboxPages:
         last = f", last by {approved[0].approved_by}" if approved else ""
         return f"Decided before: {len(approved)} approved{last}; {denied} denied."
 
-    def _expires_soon(self, row: dict[str, Any]) -> bool:
-        left_s = datetime.fromisoformat(row["expires_at"]).timestamp() - self._inbox.records.now_ms() / 1000
+    def _expires_soon(self, row: ApprovalRow) -> bool:
+        left_s = datetime.fromisoformat(row.expires_at).timestamp() - self.inbox.records.now_ms() / 1000
         return left_s < SOON_S
 
     async def _answer(self, visit: Visit) -> Answer:
-        question = self._questions.find(visit.user, visit.values["id"])
+        question = self.questions.find(visit.user, visit.values["id"])
         if question is None:
             text = "This question was already answered, has expired, or belongs to another user."
             return await self._list(visit, text, 409)
@@ -159,7 +160,7 @@ class InboxPages:
                 answer["content"] = {"type": "text", "text": sent.get("text", [""])[0]}
             elif answer["action"] == "accept" and question.page is None:
                 answer["content"] = filled_in(question.form.get("requestedSchema"), sent)
-            await self._questions.settle(question, answer)
+            await self.questions.settle(question, answer)
         except BadForm as problem:
             return await self._list(visit, clear(problem), 400)
         except CallerError as problem:
@@ -171,7 +172,7 @@ class InboxPages:
         ids = form.get("ids", "").split(",")[:MAX_TOGETHER]
         verdict = Verdict.APPROVE if form.get("verdict") == "approve" else Verdict.DENY
         reason, digest = form.get("reason", "").strip(), form.get("digest", "")
-        refused = await self._inbox.decide_together(visit.user, ids, verdict, reason=reason, digest=digest)
+        refused = await self.inbox.decide_together(visit.user, ids, verdict, reason=reason, digest=digest)
         if refused is None:
             return await self._list(visit, "These calls cannot be decided together. Review each one.", 409)
         if refused:
@@ -180,31 +181,16 @@ class InboxPages:
         return redirect(f"/inbox?done={'approved' if verdict is Verdict.APPROVE else 'denied'}")
 
 
-def _next_step(row: dict[str, Any]) -> str:
+def _next_step(row: ApprovalDetail) -> str:
     """What approving leads to."""
-    if row["task_id"] is None:
+    if row.task_id is None:
         return "Runs immediately after approval; the caller is waiting."
-    if row["starts_on_approval"]:
+    if row.starts_on_approval:
         return "Runs immediately after approval."
-    polled = row["polled_ago_s"]
+    polled = row.polled_ago_s
     since = f"last polled {span(polled)} ago" if polled is not None else "not polled yet"
     return f"Runs when the caller polls the task ({since})."
 
 
-def _question_card(row: dict[str, Any]) -> dict[str, Any]:
-    is_sampling = row["kind"] == SAMPLING
-    return {
-        "id": row["request_id"],
-        "kind": row["kind"],
-        "server": clear(row["server"]),
-        "caller": clear(row["caller"]),
-        "message": clear(row["message"])[:EXCERPT],
-        "task_id": row.get("task_id"),
-        "asked": row["timestamp"],
-        "expires": row["expires_at"],
-        "warning": row.get("warning"),
-        "page": "page" in row,
-        "form": form_of(row["params"].get("requestedSchema")),
-        "sampling": excerpt(show_json(dict(row["params"])), EXCERPT).text if is_sampling else None,
-        "may_answer": row["may_answer"],
-    }
+def _sampling_request(row: QuestionRow) -> str | None:
+    return excerpt(show_json(dict(row.params)), EXCERPT).text if row.kind == SAMPLING else None

@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -24,10 +23,18 @@ from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.identity import Identity, claim_at, tenant_of
 from taskgate.gateway.events import CredentialsChanged, EventHub
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.json_errors import UNDECODABLE
 from taskgate.ports.caller_credentials import Credential, PendingLogin
-from taskgate.ports.identity_store import CONSOLE_SESSION, LOGIN_CODE, IdentityRecord, IdentityStore
+from taskgate.ports.store import Store
+from taskgate.store.operations.identity_records import (
+    CONSOLE_SESSION,
+    LOGIN_CODE,
+    FindIdentityRecord,
+    ForgetIdentityRecord,
+    ForgetIdentityRecordsOf,
+    IdentityRecord,
+    KeepIdentityRecord,
+)
 
 SESSION_S: Final = 12 * 3600
 CODE_S: Final = 15 * 60
@@ -81,7 +88,7 @@ class Login:
         secret: bytes,
         approver_named: ByName,
         secure: Callable[[], bool],
-        store: IdentityStore,
+        store: Store,
         events: EventHub,
     ) -> None:
         self._store = store
@@ -110,24 +117,30 @@ class Login:
     async def new_code(self, user: str, facts: LoginFacts) -> str:
         """A code for one login within 15 minutes, at any gateway on the store."""
         code, kept = self._code_for(user, facts)
-        await self._store.keep_identity_record(kept)
+        await self._store.do(KeepIdentityRecord(kept))
         return code
 
     def printed_code(self, user: str) -> str:
         """A code for the terminal; it is stored in the background."""
         code, kept = self._code_for(user, NO_FACTS)
-        self._store.note_identity_record(kept)
+        self._store.defer(KeepIdentityRecord(kept))
         return code
 
     def _code_for(self, user: str, facts: LoginFacts) -> tuple[str, IdentityRecord]:
         code, until_ms = secrets.token_urlsafe(24), self._store.now_ms() + CODE_S * 1000
-        return code, IdentityRecord(LOGIN_CODE, _fingerprint(code), user, until_ms, msgspec.json.encode(facts))
+        return code, IdentityRecord(
+            kind=LOGIN_CODE,
+            name=_fingerprint(code),
+            principal=user,
+            expires_ms=until_ms,
+            body=msgspec.json.encode(facts),
+        )
 
     async def redeem(self, code: str, credentials: Credentials) -> Credential | None:
         """The credential of a code. Of two requests with one code, only the one that deletes the record succeeds."""
         name = _fingerprint(code)
-        known = await self._store.find_identity_record(LOGIN_CODE, name)
-        if known is None or not await self._store.forget_identity_record(LOGIN_CODE, name):
+        known = await self._store.ask(FindIdentityRecord(LOGIN_CODE, name))
+        if known is None or not await self._store.do(ForgetIdentityRecord(LOGIN_CODE, name)):
             return None
         user = self._approver_named(known.principal)
         if user is None or self._store.now_ms() > known.expires_ms:
@@ -142,8 +155,10 @@ class Login:
         until_ms = min(now_ms + SESSION_S * 1000, facts.until_ms or now_ms + SESSION_S * 1000)
         session = _Session(user.id, until_ms // 1000, secrets.token_urlsafe(16))
         body = msgspec.json.encode(_Kept(sorted(user.roles), authenticated_at, facts))
-        kept = IdentityRecord(CONSOLE_SESSION, session.row, user.id, session.expires * 1000, body)
-        await self._store.keep_identity_record(kept, AuditEntry(0, "logged_in", user.id, kind="session"))
+        kept = IdentityRecord(
+            kind=CONSOLE_SESSION, name=session.row, principal=user.id, expires_ms=session.expires * 1000, body=body
+        )
+        await self._store.do(KeepIdentityRecord(kept, AuditEntry(0, "logged_in", user.id, kind="session")))
         payload = msgspec.json.encode(session)
         value = _b64(payload) + "." + _b64(self._sign(b"session", payload))
         return self._header(value, SESSION_S)
@@ -154,9 +169,9 @@ class Login:
         if session is not None:
             entry = AuditEntry(0, "logged_out", session.user, kind="session", reason="everywhere" if everywhere else "")
             if everywhere:
-                await self._store.forget_identity_records_of(CONSOLE_SESSION, session.user, entry)
+                await self._store.do(ForgetIdentityRecordsOf(CONSOLE_SESSION, session.user, entry))
             else:
-                await self._store.forget_identity_record(CONSOLE_SESSION, session.row, entry)
+                await self._store.do(ForgetIdentityRecord(CONSOLE_SESSION, session.row, entry))
             self._events.publish(CredentialsChanged())
         return self._header("", 0)
 
@@ -219,14 +234,14 @@ class Login:
         now_ms = self._store.now_ms()
         if session is None or session.expires * 1000 <= now_ms:
             return None
-        row = await self._store.find_identity_record(CONSOLE_SESSION, session.row)
+        row = await self._store.ask(FindIdentityRecord(CONSOLE_SESSION, session.row))
         if row is None or row.principal != session.user:
             return None
         user, kept = self._approver_named(session.user), msgspec.json.decode(row.body, type=_Kept)
         if user is None or sorted(user.roles) != kept.roles:
-            await self._store.forget_identity_record(CONSOLE_SESSION, session.row)
+            await self._store.do(ForgetIdentityRecord(CONSOLE_SESSION, session.row))
             return None
-        person = replace(user, logged_in=True, authenticated_at=kept.at)
+        person = msgspec.structs.replace(user, logged_in=True, authenticated_at=kept.at)
         try:
             return _credential(person, kept.facts, credentials, self._expiry(session.expires * 1000))
         except CredentialRefused:
@@ -266,8 +281,7 @@ class Login:
         return hmac.new(self._key, purpose + b"\0" + payload, hashlib.sha256).digest()
 
 
-@dataclass(slots=True, eq=False)
-class _Connecting:
+class _Connecting(msgspec.Struct, eq=False):
     """The login of a person who connects an account, by its own cookie."""
 
     _login: Login

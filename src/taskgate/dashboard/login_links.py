@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from taskgate.access.authorize import Authorizer
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access
-from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.routes import Route, Visit, closed_object, post
 from taskgate.dashboard.web import Answer, json_answer
-from taskgate.lazy_dataclass import dataclass
+from taskgate.replies.servers import BrowserLink
 
 
-@dataclass(slots=True, eq=False)
-class LoginLinks:
+class LoginLinks(msgspec.Struct, eq=False):
     _login: Login
     _authorizer: Authorizer
     _base_url: Callable[[], str]
@@ -29,7 +29,7 @@ class LoginLinks:
                 "Create a one-time login link for the console.",
                 closed_object(),
                 command="taskgate approvals login",
-                answer=reply_schemas.LINK,
+                answer=BrowserLink,
             ),
         )
 
@@ -39,7 +39,7 @@ class LoginLinks:
 
     async def _create(self, visit: Visit) -> Answer:
         facts = self._login.facts_of(visit.authorized.credential, self._authorizer.credentials)
-        return json_answer({"url": self._link(await self._login.new_code(visit.user.id, facts))})
+        return json_answer(BrowserLink(url=self._link(await self._login.new_code(visit.user.id, facts))))
 
     def _link(self, code: str) -> str:
         return f"{self._base_url()}/login?code={code}"

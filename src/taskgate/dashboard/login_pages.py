@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Final
+
+import msgspec
 
 from taskgate import clock
 from taskgate.access.authorize import AccessRefused, Authorizer
@@ -18,7 +19,6 @@ from taskgate.dashboard.login import LOGIN_COOKIE, Login, LoginFacts
 from taskgate.dashboard.passphrase import Passphrase
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.web import Answer, WebRequest, redirect
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.caller_credentials import IssuerUnavailable, LoginRefused, PeopleLogin
 from taskgate.telemetry.logs import log
 
@@ -33,15 +33,14 @@ Provider = Callable[[], PeopleLogin | None]
 """The OpenID provider of the configuration in force."""
 
 
-@dataclass(slots=True, eq=False)
-class LoginPages:
-    _login: Login
-    _authorizer: Authorizer
-    _passphrase: Passphrase
-    _provider: Provider
-    _frame: Callable[[], Frame]
-    _base_url: Callable[[], str]
-    _note_person: Callable[[Identity], None]
+class LoginPages(msgspec.Struct, eq=False, kw_only=True):
+    login: Login
+    authorizer: Authorizer
+    passphrase: Passphrase
+    provider: Provider
+    frame: Callable[[], Frame]
+    base_url: Callable[[], str]
+    note_person: Callable[[Identity], None]
 
     def routes(self) -> tuple[Route, ...]:
         public = Access.PUBLIC
@@ -56,7 +55,7 @@ class LoginPages:
     def page(self, request: WebRequest, code: str = "", note: str | None = None, status: int = 200) -> Answer:
         """The login page, which returns to the address in `next`."""
         return_to = request.form().get("next") if request.method == "POST" else request.query.get("next")
-        return self._frame().plain(
+        return self.frame().plain(
             "login.html",
             request,
             None,
@@ -66,19 +65,19 @@ class LoginPages:
             title="Log in",
             code=code,
             back=safe_return(return_to) or "",
-            passphrase=self._passphrase.is_set,
-            provider=self._provider() is not None,
+            passphrase=self.passphrase.is_set,
+            provider=self.provider() is not None,
             fresh=request.query.get("fresh") == "1",
         )
 
     async def _log_out(self, visit: Visit) -> Answer:
         request = visit.request
         everywhere = request.form().get("everywhere") == "1"
-        ended = await self._login.end(request.cookie(self._login.cookie_name), everywhere=everywhere)
+        ended = await self.login.end(request.cookie(self.login.cookie_name), everywhere=everywhere)
         return redirect("/login", (b"set-cookie", ended))
 
     async def _with_provider(self, visit: Visit) -> Answer:
-        request, provider = visit.request, self._provider()
+        request, provider = visit.request, self.provider()
         if provider is None:
             return self.page(request, status=404)
         status = 403
@@ -101,28 +100,30 @@ class LoginPages:
     async def _to_provider(self, request: WebRequest, provider: PeopleLogin) -> Answer:
         back, fresh = safe_return(request.query.get("next")) or START, request.query.get("fresh") == "1"
         address, pending = await provider.begin(self._callback_url(), back, fresh=fresh)
-        return redirect(address, (b"set-cookie", self._login.pending_cookie(pending)))
+        return redirect(address, (b"set-cookie", self.login.pending_cookie(pending)))
 
     async def _from_provider(self, request: WebRequest, provider: PeopleLogin) -> Answer:
         """The browser comes from another site and would not send a Strict cookie on a redirect, so a page of ours redirects it."""
-        pending = self._login.pending(request.cookie(LOGIN_COOKIE))
+        pending = self.login.pending(request.cookie(LOGIN_COOKIE))
         if pending is None:
             raise LoginRefused("the login expired or was started in another browser")
         answer, address = request.query, self._callback_url()
         proof = ProviderProof(lambda: provider.finish(pending, answer, address), request.proof)
-        credential = (await self._authorizer.authorize(proof, Access.LOGIN)).credential
+        credential = (await self.authorizer.authorize(proof, Access.LOGIN)).credential
         identity = credential.identity
-        self._note_person(identity)
+        self.note_person(identity)
         user = Approver(identity.principal, identity.roles, identity.may_call)
         log.info("logged in", user=user.id, by="provider")
-        facts = self._login.facts_of(credential, self._authorizer.credentials)
-        cookies = (await self._login.begin(user, identity.authenticated_at, facts), self._login.no_pending_cookie())
-        page = self._frame().message(request, None, 200, "Logged in", "Redirecting to the console.")
+        facts = self.login.facts_of(credential, self.authorizer.credentials)
+        cookies = (await self.login.begin(user, identity.authenticated_at, facts), self.login.no_pending_cookie())
+        page = self.frame().message(request, None, 200, "Logged in", "Redirecting to the console.")
         refresh = (b"refresh", f"0; url={pending.back}".encode("ascii", "ignore"))
-        return replace(page, headers=(*page.headers, refresh, *((b"set-cookie", cookie) for cookie in cookies)))
+        return msgspec.structs.replace(
+            page, headers=(*page.headers, refresh, *((b"set-cookie", cookie) for cookie in cookies))
+        )
 
     def _callback_url(self) -> str:
-        return f"{self._base_url()}{LOGIN_CALLBACK}"
+        return f"{self.base_url()}{LOGIN_CALLBACK}"
 
     async def _log_in(self, visit: Visit) -> Answer:
         """A GET only shows the form, so that programs that open links cannot use up a code."""
@@ -137,23 +138,23 @@ class LoginPages:
             status = refused.status if refused.status in (429, 503) else 403
             by_code = form.get("code") and refused.reason is AccessRefusal.UNKNOWN_CREDENTIAL
             return self.page(request, note=_USED_CODE if by_code else refused.text, status=status)
-        if self._passphrase.needed_by(user) and not await self._passphrase.fits(form.get("passphrase", "")):
+        if self.passphrase.needed_by(user) and not await self.passphrase.fits(form.get("passphrase", "")):
             log.warning("login refused", user=user.id)
             return self.page(request, note="Wrong passphrase.", status=403)
         log.info("logged in", user=user.id)
         back = safe_return(form.get("next")) or START
-        return redirect(back, (b"set-cookie", await self._login.begin(user, int(clock.wall()), facts)))
+        return redirect(back, (b"set-cookie", await self.login.begin(user, int(clock.wall()), facts)))
 
     async def _authenticated(self, request: WebRequest, form: Mapping[str, str]) -> tuple[Approver, LoginFacts]:
         """The person who logs in with a one-time code or a token. Raises AccessRefused."""
         proof = request.proof
         if form.get("code"):
-            authorized = await self._authorizer.authorize(CodeProof(form["code"], self._login, proof), Access.LOGIN)
+            authorized = await self.authorizer.authorize(CodeProof(form["code"], self.login, proof), Access.LOGIN)
         else:
             token = b"Bearer " + form.get("token", "").strip().encode()
-            authorized = await self._authorizer.authorize(
+            authorized = await self.authorizer.authorize(
                 HttpProof(proof.arrival, token, proof.every_header), Access.LOGIN
             )
         person = authorized.person
         assert person is not None
-        return person, self._login.facts_of(authorized.credential, self._authorizer.credentials)
+        return person, self.login.facts_of(authorized.credential, self.authorizer.credentials)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from taskgate.dashboard.topics import Topic
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     name: str
     title: str
     json: str

@@ -6,7 +6,9 @@ Traffic is counted from the spans of the waterfall when it is requested, so call
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from taskgate import clock
 from taskgate.core.governance.approver import Approver
@@ -14,23 +16,21 @@ from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks.state import OPEN
 from taskgate.core.waterfall import Span
-from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
-from taskgate.dashboard.tasks_api import operator_row
+from taskgate.dashboard.rows import operator_task
 from taskgate.dashboard.web import Answer, json_answer
 from taskgate.gateway.plan import Live
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.store_answers import TaskFilter
 from taskgate.ports.upstream import Upstream
+from taskgate.replies.overview import Now, ServerTraffic
 
 RECENT_MS: Final = 60 * 60 * 1000
 WINDOW_S: Final = 600.0
 SLICES: Final = 30
 
 
-@dataclass(slots=True, eq=False)
-class NowApi:
+class NowApi(msgspec.Struct, eq=False):
     _upstreams: Live[Mapping[str, Upstream]]
     _records: Records
 
@@ -42,23 +42,23 @@ class NowApi:
                 self._now,
                 "Open and recently failed tasks; with the permission `see`, traffic by server.",
                 command="taskgate tasks list",
-                answer=reply_schemas.NOW,
+                answer=Now,
             ),
         )
 
-    async def now(self, visit: Visit) -> dict[str, Any]:
+    async def now(self, visit: Visit) -> Now:
         running = await self._records.tasks(visit.user, TaskFilter(states=OPEN), only=visit.only)
         since = self._records.now_ms() - RECENT_MS
         failed = await self._records.ended_badly(visit.user, since, only=visit.only, limit=10)
         known = running.tasks or (await self._records.tasks(visit.user, TaskFilter(), only=visit.only, limit=1)).tasks
-        return {
-            "open": [operator_row(task) for task in running.tasks],
-            "failed": [operator_row(task) for task in failed],
-            "servers": self._traffic(visit.user),
-            "has_tasks": bool(known),
-        }
+        return Now(
+            open=[operator_task(task) for task in running.tasks],
+            failed=[operator_task(task) for task in failed],
+            servers=self._traffic(visit.user),
+            has_tasks=bool(known),
+        )
 
-    def _traffic(self, user: Approver) -> list[dict[str, Any]]:
+    def _traffic(self, user: Approver) -> list[ServerTraffic]:
         if not user.may(Permission.SEE):
             return []
         return traffic(self._records.spans(user), sorted(self._upstreams.value), clock.wall())
@@ -67,7 +67,7 @@ class NowApi:
         return json_answer(await self.now(visit))
 
 
-def traffic(spans: Sequence[Span], servers: Sequence[str], now: float) -> list[dict[str, Any]]:
+def traffic(spans: Sequence[Span], servers: Sequence[str], now: float) -> list[ServerTraffic]:
     """Calls, errors and latencies of each server over the last ten minutes, as far as the recorded spans reach."""
     rows = []
     for server in servers:
@@ -77,15 +77,15 @@ def traffic(spans: Sequence[Span], servers: Sequence[str], now: float) -> list[d
         for span in calls:
             counts[min(SLICES - 1, max(0, int((span.start - now + WINDOW_S) / WINDOW_S * SLICES)))] += 1
         rows.append(
-            {
-                "server": server,
-                "calls": len(calls),
-                "per_second": round(sum(counts[-3:]) / (3 * WINDOW_S / SLICES), 2),
-                "errors": sum(1 for span in calls if span.state not in ("ok", "running", "promoted")),
-                "p50_ms": _quantile(took, 0.5),
-                "p99_ms": _quantile(took, 0.99),
-                "counts": counts,
-            }
+            ServerTraffic(
+                server=server,
+                calls=len(calls),
+                per_second=round(sum(counts[-3:]) / (3 * WINDOW_S / SLICES), 2),
+                errors=sum(1 for span in calls if span.state not in ("ok", "running", "promoted")),
+                p50_ms=_quantile(took, 0.5),
+                p99_ms=_quantile(took, 0.99),
+                counts=counts,
+            )
         )
     return rows
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import quote
+
+import msgspec
 
 from taskgate import clock
 from taskgate.core.governance.approver import Approver
@@ -14,20 +16,22 @@ from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.timestamps import iso
-from taskgate.dashboard import reply_schemas, units
+from taskgate.dashboard import units
 from taskgate.dashboard.call_charts import is_bad
-from taskgate.dashboard.history_api import reach_of, summary_json
+from taskgate.dashboard.history_api import reach_of, summary_of
 from taskgate.dashboard.questions_api import QuestionsApi
 from taskgate.dashboard.ranges import TimeRange, chosen_range
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
-from taskgate.dashboard.tasks_api import operator_row
+from taskgate.dashboard.rows import operator_task
 from taskgate.dashboard.web import Answer, json_answer
 from taskgate.gateway.plan import Live
 from taskgate.ports.history_reader import HistoryReader, Reach
 from taskgate.ports.pinned_definitions import PinnedDefinitions
 from taskgate.ports.store_answers import TaskFilter
 from taskgate.ports.upstream import ServerState, Upstream
+from taskgate.replies.fields import extended
+from taskgate.replies.overview import AttentionItem, Overview, ServerSummary
 
 OPEN_SHOWN: Final = 12
 OPEN_COUNTED: Final = 100
@@ -64,7 +68,7 @@ class OverviewData(NamedTuple):
     period: TimeRange
     counts: OverviewCounts
     """Shared by people who may see the same history."""
-    fields: dict[str, Any]
+    reply: Overview
 
 
 class OverviewApi:
@@ -94,7 +98,7 @@ class OverviewApi:
                 self._json,
                 "Headline numbers with their trend, what needs attention, and calls over time.",
                 query={"range": "hour (default), day or week"},
-                answer=reply_schemas.OVERVIEW,
+                answer=Overview,
                 command="taskgate history",
             ),
         )
@@ -108,24 +112,24 @@ class OverviewApi:
         known = running.tasks or (await self._records.tasks(user, TaskFilter(), only=visit.only, limit=1)).tasks
         waiting = await self._waiting(user)
         down = self._down() if user.may(Permission.SEE) else []
-        fields = {
-            "range": period.name,
-            "seconds": period.length_ms // 1000,
-            "total": summary_json(series.total),
-            "before": summary_json(counts.before),
-            "waiting": waiting,
-            "waited": summary_json(counts.waited.total),
-            "answered": summary_json(counts.answered.total),
-            "open": [operator_row(task) for task in running.tasks[:OPEN_SHOWN]],
-            "open_count": len(running.tasks),
-            "more_open": running.after is not None,
-            "running": sum(1 for task in running.tasks if task.state is TaskState.RUNNING),
-            "servers_down": down,
-            "attention": await self._attention(visit, down, counts.totals),
-            "servers": _servers_json(counts.totals),
-            "has_calls": bool(known or series.total.calls),
-        }
-        return OverviewData(period, counts, fields)
+        reply = Overview(
+            range=period.name,
+            seconds=period.length_ms // 1000,
+            total=summary_of(series.total),
+            before=summary_of(counts.before),
+            waiting=waiting,
+            waited=summary_of(counts.waited.total),
+            answered=summary_of(counts.answered.total),
+            open=[operator_task(task) for task in running.tasks[:OPEN_SHOWN]],
+            open_count=len(running.tasks),
+            more_open=running.after is not None,
+            running=sum(1 for task in running.tasks if task.state is TaskState.RUNNING),
+            servers_down=down,
+            attention=await self._attention(visit, down, counts.totals),
+            servers=_servers(counts.totals),
+            has_calls=bool(known or series.total.calls),
+        )
+        return OverviewData(period, counts, reply)
 
     async def _counts(self, reach: Reach, period: TimeRange, now: int) -> OverviewCounts:
         """The numbers of history. Many open pages fetch themselves after a change: those that come together share one read."""
@@ -150,7 +154,14 @@ class OverviewApi:
         names = [total.name for total in drawn]
         courses = await history.courses(reach, Dimension.SERVER, names, since, now, now_ms=now, buckets=SPARK_BUCKETS)
         servers = tuple((total, courses.get(total.name, ())) for total in drawn)
-        return OverviewCounts(series, earlier.total, waited, answered, (*drawn, *totals[SERVERS_DRAWN:]), servers)
+        return OverviewCounts(
+            series=series,
+            before=earlier.total,
+            waited=waited,
+            answered=answered,
+            totals=(*drawn, *totals[SERVERS_DRAWN:]),
+            servers=servers,
+        )
 
     async def _waiting(self, user: Approver) -> int:
         approvals = await self._records.pending_count(user) if user.may(Permission.SEE) else 0
@@ -159,7 +170,7 @@ class OverviewApi:
     def _down(self) -> list[str]:
         return sorted(name for name, upstream in self._upstreams.value.items() if upstream.status().state in _DOWN)
 
-    async def _attention(self, visit: Visit, down: list[str], totals: tuple[Total, ...]) -> list[dict[str, Any]]:
+    async def _attention(self, visit: Visit, down: list[str], totals: tuple[Total, ...]) -> list[AttentionItem]:
         """What a person should look at, the most urgent first."""
         user, found = visit.user, []
         if user.may(Permission.SEE):
@@ -175,13 +186,13 @@ class OverviewApi:
             ]
         questions = self._questions.rows(user)
         found += [
-            _item("question", f"{row['server']} waits for an answer", "/inbox", None, at=row["timestamp"])
+            _item("question", f"{row.server} waits for an answer", "/inbox", None, at=row.timestamp)
             for row in questions[:1]
         ]
         found += [_item("server", f"{name} is not connected", f"/servers/{quote(name, safe='')}") for name in down]
         if user.may(Permission.SEE):
             found += [
-                _item("definition", f"{row['tool']} on {row['server']} has changed its definition", "/definitions")
+                _item("definition", f"{row.tool} on {row.server} has changed its definition", "/definitions")
                 for row in self._pins.changed_rows()
             ]
             found += self._budgets(reach_of(visit).tenant)
@@ -196,7 +207,7 @@ class OverviewApi:
         ]
         return found[:MAX_ATTENTION]
 
-    def _budgets(self, tenant: str | None) -> list[dict[str, Any]]:
+    def _budgets(self, tenant: str | None) -> list[AttentionItem]:
         """Model budgets that are nearly spent: all of them, or for people of a tenant only that of the tenant."""
         return [
             _item("budget", f"{name} has spent {units.percent(share)} of its model budget for this hour", address)
@@ -212,17 +223,12 @@ class OverviewApi:
         since = now - found.period.length_ms
         # The page draws some of the servers only, and open pages fetch themselves often.
         others = await self._history.with_latencies(reach_of(visit), Dimension.SERVER, others, since, now, now_ms=now)
-        return json_answer({**found.fields, "servers": _servers_json((*drawn, *others))})
+        return json_answer(msgspec.structs.replace(found.reply, servers=_servers((*drawn, *others))))
 
 
-def _servers_json(totals: Iterable[Total]) -> list[dict[str, Any]]:
-    return [{"name": total.name, **summary_json(total.summary)} for total in totals]
+def _servers(totals: Iterable[Total]) -> list[ServerSummary]:
+    return [extended(ServerSummary, summary_of(total.summary), name=total.name) for total in totals]
 
 
-def _item(kind: str, text: str, address: str, since_ms: int | None = None, *, at: str | None = None) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "text": text,
-        "address": address,
-        "since": iso(since_ms) if since_ms is not None else at,
-    }
+def _item(kind: str, text: str, address: str, since_ms: int | None = None, *, at: str | None = None) -> AttentionItem:
+    return AttentionItem(kind=kind, text=text, address=address, since=iso(since_ms) if since_ms is not None else at)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from markupsafe import Markup
 
-from taskgate.core.history.counts import Summary
 from taskgate.core.history.filters import HistoryFilter
 from taskgate.core.history.row import BAD_OUTCOMES
 from taskgate.core.identity.access import Access
@@ -16,15 +15,12 @@ from taskgate.dashboard import units
 from taskgate.dashboard.call_charts import call_sparkline, latency_chart, outcome_chart
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.history_api import HistoryApi
-from taskgate.dashboard.history_rows import history_line
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.overview_api import OverviewApi, OverviewCounts, OverviewData
 from taskgate.dashboard.ranges import range_links
 from taskgate.dashboard.routes import Route, Visit, page_route
-from taskgate.dashboard.task_pages import task_line
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import Answer, redirect, with_query
-from taskgate.lazy_dataclass import dataclass
 
 FAILURES_SHOWN: Final = 8
 MAX_DRAWN: Final = 16
@@ -35,12 +31,11 @@ class Drawn(NamedTuple):
     servers: list[dict[str, Any]]
 
 
-@dataclass(slots=True, eq=False)
-class OverviewPages:
+class OverviewPages(msgspec.Struct, eq=False):
     _overview: OverviewApi
     _history: HistoryApi
     _frame: Frame
-    _latest: list[tuple[OverviewCounts, Drawn]] = field(default_factory=list)
+    _latest: list[tuple[OverviewCounts, Drawn]] = []
 
     def routes(self) -> tuple[Route, ...]:
         topics = (Topic.TASKS, Topic.INBOX, Topic.SERVERS)
@@ -56,7 +51,7 @@ class OverviewPages:
 
     async def _show(self, visit: Visit) -> Answer:
         data = await self._overview.data(visit)
-        fields, drawn = data.fields, self._drawn(data.counts)
+        reply, drawn = data.reply, self._drawn(data.counts)
         bad = HistoryFilter(outcomes=BAD_OUTCOMES, since_ms=data.counts.series.since_ms)
         failures = (await self._history.page(visit, bad, FAILURES_SHOWN)).rows
         return await self._frame.page(
@@ -65,15 +60,15 @@ class OverviewPages:
             "overview.html",
             ranges=range_links("/overview", data.period),
             headline=_headline(data, all_servers=visit.user.may(Permission.SEE)),
-            attention=fields["attention"],
+            attention=reply.attention,
             charts=drawn.charts,
             servers=drawn.servers,
-            more_servers=max(0, len(fields["servers"]) - len(drawn.servers)),
-            running=[task_line(row) for row in fields["open"]],
-            more_running=fields["open_count"] > len(fields["open"]),
-            failures=[history_line(row) for row in failures],
+            more_servers=max(0, len(reply.servers) - len(drawn.servers)),
+            running=reply.open,
+            more_running=reply.open_count > len(reply.open),
+            failures=failures,
             period=data.period,
-            first_visit=not fields["has_calls"] and visit.user.may(Permission.ACT),
+            first_visit=not reply.has_calls and visit.user.may(Permission.ACT),
             api=with_query("/api/v1/overview", {"range": data.period.name}),
         )
 
@@ -112,16 +107,16 @@ def _draw(counts: OverviewCounts) -> Drawn:
 
 def _headline(data: OverviewData, *, all_servers: bool) -> list[dict[str, Any]]:
     """The numbers on top: label, value, how it compares with the time before, and where it leads."""
-    now, before, seconds = data.counts.series.total, data.counts.before, data.fields["seconds"]
-    down, waiting = len(data.fields["servers_down"]), data.fields["waiting"]
-    running = f"{data.fields['open_count']}{'+' if data.fields['more_open'] else ''}"
+    now, before, seconds = data.counts.series.total, data.counts.before, data.reply.seconds
+    down, waiting = len(data.reply.servers_down), data.reply.waiting
+    running = f"{data.reply.open_count}{'+' if data.reply.more_open else ''}"
     servers = [_number("Servers down", str(down), "", "/servers", bad=down > 0)] if all_servers else []
     return [
         _number("Calls", units.rate(now.calls / seconds), _change(now.calls, before.calls), "/tasks"),
         _number(
             "Ended badly",
-            units.percent(_share(now)),
-            _points(_share(now), _share(before)),
+            units.percent(now.bad_share),
+            _points(now.bad_share, before.bad_share),
             "/tasks?state=bad",
             bad=bool(now.bad),
         ),
@@ -135,10 +130,6 @@ def _headline(data: OverviewData, *, all_servers: bool) -> list[dict[str, Any]]:
 
 def _number(label: str, value: str, trend: str, href: str | None, *, bad: bool = False) -> dict[str, Any]:
     return {"label": label, "value": value, "trend": trend, "href": href, "bad": bad}
-
-
-def _share(summary: Summary) -> float | None:
-    return summary.bad / summary.calls if summary.calls else None
 
 
 def _change(now: float | None, before: float | None) -> str:

@@ -34,18 +34,24 @@ class Pages:
         self.table = RouteTable(
             [
                 *OverviewPages(api.overview, steering.history, frame).routes(),
-                *TaskListPages(api.tasks, api.scripts, steering.history, inbox.records, frame).routes(),
-                *TaskPages(api.tasks, steering.history, api.reruns, api.questions, frame).routes(),
-                *SubjectPages(
-                    services.calls.history,
-                    services.servers.catalogs,
-                    services.decisions.pins,
-                    inbox.records,
-                    numbers,
-                    steering.rules,
-                    frame,
+                *TaskListPages(
+                    tasks=api.tasks, scripts=api.scripts, history=steering.history, records=inbox.records, frame=frame
                 ).routes(),
-                *InboxPages(api.approvals, inbox, api.questions, steering.history, frame).routes(),
+                *TaskPages(
+                    tasks=api.tasks, history=steering.history, reruns=api.reruns, questions=api.questions, frame=frame
+                ).routes(),
+                *SubjectPages(
+                    history=services.calls.history,
+                    catalogs=services.servers.catalogs,
+                    pins=services.decisions.pins,
+                    records=inbox.records,
+                    numbers=numbers,
+                    rules=steering.rules,
+                    frame=frame,
+                ).routes(),
+                *InboxPages(
+                    approvals=api.approvals, inbox=inbox, questions=api.questions, history=steering.history, frame=frame
+                ).routes(),
                 *ApprovalPages(api.approvals, inbox, frame).routes(),
                 *DefinitionPages(api.definitions, frame).routes(),
                 *ElicitationPages(

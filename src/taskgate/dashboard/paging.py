@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Generic, TypeVar
+
+import msgspec
 
 from taskgate.dashboard.web import PAGE, with_query
-from taskgate.lazy_dataclass import dataclass
+
+Row = TypeVar("Row")
 
 
-@dataclass(frozen=True, slots=True)
-class PagedRows:
-    rows: Sequence[Any]
+class PagedRows(msgspec.Struct, Generic[Row], frozen=True, kw_only=True):
+    rows: Sequence[Row]
     first: int
     last: int
     total: int
@@ -20,7 +22,7 @@ class PagedRows:
     after: str | None
 
 
-def paged(rows: Sequence[Any], given: str | None, path: str, query: Mapping[str, str | None]) -> PagedRows:
+def paged(rows: Sequence[Row], given: str | None, path: str, query: Mapping[str, str | None]) -> PagedRows[Row]:
     """The page that the address names, or the nearest one that exists."""
     requested = int(given) if given and given.isascii() and given.isdigit() and len(given) < 7 else 1
     pages = max(1, -(-len(rows) // PAGE))
@@ -28,10 +30,10 @@ def paged(rows: Sequence[Any], given: str | None, path: str, query: Mapping[str,
     first = (number - 1) * PAGE
     shown = rows[first : first + PAGE]
     return PagedRows(
-        shown,
-        first + 1 if shown else 0,
-        first + len(shown),
-        len(rows),
-        with_query(path, query, page=str(number - 1)) if number > 1 else None,
-        with_query(path, query, page=str(number + 1)) if number < pages else None,
+        rows=shown,
+        first=first + 1 if shown else 0,
+        last=first + len(shown),
+        total=len(rows),
+        before=with_query(path, query, page=str(number - 1)) if number > 1 else None,
+        after=with_query(path, query, page=str(number + 1)) if number < pages else None,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core.catalog.own_tool_names import OWN_SERVER
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approver import Approver
@@ -12,12 +14,11 @@ from taskgate.core.identity.access import Access
 from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.core.identity.roles import Permission
 from taskgate.core.questions.question import ELICIT, FORMS, ROOTS, SAMPLE, SCRIPTS
-from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.ports import QuestionInbox
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.questions.waiting import Waiting
-from taskgate.lazy_dataclass import dataclass
+from taskgate.replies.questions import QuestionAnswered, QuestionRow
 
 _ANSWER: Final = closed_object(
     action={"enum": ["accept", "decline", "cancel"]}, content={}, role=TEXT, model=TEXT, stop_reason=TEXT, reason=TEXT
@@ -28,18 +29,17 @@ _OF_SCRIPTS: Final = (SCRIPTS, OWN_SERVER)
 KINDS: Final = {ELICIT: "elicitation", ROOTS: "roots", SAMPLE: SAMPLING}
 
 
-def question_row(waiting: Waiting, user: Approver) -> dict[str, Any]:
-    return {
-        "kind": KINDS[waiting.method],
-        "caller": waiting.caller,
-        "message": waiting.message,
-        "may_answer": may_answer(user, waiting),
+def question_row(waiting: Waiting, user: Approver) -> QuestionRow:
+    return QuestionRow(
+        kind=KINDS[waiting.method],
+        caller=waiting.caller,
+        message=waiting.message,
+        may_answer=may_answer(user, waiting),
         **waiting.shown(),
-    }
+    )
 
 
-@dataclass(slots=True, eq=False)
-class QuestionsApi:
+class QuestionsApi(msgspec.Struct, eq=False):
     _inbox: QuestionInbox
 
     def routes(self) -> tuple[Route, ...]:
@@ -50,7 +50,7 @@ class QuestionsApi:
                 self._list,
                 "Open questions: yours, or with the permission `see` those of all callers.",
                 command="taskgate questions list",
-                answer=reply_schemas.rows(reply_schemas.QUESTION),
+                answer=list[QuestionRow],
             ),
             post(
                 "/questions/{id}",
@@ -59,18 +59,18 @@ class QuestionsApi:
                 "Answer or decline a question.",
                 _ANSWER,
                 command="taskgate questions answer {id}",
-                answer=reply_schemas.QUESTION_ANSWERED,
+                answer=QuestionAnswered,
             ),
         )
 
-    def rows(self, user: Approver) -> list[dict[str, Any]]:
+    def rows(self, user: Approver) -> list[QuestionRow]:
         """The open questions that this person may see, oldest first."""
         return [question_row(waiting, user) for waiting in self._visible(user)]
 
     def count(self, user: Approver) -> int:
         return len(self._visible(user))
 
-    def of_task(self, user: Approver, task_id: str) -> list[dict[str, Any]]:
+    def of_task(self, user: Approver, task_id: str) -> list[QuestionRow]:
         """The open questions of one task."""
         return [question_row(waiting, user) for waiting in self._visible(user) if waiting.task_id == task_id]
 
@@ -100,7 +100,7 @@ class QuestionsApi:
         if body.get("action", "accept") not in ("accept", "decline", "cancel"):
             return problem(400, "action must be accept, decline or cancel.")
         await self.settle(waiting, body)
-        return json_answer({"id": waiting.id, "message": f"Answer sent to {waiting.server}."})
+        return json_answer(QuestionAnswered(id=waiting.id, message=f"Answer sent to {waiting.server}."))
 
     async def settle(self, waiting: Waiting, body: Mapping[str, Any]) -> None:
         """Raises CallerError for an answer that does not match the question, and for a question that was already answered."""

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.history.row import is_row_id
 from taskgate.core.identity.access import Access
 from taskgate.core.tasks.task import Task
-from taskgate.dashboard import reply_schemas
-from taskgate.dashboard.console_calls import ConsoleCalls, task_of
+from taskgate.dashboard.console_calls import ConsoleCalls
 from taskgate.dashboard.history_api import reach_of
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, post
 from taskgate.dashboard.web import Answer, RequestProblem, WebRequest, json_answer
 from taskgate.gateway.plan import Live, Plan
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.history_reader import HistoryReader
+from taskgate.replies.calls import CallResult
 
 _BODY: Final = closed_object(scope=TEXT)
 
 
-@dataclass(slots=True, eq=False)
-class RerunApi:
+class RerunApi(msgspec.Struct, eq=False):
     _records: Records
     _history: HistoryReader
     _calls: ConsoleCalls
@@ -42,17 +42,15 @@ class RerunApi:
                 _BODY,
                 command="taskgate tasks rerun {id}",
                 scope=_named_scope,
-                answer=reply_schemas.CALL_RESULT,
+                answer=CallResult,
             ),
         )
 
-    async def rerun(self, visit: Visit) -> dict[str, Any]:
+    async def rerun(self, visit: Visit) -> CallResult:
         """Raises RequestProblem if the task cannot be run again by this person."""
         task = await self._found(visit)
         arguments = self.runnable(task)
-        params = {"name": task.wire_name, "arguments": arguments}
-        reply = await self._calls.ask(visit.authorized, "tools/call", params, rerun_of=task.id)
-        return {**{key: reply[key] for key in ("result", "error") if key in reply}, "task_id": task_of(reply)}
+        return await self._calls.call(visit.authorized, task.wire_name, arguments, rerun_of=task.id)
 
     def runnable(self, task: Task) -> dict[str, Any]:
         """The arguments of a task that may be run again. Raises RequestProblem."""

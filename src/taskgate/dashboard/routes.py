@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import field
 from enum import StrEnum
 from typing import Any, Final
+
+import msgspec
 
 from taskgate.access.authorize import Authorized
 from taskgate.access.routes import DeclaredRoute, RouteKind, check_distinct
@@ -20,7 +21,6 @@ from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest
-from taskgate.lazy_dataclass import dataclass
 
 Schema = Mapping[str, Any]
 
@@ -35,8 +35,7 @@ def refusal(needs: Permission) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
+class Visit(msgspec.Struct, frozen=True, kw_only=True):
     """One authorized request, with the values of the placeholders in its path."""
 
     request: WebRequest
@@ -74,13 +73,13 @@ class LoginCookie(StrEnum):
 Handler = Callable[[Visit], Awaitable[Answer | EventAnswer]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route(DeclaredRoute):
+class Route(DeclaredRoute, frozen=True, kw_only=True):
     handler: Handler
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = {}
     """Parameters of the address, and what each is for."""
     body: Schema | None = None
-    answer: Schema = field(default_factory=lambda: OBJECT)
+    answer: Any = dict[str, Any]
+    """The type of the reply."""
     status: int = 200
     stream: bool = False
     """Whether the answer is a stream of events."""
@@ -94,8 +93,6 @@ class Route(DeclaredRoute):
     """For class `call`: the scope that a request names; None: the one its credential is bound to, or the default one."""
 
     def __post_init__(self) -> None:
-        # `super()` without arguments does not work in a class with slots.
-        DeclaredRoute.__post_init__(self)
         if (self.access is Access.CALL) != (self.scope is not None):
             raise ValueError(f"{self.method} {self.path}: a route of class call, and no other, needs `scope`")
 
@@ -109,8 +106,7 @@ class Route(DeclaredRoute):
             return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     route: Route
     values: Mapping[str, str]
 

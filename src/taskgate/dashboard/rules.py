@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from taskgate import clock
 from taskgate.core.catalog.entry import EntryKind
@@ -12,20 +14,22 @@ from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.decision import Forward
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.governance.rehearse import Rehearsal, rehearse
+from taskgate.core.governance.rules import DescribedRule
 from taskgate.core.governance.suggestions import Suggestion, ToolHistory, suggest
 from taskgate.core.patterns import PatternKind
+from taskgate.core.settings.servers import ToolTraits
 from taskgate.core.tool_class import ToolClass
 from taskgate.core.usage import day_of, days_before, summed
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.periods import DAYS, since_ms
 from taskgate.dashboard.ports import RuleBookOf
 from taskgate.dashboard.records import Records
-from taskgate.gateway.call_settings import ToolTrait
 from taskgate.gateway.plan import Live, Plan
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.listed_tools import ListedTools
 from taskgate.ports.store import Store
-from taskgate.ports.usage_store import RecordedPage
+from taskgate.replies.fields import extended
+from taskgate.replies.rules import RuleInForce
+from taskgate.store.operations.usage import LastRecordedCall, RecordedPage
 
 HITS_FROM: Final = 5_000
 """Number of recent recorded calls that are counted by rule."""
@@ -33,8 +37,7 @@ _PAGE: Final = 500
 _APPROVALS: Final = 1_000
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Rules:
+class Rules(msgspec.Struct, eq=False, kw_only=True):
     """Rules in force, rehearsals and suggestions."""
 
     live_plan: Live[Plan]
@@ -52,22 +55,22 @@ class Rules:
     def is_recording(self) -> bool:
         return self.plan.governing.record is not None
 
-    async def in_force(self, user: Approver) -> list[dict[str, Any]]:
+    async def in_force(self, user: Approver) -> list[RuleInForce]:
         """The rules in order, with the number of recent recorded calls that each decided."""
-        last = await self.store.last_recorded_call()
+        last = await self.store.ask(LastRecordedCall())
         hits: Counter[str] = Counter()
         page = RecordedPage((), max(0, last - HITS_FROM))
         while page.after is not None:
             page = await self.records.recorded_calls(user, 0, page.after, _PAGE)
             hits.update(call.rule for call in page.calls)
             await clock.sleep(0)
-        return [{**row, "calls": hits[row["rule"]]} for row in self.described()]
+        return [extended(RuleInForce, row, calls=hits[row.rule]) for row in self.described()]
 
-    def described(self) -> list[dict[str, Any]]:
+    def described(self) -> list[DescribedRule]:
         """The rules in order, with secrets of the configuration redacted."""
         hide = self.configuration.hidden
         every = self.plan.gates.for_calls(from_script=True).rules
-        return [{**row, "reason": row["reason"] and hide(row["reason"])} for row in every.described()]
+        return [msgspec.structs.replace(row, reason=row.reason and hide(row.reason)) for row in every.described()]
 
     async def rehearsed(self, user: Approver, governance: str, since: str | None) -> Rehearsal:
         return await self._rehearsed(user, self.configuration.plan_with(governance), since)
@@ -104,17 +107,17 @@ class Rules:
     def _history(self, server: str, tool: str, decided: Counter[State], ran: int) -> ToolHistory:
         forwarded = isinstance(decide(self.plan.gates, PatternKind.TOOL, server, tool), Forward)
         return ToolHistory(
-            server,
-            tool,
-            decided[State.APPROVED] + decided[State.USED],
-            decided[State.DENIED],
-            decided[State.EXPIRED],
-            ran if forwarded else 0,
-            self._risky(server, tool),
+            server=server,
+            tool=tool,
+            approved=decided[State.APPROVED] + decided[State.USED],
+            denied=decided[State.DENIED],
+            expired=decided[State.EXPIRED],
+            forwarded=ran if forwarded else 0,
+            risky=self._risky(server, tool),
         )
 
     def _risky(self, server: str, tool: str) -> bool:
-        if self.plan.traits.get((server, tool), ToolTrait()).tool_class is ToolClass.ONCE:
+        if self.plan.traits.get((server, tool), ToolTraits()).tool_class is ToolClass.ONCE:
             return True
         offer = self.listed.offer(server)
         entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()

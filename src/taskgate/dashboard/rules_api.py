@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from taskgate.core.governance.suggestions import Suggestion
 from taskgate.core.identity.access import Access
-from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.periods import since_ms
 from taskgate.dashboard.routes import (
@@ -19,9 +16,7 @@ from taskgate.dashboard.routes import (
 )
 from taskgate.dashboard.rules import Rules
 from taskgate.dashboard.web import Answer, json_answer, limit_of
-
-if TYPE_CHECKING:
-    pass
+from taskgate.replies.rules import RecordedCalls, RehearsalResult, RuleList, rehearsal_result
 
 
 class RulesApi:
@@ -38,14 +33,14 @@ class RulesApi:
                 see,
                 self._list,
                 "Rules in force, with the number of recorded calls that each decided.",
-                answer=reply_schemas.RULES,
+                answer=RuleList,
             ),
             get(
                 "/rules/suggestions",
                 see,
                 self._suggestions,
                 "Tools that should need approval less or more often.",
-                answer=reply_schemas.SUGGESTIONS,
+                answer=list[Suggestion],
             ),
             get(
                 "/rules/recorded",
@@ -54,7 +49,7 @@ class RulesApi:
                 "Recorded calls, redacted.",
                 query=pages,
                 command="taskgate policy rehearse NEW.yaml",
-                answer=reply_schemas.RECORDED_CALLS,
+                answer=RecordedCalls,
             ),
             post(
                 "/rules/rehearse",
@@ -63,7 +58,7 @@ class RulesApi:
                 "Evaluate a changed `governance` section (YAML) against recorded calls.",
                 body,
                 command="taskgate policy rehearse NEW.yaml",
-                answer=reply_schemas.REHEARSAL,
+                answer=RehearsalResult,
             ),
         )
 
@@ -71,15 +66,15 @@ class RulesApi:
     def configuration(self) -> Configuration:
         return self._rules.configuration
 
-    async def in_force(self, visit: Visit) -> dict[str, Any]:
-        return {"recording": self._rules.is_recording, "rules": await self._rules.in_force(visit.user)}
+    async def in_force(self, visit: Visit) -> RuleList:
+        return RuleList(recording=self._rules.is_recording, rules=await self._rules.in_force(visit.user))
 
-    async def suggestions(self, visit: Visit) -> list[dict[str, str]]:
-        return [suggestion_row(one) for one in await self._rules.suggestions(visit.user)]
+    async def suggestions(self, visit: Visit) -> tuple[Suggestion, ...]:
+        return await self._rules.suggestions(visit.user)
 
-    async def rehearsed(self, visit: Visit, governance: str, since: str | None) -> dict[str, Any]:
+    async def rehearsed(self, visit: Visit, governance: str, since: str | None) -> RehearsalResult:
         """Raises ValueError where the section or the period is invalid."""
-        return (await self._rules.rehearsed(visit.user, governance, since)).rows()
+        return rehearsal_result(await self._rules.rehearsed(visit.user, governance, since))
 
     async def _list(self, visit: Visit) -> Answer:
         return json_answer(await self.in_force(visit))
@@ -93,7 +88,7 @@ class RulesApi:
         if not (after.isascii() and after.isdigit()) or len(after) > 15:
             raise ValueError("after must be the `next` of the previous page")
         page = await self._records.recorded_calls(visit.user, first, int(after), limit_of(visit.request))
-        return json_answer({"calls": page.calls, "next": page.after, "recording": self._rules.is_recording})
+        return json_answer(RecordedCalls(calls=page.calls, next=page.after, recording=self._rules.is_recording))
 
     async def _rehearse(self, visit: Visit) -> Answer:
         body = visit.request.json()
@@ -101,7 +96,3 @@ class RulesApi:
         if set(body) - {"governance", "since"} or type(governance) is not str or type(since) not in (str, type(None)):
             raise ValueError('send "governance" (the section as YAML text) and optionally "since", such as 7d')
         return json_answer(await self.rehearsed(visit, governance, since))
-
-
-def suggestion_row(one: Suggestion) -> dict[str, str]:
-    return {"ask": one.ask, "server": one.server, "tool": one.tool, "why": one.why, "rule": one.rule}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
@@ -16,7 +18,7 @@ from taskgate.dashboard.routes import (
 )
 from taskgate.dashboard.rules_api import RulesApi
 from taskgate.dashboard.web import Answer
-from taskgate.lazy_dataclass import dataclass
+from taskgate.replies.rules import RehearsalResult
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
 _EXAMPLES_SHOWN: Final = 50
 
 
-@dataclass(slots=True, eq=False)
-class RulesPages:
+class RulesPages(msgspec.Struct, eq=False):
     _rules: RulesApi
     _frame: Frame
 
@@ -49,20 +50,20 @@ class RulesPages:
         return await self._page(visit, text, since, found, None)
 
     async def _page(
-        self, visit: Visit, text: str, since: str, found: dict[str, Any] | None, error: str | None
+        self, visit: Visit, text: str, since: str, found: RehearsalResult | None, error: str | None
     ) -> Answer:
         in_force = await self._rules.in_force(visit)
         return await self._frame.page(
             visit,
             "rules",
             "rules.html",
-            rules=in_force["rules"],
-            recording=in_force["recording"],
+            rules=in_force.rules,
+            recording=in_force.recording,
             suggestions=await self._rules.suggestions(visit),
             may_rehearse=visit.user.may(Permission.ACT),
             governance=text,
             since=since,
             found=found,
-            examples=found["examples"][:_EXAMPLES_SHOWN] if found is not None else (),
+            examples=found.examples[:_EXAMPLES_SHOWN] if found is not None else (),
             error=error,
         )

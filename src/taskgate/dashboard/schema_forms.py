@@ -7,7 +7,6 @@ fields is limited. The whole object can always be entered as JSON instead.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -16,7 +15,6 @@ import msgspec
 from taskgate.core.wire import MalformedJson
 from taskgate.dashboard.routes import Visit
 from taskgate.dashboard.web import MAX_FORM_FIELDS, read_json
-from taskgate.lazy_dataclass import dataclass
 
 MAX_FIELDS: Final = 100
 MAX_OPTIONS: Final = 200
@@ -26,8 +24,7 @@ PREFIX: Final = "f."
 _KINDS: Final = {"string": "text", "integer": "integer", "number": "number", "boolean": "boolean"}
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     name: str
     label: str
     kind: str
@@ -35,15 +32,14 @@ class Field:
     required: bool
     help: str = ""
     value: str = ""
-    options: tuple[tuple[str, str], ...] = field(default=())
+    options: tuple[tuple[str, str], ...] = ()
 
     @property
     def form_name(self) -> str:
         return PREFIX + self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     fields: tuple[Field, ...]
     left_out: int
     """Number of fields that are not shown."""
@@ -74,13 +70,13 @@ def _field(name: str, about: Any, required: bool) -> Field:
     if default is not None:
         value = default if type(default) is str else msgspec.json.encode(default).decode()
     return Field(
-        name,
-        title[:200] if type(title) is str and title else name,
-        kind,
-        required,
-        text[:LONGEST_TEXT] if type(text) is str else "",
-        value[:LONGEST_TEXT],
-        options,
+        name=name,
+        label=title[:200] if type(title) is str and title else name,
+        kind=kind,
+        required=required,
+        help=text[:LONGEST_TEXT] if type(text) is str else "",
+        value=value[:LONGEST_TEXT],
+        options=options,
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+import msgspec
+
 from taskgate.core.identity.access import Access
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, page_route
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import Answer, RequestProblem, redirect, with_query
-from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
@@ -20,8 +21,7 @@ from taskgate.dashboard.scopes_api import ScopesApi
 TOOLS_SHOWN: Final = 200
 
 
-@dataclass(slots=True, eq=False)
-class ScopePages:
+class ScopePages(msgspec.Struct, eq=False):
     _scopes: ScopesApi
     _frame: Frame
 
@@ -37,9 +37,7 @@ class ScopePages:
         )
 
     async def _list(self, visit: Visit) -> Answer:
-        rows = [
-            {**row, "page": f"/scopes/{quote(row['scope'], safe='')}"} for row in await self._scopes.listed(visit.user)
-        ]
+        rows = await self._scopes.listed(visit.user)
         return await self._frame.page(visit, "scopes", "scopes.html", rows=rows)
 
     async def _show(self, visit: Visit) -> Answer:
@@ -57,6 +55,6 @@ class ScopePages:
             api=f"/api/v1/scopes/{quote(name, safe='')}/tools",
             command=self._frame.command_for("GET", "/api/v1/scopes/{name}/tools", name=name),
             row=row,
-            tools=row["tools"][:TOOLS_SHOWN],
-            left_out=row["left_out"][:TOOLS_SHOWN],
+            tools=row.tools[:TOOLS_SHOWN],
+            left_out=row.left_out[:TOOLS_SHOWN],
         )

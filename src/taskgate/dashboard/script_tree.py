@@ -8,9 +8,10 @@ script waits for them; they are no tasks. Nor are calls that were refused, of wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from taskgate.core.history.classify import outcome_of_task
+from taskgate.core.history.row import CallOutcome
 from taskgate.core.scripts.record import OpenCall, RefusedCall, ScriptRecord
 from taskgate.core.tasks.task import Task
 from taskgate.core.timestamps import iso
@@ -18,7 +19,8 @@ from taskgate.dashboard.records import Records
 from taskgate.gateway.scripts.call_outcomes import executed_value
 from taskgate.gateway.scripts.script_chain import kept_scripts
 from taskgate.gateway.scripts.script_result import REFUSED
-from taskgate.ports.script_store import ScriptCall
+from taskgate.replies.scripts import CallOfScript, CallTree
+from taskgate.store.operations.scripts import ScriptCall
 
 SHOWN: Final = 100
 """Calls on one page; the next page begins after the last of them."""
@@ -32,11 +34,11 @@ class Position(NamedTuple):
     number: int
 
 
-async def script_tree(records: Records, script: Task | None, after: Position | None = None) -> dict[str, Any] | None:
+async def script_tree(records: Records, script: Task | None, after: Position | None = None) -> CallTree | None:
     """A page of the calls of a script and of those that it resumes, or None if the task is no script."""
     if script is None or not script.script:
         return None
-    record, rows, following = await records.script_record(script), list[dict[str, Any]](), None
+    record, rows, following = await records.script_record(script), list[CallOfScript](), None
     parts, number = await _parts_from(records, script, after)
     left = SHOWN
     for part in parts:
@@ -49,12 +51,12 @@ async def script_tree(records: Records, script: Task | None, after: Position | N
         if following is not None:
             break
         number = -1
-    return {
-        "steps": record.step,
-        "calls_made": record.calls,
-        "calls": rows,
-        "next": following if following is None or part is script else f"{part.id}:{following}",
-    }
+    return CallTree(
+        steps=record.step,
+        calls_made=record.calls,
+        calls=rows,
+        next=following if following is None or part is script else f"{part.id}:{following}",
+    )
 
 
 async def _parts_from(records: Records, script: Task, after: Position | None) -> tuple[Sequence[Task], int]:
@@ -77,17 +79,19 @@ async def _chain(records: Records, script: Task) -> tuple[Task, ...]:
 
 def _rows(
     script: Task, record: ScriptRecord, page: Sequence[ScriptCall], after: int, following: int | None
-) -> list[dict[str, Any]]:
+) -> list[CallOfScript]:
     """The rows of one script on one page, in the order of their numbers."""
     waiting = [
         call for call in record.pending if not call.child and call.settled is None and not script.state.is_terminal
     ]
-    rows = [_call_row(call) for call in page] + [
-        row
-        for row in (*map(_refused_row, record.refused), *map(_waiting_row, waiting))
-        if row["number"] > after and (following is None or row["number"] <= following)
+    without_task = [
+        *(_refused_row(script.id, call) for call in record.refused),
+        *(_waiting_row(script.id, call) for call in waiting),
     ]
-    return [{**row, "script": script.id} for row in sorted(rows, key=lambda row: row["number"])]
+    rows = [_call_row(script.id, call) for call in page] + [
+        row for row in without_task if row.number > after and (following is None or row.number <= following)
+    ]
+    return sorted(rows, key=lambda row: row.number)
 
 
 def calls_after(given: str | None) -> Position | None:
@@ -100,44 +104,53 @@ def calls_after(given: str | None) -> Position | None:
     return Position(script, int(number))
 
 
-def _call_row(call: ScriptCall) -> dict[str, Any]:
+def _call_row(script: str, call: ScriptCall) -> CallOfScript:
     task, outcome = call.task, outcome_of_task(call.task)
-    return {
-        "number": call.number,
-        "line": call.line,
-        "tool": task.wire_name,
-        "task_id": task.id,
-        "state": "tool_error" if outcome is not None and outcome.value == "tool_error" else task.state.value,
-        "executed": executed_value(task) if task.state.is_terminal else None,
-        "received": call.delivered_step is not None,
-        "message": task.status_message or "",
-        "created_at": iso(task.created_ms),
-        "finished_at": iso(task.finished_ms) if task.finished_ms is not None else None,
-        "waits_until": None,
-    }
+    return CallOfScript(
+        number=call.number,
+        script=script,
+        line=call.line,
+        tool=task.wire_name,
+        task_id=task.id,
+        state="tool_error" if outcome is CallOutcome.TOOL_ERROR else task.state.value,
+        executed=executed_value(task) if task.state.is_terminal else None,
+        received=call.delivered_step is not None,
+        message=task.status_message or "",
+        created_at=iso(task.created_ms),
+        finished_at=iso(task.finished_ms) if task.finished_ms is not None else None,
+        waits_until=None,
+    )
 
 
-def _refused_row(call: RefusedCall) -> dict[str, Any]:
-    row = _row_without_task(call.number, call.line, call.tool, REFUSED)
-    return {**row, "executed": "no", "received": True, "message": call.error_type}
+def _refused_row(script: str, call: RefusedCall) -> CallOfScript:
+    return CallOfScript(
+        number=call.number,
+        script=script,
+        line=call.line,
+        tool=call.tool,
+        task_id=None,
+        state=REFUSED,
+        executed="no",
+        received=True,
+        message=call.error_type,
+        created_at=None,
+        finished_at=None,
+        waits_until=None,
+    )
 
 
-def _waiting_row(call: OpenCall) -> dict[str, Any]:
-    row = _row_without_task(call.number, call.line, call.function, "waiting")
-    return {**row, "waits_until": iso(call.due_ms) if call.due_ms is not None else None}
-
-
-def _row_without_task(number: int, line: int, tool: str, state: str) -> dict[str, Any]:
-    return {
-        "number": number,
-        "line": line,
-        "tool": tool,
-        "task_id": None,
-        "state": state,
-        "executed": None,
-        "received": False,
-        "message": "",
-        "created_at": None,
-        "finished_at": None,
-        "waits_until": None,
-    }
+def _waiting_row(script: str, call: OpenCall) -> CallOfScript:
+    return CallOfScript(
+        number=call.number,
+        script=script,
+        line=call.line,
+        tool=call.function,
+        task_id=None,
+        state="waiting",
+        executed=None,
+        received=False,
+        message="",
+        created_at=None,
+        finished_at=None,
+        waits_until=iso(call.due_ms) if call.due_ms is not None else None,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any, Final
+from typing import Final
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.own_tool_names import OWN_SERVER, OwnToolName
@@ -13,14 +13,17 @@ from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access
 from taskgate.core.tasks.state import OPEN
 from taskgate.core.tasks.task import Task
-from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.ports import Tasks
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
-from taskgate.dashboard.tasks_api import operator_row
+from taskgate.dashboard.rows import operator_task
 from taskgate.dashboard.web import Answer, RequestProblem, json_answer, problem
 from taskgate.gateway.scripts.call_outcomes import executed_value
 from taskgate.ports.store_answers import TaskFilter
+from taskgate.replies.fields import extended
+from taskgate.replies.tasks import Scripts, StoppedScript, StoppedScripts
+from taskgate.store.operations.audit import RecordAudit
+from taskgate.store.operations.scripts import CallsOfScript
 
 _PAGE: Final = 200
 _TOGETHER: Final = 50
@@ -44,7 +47,7 @@ class ScriptsApi:
                 "Scripts that have not ended, of all callers, newest first.",
                 command="taskgate scripts list",
                 query={"principal": "only those of this principal", "scope": "only those in this scope"},
-                answer=reply_schemas.SCRIPTS,
+                answer=Scripts,
             ),
             post(
                 "/scripts/stop",
@@ -54,13 +57,13 @@ class ScriptsApi:
                 "sent end as when a task is cancelled.",
                 _WHICH,
                 command="taskgate scripts stop",
-                answer=reply_schemas.STOPPED_SCRIPTS,
+                answer=StoppedScripts,
             ),
         )
 
     async def _list(self, visit: Visit) -> Answer:
         found = await self._open(visit.user, visit.parameter("principal"), visit.parameter("scope"))
-        return json_answer({"scripts": [operator_row(task) for task in found]})
+        return json_answer(Scripts(scripts=[operator_task(task) for task in found]))
 
     async def _stop(self, visit: Visit) -> Answer:
         body = visit.request.json()
@@ -69,18 +72,18 @@ class ScriptsApi:
         if set(body) - {"principal", "scope", "all", "reason"} or not texts_only:
             return problem(400, "The body may contain only principal, scope, all and reason.")
         rows = await self.stop(visit, principal, scope, reason, everything=body.get("all") is True)
-        return json_answer({"stopped": rows})
+        return json_answer(StoppedScripts(stopped=rows))
 
     async def stop(
         self, visit: Visit, principal: str | None, scope: str | None, reason: str | None, *, everything: bool
-    ) -> list[dict[str, Any]]:
+    ) -> list[StoppedScript]:
         """Stop the scripts of a principal, of a scope, of both together, or all; a row for each. Raises RequestProblem if it is
         not said which ones.
         """
         if everything is (principal is not None or scope is not None):
             raise RequestProblem(400, 'Give a principal, a scope or both, or "all": true.')
         found = await self._open(visit.user, principal, scope)
-        rows: list[dict[str, Any]] = []
+        rows: list[StoppedScript] = []
         for first in range(0, len(found), _TOGETHER):
             some = found[first : first + _TOGETHER]
             rows += [
@@ -93,7 +96,7 @@ class ScriptsApi:
         page = await self._records.tasks(user, _running(principal, scope), only=None, limit=_PAGE)
         return any(task.script for task in page.tasks)
 
-    async def _stop_one(self, visit: Visit, script: Task, reason: str | None) -> dict[str, Any] | None:
+    async def _stop_one(self, visit: Visit, script: Task, reason: str | None) -> StoppedScript | None:
         """None if the script has ended meanwhile."""
         by = f"by {visit.user.id}: {reason}" if reason else f"by {visit.user.id}"
         try:
@@ -112,15 +115,15 @@ class ScriptsApi:
             executed=executed.value,
             reason=f"{by}; {ran}",
         )
-        await self._records.store.record_now(entry)
-        return {**operator_row(stopped), "ran": ran}
+        await self._records.store.do(RecordAudit(entry))
+        return extended(StoppedScript, operator_task(stopped), ran=ran)
 
     async def _what_ran(self, script: Task) -> tuple[Executed, str]:
         """Whether calls of the script were executed, and which were or may have been, as text."""
         tools: Counter[str] = Counter()
         words: set[str] = set()
         after = -1
-        while calls := await self._records.store.script_calls(script.id, after):
+        while calls := await self._records.store.ask(CallsOfScript(script.id, after)):
             words |= {executed_value(call.task) for call in calls}
             tools.update(call.task.wire_name for call in calls if executed_value(call.task) != "no")
             after = calls[-1].number

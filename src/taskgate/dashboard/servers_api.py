@@ -7,7 +7,10 @@ Reconnecting connects immediately, regardless of the back-off. Each action is re
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
+
+import msgspec
+from msgspec import UNSET
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.entry import EntryKind
@@ -15,58 +18,66 @@ from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.access import Access
 from taskgate.core.waterfall import Span
-from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.ports import ServerDraining, ServerLists, ServerQueues
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, closed_object, get, post
-from taskgate.dashboard.server_rows import server_rows
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.plan import Live, Plan
-from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.audit_log import AuditLog
 from taskgate.ports.pinned_definitions import PinnedDefinitions
+from taskgate.ports.store import Store
 from taskgate.ports.upstream import Upstream
+from taskgate.replies.fields import extended
+from taskgate.replies.servers import BudgetsInUse, ListReport, ServerAction, ServerDetail, ServerRow, ServerTool
+from taskgate.store.operations.audit import RecordAudit
 
+STDERR_LINES: Final = 20
 ACTIONS: Final = {"reconnect": "reconnected", "drain": "drained", "enable": "enabled"}
 _NO_SUCH_SERVER: Final = "Server not found."
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Servers:
+class Servers(msgspec.Struct, eq=False, kw_only=True):
     plan: Live[Plan]
     upstreams: Live[Mapping[str, Upstream]]
     lists: ServerLists
     pins: PinnedDefinitions
     draining: ServerDraining
     budgets: ServerQueues
-    audit_log: AuditLog
+    audit_log: Store
     records: Records
     configuration: Configuration
 
-    def rows(self, user: Approver) -> list[dict[str, Any]]:
+    def rows(self, user: Approver) -> list[ServerRow]:
         """Every server with recent latencies, and whether it is drained."""
         recent = self._recent_calls(user)
-        drained = self.draining.drained
-        return [
-            {
-                **self._hidden(row),
-                "drained": row["name"] in drained,
-                "tool_count": self._tool_count(row["name"]),
-                **_measured(recent.get(row["name"], ())),
-            }
-            for row in server_rows(self.upstreams.value)
-        ]
+        return [self._row(name, upstream, recent.get(name, ())) for name, upstream in self.upstreams.value.items()]
+
+    def _row(self, name: str, upstream: Upstream, calls: Sequence[Span]) -> ServerRow:
+        # Errors and stderr may contain secrets from commands and addresses.
+        hide, status = self.configuration.hidden, upstream.status()
+        ordered = sorted((span.end - span.start) * 1000 for span in calls)
+        last = len(ordered) - 1
+        return ServerRow(
+            name=name,
+            transport=upstream.transport,
+            state=status.state.value,
+            generations=[generation.value for generation in status.generations],
+            reconnect_attempt=status.reconnect_attempt,
+            next_retry_ms=status.next_retry_ms,
+            last_error=status.last_error and hide(status.last_error),
+            stderr=[hide(line) for line in status.stderr[-STDERR_LINES:]],
+            drained=name in self.draining.drained,
+            tool_count=self._tool_count(name),
+            calls=len(ordered),
+            errors=sum(1 for span in calls if span.state == "error"),
+            p50_ms=round(ordered[last // 2], 1) if ordered else None,
+            p99_ms=round(ordered[round(last * 0.99)], 1) if ordered else None,
+        )
 
     def _tool_count(self, name: str) -> int | None:
         """None while the server has not returned its list."""
         offer = self.lists.offer(name)
         return len(offer.entries.get(EntryKind.TOOL, ())) if offer is not None else None
-
-    def _hidden(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Errors and stderr may contain secrets from commands and addresses, which are redacted."""
-        hide, error = self.configuration.hidden, row["last_error"]
-        return {**row, "last_error": error and hide(error), "stderr": [hide(line) for line in row["stderr"]]}
 
     def _recent_calls(self, user: Approver) -> dict[str, list[Span]]:
         found: dict[str, list[Span]] = {}
@@ -75,44 +86,45 @@ class Servers:
                 found.setdefault(span.server, []).append(span)
         return found
 
-    async def one(self, user: Approver, name: str) -> dict[str, Any] | None:
-        row = next((row for row in self.rows(user) if row["name"] == name), None)
+    async def one(self, user: Approver, name: str) -> ServerDetail | None:
+        row = next((row for row in self.rows(user) if row.name == name), None)
         if row is None:
             return None
         plan, line = self.plan.value, self.budgets.queues.get(name)
         record = plan.registry.records.get(name)
         budgets = record.budgets if record is not None else None
-        return {
-            **row,
-            "lists": self._list_report(name),
-            "budgets": {
-                "timeout_ms": int(plan.timeout_of(name) * 1000),
-                "max_concurrency": budgets.max_concurrency if budgets is not None else None,
-                "max_tool_output_bytes": budgets.max_tool_output_bytes if budgets is not None else None,
-                "running": line.running if line is not None else None,
-                "waiting": line.waiting if line is not None else None,
-            },
-            "tools": self._tools(name),
-            "accounts": await self.records.accounts(user, name),
-        }
+        return extended(
+            ServerDetail,
+            row,
+            lists=self._list_report(name),
+            budgets=BudgetsInUse(
+                timeout_ms=int(plan.timeout_of(name) * 1000),
+                max_concurrency=budgets.max_concurrency if budgets is not None else None,
+                max_tool_output_bytes=budgets.max_tool_output_bytes if budgets is not None else None,
+                running=line.running if line is not None else None,
+                waiting=line.waiting if line is not None else None,
+            ),
+            tools=self._tools(name),
+            accounts=await self.records.accounts(user, name),
+        )
 
-    def _list_report(self, name: str) -> dict[str, Any]:
-        report = dict(self.lists.report(name))
-        if "problem" in report:
-            report["problem"] = self.configuration.hidden(str(report["problem"]))
-        return report
+    def _list_report(self, name: str) -> ListReport:
+        report = msgspec.convert(self.lists.report(name), ListReport)
+        if report.problem is UNSET:
+            return report
+        return msgspec.structs.replace(report, problem=self.configuration.hidden(report.problem))
 
-    def _tools(self, name: str) -> list[dict[str, Any]]:
+    def _tools(self, name: str) -> list[ServerTool]:
         offer = self.lists.offer(name)
-        changed = {row["tool"]: row for row in self.pins.changed_rows() if row["server"] == name}
+        changed = {row.tool: row for row in self.pins.changed_rows() if row.server == name}
         entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
         return [
-            {
-                "name": entry.name,
-                "digest": entry.digest,
-                "changed": entry.name in changed,
-                "quarantined": entry.name in changed and changed[entry.name]["quarantined"],
-            }
+            ServerTool(
+                name=entry.name,
+                digest=entry.digest,
+                changed=entry.name in changed,
+                quarantined=entry.name in changed and changed[entry.name].quarantined,
+            )
             for entry in entries
         ]
 
@@ -126,7 +138,7 @@ class Servers:
         if upstream is None:
             raise KeyError(name)
         entry = AuditEntry(0, f"server_{ACTIONS[action]}", by, server=name, kind="server")
-        await self.audit_log.record_now(entry)
+        await self.audit_log.do(RecordAudit(entry))
         if action == "reconnect":
             try:
                 await upstream.reconnect()
@@ -146,7 +158,7 @@ class Servers:
                 self._list,
                 "State, health, latency and recent stderr of every server.",
                 command="taskgate servers status",
-                answer=reply_schemas.rows(reply_schemas.SERVER),
+                answer=list[ServerRow],
             ),
             get(
                 "/servers/{name}",
@@ -154,7 +166,7 @@ class Servers:
                 self._show,
                 "One server with its tools, lists and budgets.",
                 command="taskgate servers show {name}",
-                answer=reply_schemas.SERVER_DETAIL,
+                answer=ServerDetail,
             ),
             post(
                 "/servers/{name}/reconnect",
@@ -163,7 +175,7 @@ class Servers:
                 "Connect now instead of waiting for the back-off.",
                 none,
                 command="taskgate servers reconnect {name}",
-                answer=reply_schemas.SERVER_ACTION,
+                answer=ServerAction,
             ),
             post(
                 "/servers/{name}/drain",
@@ -172,7 +184,7 @@ class Servers:
                 "Remove a server from every scope; running calls finish.",
                 none,
                 command="taskgate servers drain {name}",
-                answer=reply_schemas.SERVER_ACTION,
+                answer=ServerAction,
             ),
             post(
                 "/servers/{name}/enable",
@@ -181,7 +193,7 @@ class Servers:
                 "Add a drained server back to its scopes.",
                 none,
                 command="taskgate servers enable {name}",
-                answer=reply_schemas.SERVER_ACTION,
+                answer=ServerAction,
             ),
         )
 
@@ -209,18 +221,4 @@ class Servers:
             error = await self.do(name, action, visit.user.id)
         except KeyError:
             return problem(404, _NO_SUCH_SERVER)
-        return json_answer({"name": name, "done": ACTIONS[action]}) if error is None else problem(502, error)
-
-
-def _measured(calls: Sequence[Span]) -> dict[str, Any]:
-    """Number, errors and latency percentiles (in milliseconds) of recent calls."""
-    if not calls:
-        return {"calls": 0, "errors": 0, "p50_ms": None, "p99_ms": None}
-    ordered = sorted((span.end - span.start) * 1000 for span in calls)
-    last = len(ordered) - 1
-    return {
-        "calls": len(ordered),
-        "errors": sum(1 for span in calls if span.state == "error"),
-        "p50_ms": round(ordered[last // 2], 1),
-        "p99_ms": round(ordered[round(last * 0.99)], 1),
-    }
+        return json_answer(ServerAction(name=name, done=ACTIONS[action])) if error is None else problem(502, error)

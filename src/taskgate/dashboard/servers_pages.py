@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
+
+import msgspec
 
 from taskgate.core.history.counts import Dimension
 from taskgate.core.identity.access import Access
@@ -17,7 +18,7 @@ from taskgate.dashboard.sorting import TableColumn, head_cells, sorted_rows
 from taskgate.dashboard.subject_numbers import SubjectNumbers
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import Answer, redirect, with_query
-from taskgate.lazy_dataclass import dataclass
+from taskgate.replies.servers import ServerRow
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
@@ -25,33 +26,32 @@ if TYPE_CHECKING:
 
 TOOLS_SHOWN: Final = 100
 _RANKS: Final = {"degraded": 0, "reconnecting": 0, "stopped": 1, "connecting": 2}
-_COLUMNS: Final = (
-    TableColumn("name", "Server", lambda row: row["name"]),
-    TableColumn("state", "State", lambda row: (_rank(row), row["name"])),
-    TableColumn("calls", "Recent calls", lambda row: row["calls"], numeric=True, optional=True),
-    TableColumn("errors", "Errors", lambda row: row["errors"], numeric=True, optional=True),
-    TableColumn("p50", "p50", lambda row: row["p50_ms"], numeric=True, optional=True),
-    TableColumn("p99", "p99", lambda row: row["p99_ms"], numeric=True, optional=True),
-    TableColumn("tools", "Tools", lambda row: row["tool_count"], numeric=True, optional=True),
+_COLUMNS: Final[tuple[TableColumn[ServerRow], ...]] = (
+    TableColumn("name", "Server", lambda row: row.name),
+    TableColumn("state", "State", lambda row: (_rank(row), row.name)),
+    TableColumn("calls", "Recent calls", lambda row: row.calls, numeric=True, optional=True),
+    TableColumn("errors", "Errors", lambda row: row.errors, numeric=True, optional=True),
+    TableColumn("p50", "p50", lambda row: row.p50_ms, numeric=True, optional=True),
+    TableColumn("p99", "p99", lambda row: row.p99_ms, numeric=True, optional=True),
+    TableColumn("tools", "Tools", lambda row: row.tool_count, numeric=True, optional=True),
     TableColumn("error", "Last error", None, optional=True),
 )
 
 
-def _rank(row: Mapping[str, Any]) -> int:
+def _rank(row: ServerRow) -> int:
     """Lower for what needs attention first."""
-    return 3 if row["drained"] else _RANKS.get(row["state"], 4)
+    return 3 if row.drained else _RANKS.get(row.state, 4)
 
 
-def _shown_state(row: Mapping[str, Any]) -> tuple[str, str]:
+def _shown_state(row: ServerRow) -> tuple[str, str]:
     """The word for the state, and the class of its colour."""
-    if row["drained"]:
+    if row.drained:
         return "drained", "drained"
-    style = {"degraded": "broken", "reconnecting": "broken", "stopped": "broken"}.get(row["state"], row["state"])
-    return row["state"], style
+    style = {"degraded": "broken", "reconnecting": "broken", "stopped": "broken"}.get(row.state, row.state)
+    return row.state, style
 
 
-@dataclass(slots=True, eq=False)
-class ServersPages:
+class ServersPages(msgspec.Struct, eq=False):
     _servers: Servers
     _numbers: SubjectNumbers
     _frame: Frame
@@ -70,10 +70,10 @@ class ServersPages:
 
     async def _list(self, visit: Visit) -> Answer:
         """Broken servers first, unless the address names another order."""
-        every = sorted(self._servers.rows(visit.user), key=lambda row: (_rank(row), row["name"]))
+        every = sorted(self._servers.rows(visit.user), key=lambda row: (_rank(row), row.name))
         text, sort = visit.parameter("text"), visit.parameter("sort")
         query = {"text": text, "sort": sort}
-        matching = [row for row in every if text is None or text.casefold() in row["name"].casefold()]
+        matching = [row for row in every if text is None or text.casefold() in row.name.casefold()]
         page = paged(sorted_rows(matching, _COLUMNS, sort), visit.parameter("page"), "/servers", query)
         return await self._frame.page(
             visit,
@@ -81,7 +81,7 @@ class ServersPages:
             "servers.html",
             head=head_cells(_COLUMNS, sort, "/servers", {"text": text}),
             page=page,
-            rows=[{**row, "shown": _shown_state(row)} for row in page.rows],
+            rows=[(row, *_shown_state(row)) for row in page.rows],
             text=text or "",
             sort=sort or "",
             total=len(every),
@@ -110,8 +110,8 @@ class ServersPages:
             note=note,
             note_kind="bad" if wrong else "",
             row=row,
-            tools=row["tools"][:TOOLS_SHOWN],
-            left_out=max(0, len(row["tools"]) - TOOLS_SHOWN),
+            tools=row.tools[:TOOLS_SHOWN],
+            left_out=max(0, len(row.tools) - TOOLS_SHOWN),
             may_act=visit.user.may(Permission.ACT),
             may_connect=self._servers.may_connect(visit.user),
             address=address,

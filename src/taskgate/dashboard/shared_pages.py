@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from taskgate import clock
 from taskgate.access.arrival import Arrival
@@ -50,11 +51,11 @@ class View(NamedTuple):
         """A request for this view that shows nothing of the console that sent the original."""
         cookie = "; ".join(f"{name}={value}" for name, value in self.cookies)
         return WebRequest(
-            original.method,
-            self.path,
-            original.query,
-            {b"cookie": cookie.encode("latin-1")} if cookie else {},
-            HttpProof(Arrival("", on_loopback=False, by_proxy=False), None, ()),
+            method=original.method,
+            path=self.path,
+            query=original.query,
+            headers={b"cookie": cookie.encode("latin-1")} if cookie else {},
+            proof=HttpProof(Arrival("", on_loopback=False, by_proxy=False), None, ()),
             locked=self.locked,
             raw_query=self.raw_query,
             form_token=form_token,
@@ -65,7 +66,14 @@ def view_of(visit: Visit, cookies: tuple[str, ...]) -> View:
     request = visit.request
     kept = tuple((name, value) for name in cookies if (value := request.cookie(name)) is not None)
     person = replace(visit.user, authenticated_at=None)
-    return View(request.path, request.raw_query, kept, request.locked, person, visit.version)
+    return View(
+        path=request.path,
+        raw_query=request.raw_query,
+        cookies=kept,
+        locked=request.locked,
+        person=person,
+        version=visit.version,
+    )
 
 
 class _Rendering(NamedTuple):

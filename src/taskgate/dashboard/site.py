@@ -7,10 +7,11 @@ the form token of one of our pages.
 from __future__ import annotations
 
 import html
-from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import quote
+
+import msgspec
 
 from taskgate.access.authorize import AccessRefused, Authorized, Authorizer
 from taskgate.access.open_responses import OpenResponses
@@ -33,7 +34,6 @@ from taskgate.dashboard.login_links import LoginLinks
 from taskgate.dashboard.login_pages import START, LoginPages, Provider
 from taskgate.dashboard.passphrase import Fits, Passphrase
 from taskgate.dashboard.records import Records
-from taskgate.dashboard.reply_schemas import CHANGE_EVENTS
 from taskgate.dashboard.routes import Found, LoginCookie, Route, RouteTable, Visit, get, page_route
 from taskgate.dashboard.shared_pages import SharedPages
 from taskgate.dashboard.steering import Steering
@@ -55,6 +55,7 @@ from taskgate.dashboard.web import (
 )
 from taskgate.gateway.services.console import ConsoleServices
 from taskgate.late_imports import PAGES, load
+from taskgate.replies.fields import about
 from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
@@ -92,11 +93,12 @@ class Dashboard:
             waterfall=services.calls.waterfall,
         )
         self._inbox = Inbox(
-            services.decisions.approvals,
-            records,
-            services.servers.catalogs,
-            services.plan,
-            services.calls.tasks.methods.seconds_since_poll,
+            approvals=services.decisions.approvals,
+            records=records,
+            catalogs=services.servers.catalogs,
+            pins=services.decisions.pins,
+            plan=services.plan,
+            polled_ago_s=services.calls.tasks.methods.seconds_since_poll,
         )
         self._passphrase = Passphrase(fits)
         self.live = LiveUpdates(services.events)
@@ -114,20 +116,22 @@ class Dashboard:
                 "view": "address of the open page; frames come more often if consoles of one person share it",
             },
             stream=True,
-            answer=CHANGE_EVENTS,
+            answer=Annotated[
+                str, about("events `change` with `{topics}`; `ended` with `{error_type, message}` ends the stream")
+            ],
         )
         more = (events, *self.login_links.routes(), *self._steering.routes(), *self.accounts.routes())
         self.api = Api(
             services, self._inbox, self._passphrase, menu=lambda user: self._pages.frame.menu(user), more=more
         )
         self._login_pages = LoginPages(
-            self.login,
-            authorizer,
-            self._passphrase,
-            provider,
-            lambda: self._pages.frame,
-            services.address.base,
-            services.people.note,
+            login=self.login,
+            authorizer=authorizer,
+            passphrase=self._passphrase,
+            provider=provider,
+            frame=lambda: self._pages.frame,
+            base_url=services.address.base,
+            note_person=services.people.note,
         )
         self._entry = RouteTable(self._entry_routes())
 
@@ -247,7 +251,13 @@ class Dashboard:
         person, route = authorized.person, found.route
         bearer = request.headers.get(b"authorization")
         locked = bearer is not None and person is not None and self._passphrase.needed_by(person)
-        visit = Visit(replace(request, locked=locked), person, found.values, authorized, self.live.version)
+        visit = Visit(
+            request=msgspec.structs.replace(request, locked=locked),
+            person=person,
+            values=found.values,
+            authorized=authorized,
+            version=self.live.version,
+        )
         if "\0" in request.path or any("\0" in value for value in request.query.values()):
             return self._has_null(visit, route.kind)
         if route.kind is RouteKind.API:

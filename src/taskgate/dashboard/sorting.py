@@ -6,19 +6,21 @@ Sorting needs no script, and the address of a sorted table can be shared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from taskgate.dashboard.web import with_query
-from taskgate.lazy_dataclass import dataclass
+
+Row = TypeVar("Row")
 
 
-@dataclass(frozen=True, slots=True)
-class TableColumn:
+class TableColumn(msgspec.Struct, Generic[Row], frozen=True):
     """One column: its key in the address, its heading, and the value that its rows are sorted by."""
 
     key: str
     label: str
-    value: Callable[[Mapping[str, Any]], Any] | None = None
+    value: Callable[[Row], Any] | None = None
     """None: the column cannot be sorted."""
     numeric: bool = False
     """Aligned right, and the first click sorts the largest value first."""
@@ -26,8 +28,7 @@ class TableColumn:
     """Not shown on a phone."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeadCell:
+class HeadCell(msgspec.Struct, frozen=True, kw_only=True):
     """One cell of the table's head, for the template."""
 
     label: str
@@ -38,9 +39,7 @@ class HeadCell:
     optional: bool
 
 
-def sorted_rows(
-    rows: Iterable[Mapping[str, Any]], columns: Sequence[TableColumn], given: str | None
-) -> list[Mapping[str, Any]]:
+def sorted_rows(rows: Iterable[Row], columns: Sequence[TableColumn[Row]], given: str | None) -> list[Row]:
     """The rows in the order that the address names; unchanged if it names no sortable column. Rows without a value are last."""
     listed = list(rows)
     found = _chosen(columns, given)
@@ -55,7 +54,7 @@ def sorted_rows(
 
 
 def head_cells(
-    columns: Sequence[TableColumn], given: str | None, path: str, query: Mapping[str, str | None]
+    columns: Sequence[TableColumn[Row]], given: str | None, path: str, query: Mapping[str, str | None]
 ) -> list[HeadCell]:
     """The head of the table; each link keeps the filters of the address and sorts by its column, then in the other direction."""
     found = _chosen(columns, given)
@@ -66,11 +65,19 @@ def head_cells(
             direction = "descending" if found[1] else "ascending"
         down = direction == "ascending" if direction is not None else column.numeric
         link = with_query(path, query, sort=f"{'-' if down else ''}{column.key}") if column.value is not None else None
-        cells.append(HeadCell(column.label, link, direction, column.numeric, column.optional))
+        cells.append(
+            HeadCell(
+                label=column.label,
+                href=link,
+                direction=direction,
+                numeric=column.numeric,
+                optional=column.optional,
+            )
+        )
     return cells
 
 
-def _chosen(columns: Sequence[TableColumn], given: str | None) -> tuple[TableColumn, bool] | None:
+def _chosen(columns: Sequence[TableColumn[Row]], given: str | None) -> tuple[TableColumn[Row], bool] | None:
     key = (given or "").removeprefix("-")
     column = next((one for one in columns if one.key == key and one.value is not None), None)
     return (column, (given or "").startswith("-")) if column is not None else None

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core.history.counts import Dimension
 from taskgate.core.history.filters import HistoryFilter
 from taskgate.core.history.row import BAD_OUTCOMES, HistoryRow
 from taskgate.dashboard import units
 from taskgate.dashboard.call_charts import latency_chart, latency_histogram, outcome_chart
 from taskgate.dashboard.history_api import reach_of
-from taskgate.dashboard.history_rows import history_line
 from taskgate.dashboard.questions_api import QuestionsApi
 from taskgate.dashboard.ranges import chosen_range, range_links
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Visit
 from taskgate.dashboard.web import with_query
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.history_reader import HistoryReader
+from taskgate.replies.history import history_entry
 
 FAILURES_SHOWN: Final = 8
 LAST_SHOWN: Final = 12
@@ -27,8 +28,7 @@ CALLS_COUNTED: Final = 200
 USERS_SHOWN: Final = 10
 
 
-@dataclass(slots=True, eq=False)
-class SubjectNumbers:
+class SubjectNumbers(msgspec.Struct, eq=False):
     _history: HistoryReader
     _records: Records
     _questions: QuestionsApi
@@ -47,13 +47,12 @@ class SubjectNumbers:
         last = (await self._history.page(reach, matching, limit=CALLS_COUNTED)).rows
         bad = [row for row in last if row.outcome in BAD_OUTCOMES]
         total = series.total
-        share = total.bad / total.calls if total.calls else None
         return {
             "ranges": range_links(address, period),
             "tiles": [
                 ("Calls", units.count(total.calls), False),
                 ("Rate", units.rate(total.calls / (period.length_ms / 1000)), False),
-                ("Ended badly", units.percent(share), bool(total.bad)),
+                ("Ended badly", units.percent(total.bad_share), bool(total.bad)),
                 ("p50", units.duration(total.p50_ms), False),
                 ("p99", units.duration(total.p99_ms), False),
             ],
@@ -65,16 +64,18 @@ class SubjectNumbers:
             "used_title": "Tools" if dimension is Dimension.CALLER else "Used by",
             "used": _used(last, dimension),
             "questions": self._open_questions(visit, dimension, name),
-            "failures": [history_line(row) for row in bad[:FAILURES_SHOWN]],
-            "last": [history_line(row) for row in last[:LAST_SHOWN]],
+            "failures": [history_entry(row) for row in bad[:FAILURES_SHOWN]],
+            "last": [history_entry(row) for row in last[:LAST_SHOWN]],
             "all_calls": with_query("/tasks", filters),
             "numbers_api": with_query("/api/v1/history/series", {"by": dimension.value, "name": name}),
         }
 
     def _open_questions(self, visit: Visit, dimension: Dimension, name: str) -> list[str]:
-        key = {Dimension.CALLER: "caller", Dimension.SERVER: "server"}.get(dimension)
-        rows = self._questions.rows(visit.user) if key is not None else []
-        return [f"{row['server']}: {row['message']}"[:200] for row in rows if row[key or ""] == name]
+        if dimension is Dimension.TOOL:
+            return []
+        rows = self._questions.rows(visit.user)
+        of_subject = (row for row in rows if (row.caller if dimension is Dimension.CALLER else row.server) == name)
+        return [f"{row.server}: {row.message}"[:200] for row in of_subject]
 
 
 def _used(rows: tuple[HistoryRow, ...], dimension: Dimension) -> list[tuple[str, str, int]]:

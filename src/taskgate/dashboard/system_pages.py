@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.web import Answer, redirect
-from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
@@ -19,8 +20,7 @@ from taskgate.dashboard.system_api import System
 TEXT_SHOWN: Final = 20_000
 
 
-@dataclass(slots=True, eq=False)
-class SystemPages:
+class SystemPages(msgspec.Struct, eq=False):
     _system: System
     _frame: Frame
 

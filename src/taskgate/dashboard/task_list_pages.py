@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from operator import itemgetter
 from typing import Any, Final
 from urllib.parse import parse_qs
 
+import msgspec
+
 from taskgate.core.history.filters import HistoryFilter
-from taskgate.core.history.row import BAD_OUTCOMES, CallOutcome, HistoryRow, as_key
+from taskgate.core.history.row import BAD_OUTCOMES, CallOutcome, as_key
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.history_api import HistoryApi
-from taskgate.dashboard.history_rows import history_line
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.paging import paged
 from taskgate.dashboard.records import Records
@@ -25,11 +24,11 @@ from taskgate.dashboard.schema_forms import form_values
 from taskgate.dashboard.scripts_api import ScriptsApi
 from taskgate.dashboard.sorting import TableColumn, head_cells, sorted_rows
 from taskgate.dashboard.task_filters import point_in_time
-from taskgate.dashboard.task_pages import task_line
 from taskgate.dashboard.tasks_api import TasksApi
 from taskgate.dashboard.topics import Topic
 from taskgate.dashboard.web import PAGE, Answer, RequestProblem, redirect, with_query
-from taskgate.lazy_dataclass import dataclass
+from taskgate.replies.history import EndedCalls, HistoryEntry
+from taskgate.replies.tasks import OperatorTask
 
 OPEN_SHOWN: Final = 20
 """Open tasks above those that have ended; all of them with `?state=open`."""
@@ -53,40 +52,32 @@ _VIEWS: Final[tuple[tuple[str, dict[str, str | None]], ...]] = (
     ("Tool errors", {"state": "tool_error"}),
     ("Denied", {"state": "denied"}),
 )
-COLUMNS: Final = {
-    "state": "State",
-    "tool": "Tool",
-    "caller": "Caller",
-    "took": "Duration",
-    "why": "Why",
-    "scope": "Scope",
-    "client": "Client",
-    "approved_by": "Approved by",
-    "size": "Sizes",
-    "when": "Ended",
-}
+_COLUMNS: Final[tuple[TableColumn[HistoryEntry], ...]] = (
+    TableColumn("state", "State", lambda row: row.shown_state),
+    TableColumn("tool", "Tool", lambda row: row.tool),
+    TableColumn("caller", "Caller", lambda row: row.caller),
+    TableColumn("took", "Duration", lambda row: row.took_ms, numeric=True),
+    TableColumn("why", "Why", lambda row: row.why or None),
+    TableColumn("scope", "Scope", lambda row: row.scope),
+    TableColumn("client", "Client", lambda row: row.client),
+    TableColumn("approved_by", "Approved by", lambda row: row.approved_by or None),
+    TableColumn("size", "Sizes", lambda row: row.size_in + row.size_out, numeric=True),
+    TableColumn("when", "Ended", lambda row: row.ended_at, numeric=True),
+)
+COLUMNS: Final = tuple(column.key for column in _COLUMNS)
 MAX_SORTED: Final = 1_000
 """A sorted table has so many of the newest rows that match: history is stored by time."""
-_SORTED: Final = (
-    *(TableColumn(key, COLUMNS[key], itemgetter(key)) for key in ("state", "tool", "caller", "scope", "client")),
-    TableColumn("why", COLUMNS["why"], lambda row: row["why"] or None),
-    TableColumn("approved_by", COLUMNS["approved_by"], lambda row: row["approved_by"] or None),
-    TableColumn("size", COLUMNS["size"], lambda row: row["size_in"] + row["size_out"], numeric=True),
-    TableColumn("took", COLUMNS["took"], itemgetter("took_ms"), numeric=True),
-    TableColumn("when", COLUMNS["when"], itemgetter("at"), numeric=True),
-)
 USUAL_COLUMNS: Final = ("state", "tool", "caller", "took", "why", "when")
 _COOKIE: Final = "taskgate_task_columns"
 _YEAR_S: Final = 365 * 86_400
 
 
-@dataclass(slots=True, eq=False)
-class TaskListPages:
-    _tasks: TasksApi
-    _scripts: ScriptsApi
-    _history: HistoryApi
-    _records: Records
-    _frame: Frame
+class TaskListPages(msgspec.Struct, eq=False, kw_only=True):
+    tasks: TasksApi
+    scripts: ScriptsApi
+    history: HistoryApi
+    records: Records
+    frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         return (
@@ -107,8 +98,8 @@ class TaskListPages:
         note, note_kind = _cancelled_note(visit) or _stopped_note(visit), ""
         sort = visit.parameter("sort")
         sort = sort if sort is not None and sort.removeprefix("-") in COLUMNS else None
-        ended: tuple[HistoryRow, ...] = ()
-        opened: list[dict[str, Any]] = []
+        rows: Sequence[HistoryEntry] = ()
+        opened: Sequence[OperatorTask] = ()
         after, more_open = None, False
         try:
             state = filters["state"]
@@ -116,26 +107,28 @@ class TaskListPages:
                 raise ValueError(f"state must be one of {', '.join(STATES)}")
             if state not in _ENDED and visit.parameter("after") is None and sort is None:
                 limit = PAGE if state in _OPEN else OPEN_SHOWN
-                found = await self._tasks.listed(visit, limit, states=_OPEN[state or "open"])
-                opened, more_open = found["tasks"], found["next"] is not None
-                after = found["next"] if state in _OPEN else None
+                found = await self.tasks.listed(visit, limit, states=_OPEN[state or "open"])
+                opened, more_open = found.tasks, found.next is not None
+                after = found.next if state in _OPEN else None
             elif state in _OPEN:
-                found = await self._tasks.listed(visit, PAGE, states=_OPEN[state or "open"])
-                opened, after = found["tasks"], found["next"]
+                found = await self.tasks.listed(visit, PAGE, states=_OPEN[state or "open"])
+                opened, after = found.tasks, found.next
             if state not in _OPEN:
-                ended, after = await self._ended(visit, filters, PAGE if sort is None else MAX_SORTED)
+                ended = await self._ended(visit, filters, PAGE if sort is None else MAX_SORTED)
+                rows, after = ended.rows, ended.next
         except ValueError as problem:
             note, note_kind = str(problem), "bad"
-        rows: Sequence[Any] = [history_line(row) for row in ended]
-        page = None
+        page, sorted_of = None, len(rows) if sort is not None else 0
         if sort is not None:
-            page = paged(sorted_rows(rows, _SORTED, sort), visit.parameter("page"), "/tasks", {**filters, "sort": sort})
+            page = paged(
+                sorted_rows(rows, _COLUMNS, sort), visit.parameter("page"), "/tasks", {**filters, "sort": sort}
+            )
             rows, after = page.rows, None
         columns, chosen_now = _columns(visit)
         query = {name: value for name, value in filters.items() if name != "state"}
         api = "/api/v1/tasks" if filters["state"] in _OPEN else "/api/v1/history"
         api_query = {**query, "state" if filters["state"] in _OPEN else "outcome": _outcome_parameter(filters["state"])}
-        answer = await self._frame.page(
+        answer = await self.frame.page(
             visit,
             "tasks",
             "tasks.html",
@@ -146,24 +139,18 @@ class TaskListPages:
                 (label, with_query("/tasks", view), filters["state"] == view.get("state") and not any(query.values()))
                 for label, view in _VIEWS
             ],
-            open=[task_line(row) for row in opened],
+            open=opened,
             may_cancel=bool(opened),
             stop=await self._stoppable(visit, filters),
             more_open=with_query("/tasks", query, state="open") if more_open and filters["state"] is None else None,
             rows=rows,
-            heads=dict(
-                zip(
-                    (column.key for column in _SORTED),
-                    head_cells(_SORTED, sort or "-when", "/tasks", filters),
-                    strict=True,
-                )
-            ),
+            heads=dict(zip(COLUMNS, head_cells(_COLUMNS, sort or "-when", "/tasks", filters), strict=True)),
             page=page,
-            sorted_of=len(ended) if sort is not None else 0,
+            sorted_of=sorted_of,
             most_sorted=MAX_SORTED,
             unsorted=with_query("/tasks", filters),
             columns=columns,
-            choices=[(name, label, name in columns) for name, label in COLUMNS.items()],
+            choices=[(one.key, one.label, one.key in columns) for one in _COLUMNS],
             next=with_query("/tasks", filters, after=after) if after else None,
             states=STATES,
             filtered=any(filters.values()),
@@ -180,12 +167,10 @@ class TaskListPages:
             api=with_query(api, {**api_query, "after": visit.parameter("after")}),
             command=list_command(filters),
         )
-        return replace(answer, headers=(*answer.headers, _cookie(columns))) if chosen_now else answer
+        return msgspec.structs.replace(answer, headers=(*answer.headers, _cookie(columns))) if chosen_now else answer
 
-    async def _ended(
-        self, visit: Visit, filters: Mapping[str, str | None], limit: int
-    ) -> tuple[tuple[HistoryRow, ...], str | None]:
-        now, caller = self._records.now_ms(), filters["caller"]
+    async def _ended(self, visit: Visit, filters: Mapping[str, str | None], limit: int) -> EndedCalls:
+        now, caller = self.records.now_ms(), filters["caller"]
         history_filter = HistoryFilter(
             caller=as_key(caller) if caller is not None else None,
             scope=filters["scope"],
@@ -196,13 +181,12 @@ class TaskListPages:
             since_ms=point_in_time("since", filters["since"], now),
             until_ms=point_in_time("until", filters["until"], now),
         )
-        found = await self._history.page(visit, history_filter, limit)
-        return found.rows, found.cursor
+        return await self.history.page(visit, history_filter, limit)
 
     async def _suggestions(self, visit: Visit) -> dict[str, list[str]]:
         """Names for the filters."""
-        scopes = self._records.scopes(visit.user) if visit.only is None else []
-        return {**await self._history.suggestions(visit), "scope": scopes}
+        scopes = self.records.scopes(visit.user) if visit.only is None else []
+        return {**await self.history.suggestions(visit), "scope": scopes}
 
     async def _stoppable(self, visit: Visit, filters: Mapping[str, str | None]) -> dict[str, Any] | None:
         """Values of the form that stops scripts. None where it is not offered: it can select by caller and scope only, so the page
@@ -211,19 +195,17 @@ class TaskListPages:
         caller, scope = filters["caller"], filters["scope"]
         others = any(value for name, value in filters.items() if name not in ("state", "caller", "scope"))
         is_offered = visit.user.may(Permission.ACT) and filters["state"] in (None, "open") and not others
-        if not is_offered or not await self._scripts.any_runs(visit.user, caller, scope):
+        if not is_offered or not await self.scripts.any_runs(visit.user, caller, scope):
             return None
         which = [*(["--principal", caller] if caller else []), *(["--scope", scope] if scope else [])]
-        command = self._frame.command_for("POST", "/api/v1/scripts/stop")
+        command = self.frame.command_for("POST", "/api/v1/scripts/stop")
         return {"caller": caller, "scope": scope, "command": f"{command} {shlex.join(which or ['--all'])}"}
 
     async def _stop_scripts(self, visit: Visit) -> Answer:
         form = visit.request.form()
         caller, scope, reason = (form.get(name, "").strip() or None for name in ("caller", "scope", "reason"))
         everything = form.get("all") == "1"
-        stopped = await self._scripts.stop(
-            visit, caller, scope, reason[:500] if reason else None, everything=everything
-        )
+        stopped = await self.scripts.stop(visit, caller, scope, reason[:500] if reason else None, everything=everything)
         return redirect(
             with_query("/tasks", {"state": "open", "caller": caller, "scope": scope, "stopped": str(len(stopped))})
         )
@@ -234,7 +216,7 @@ class TaskListPages:
         done = 0
         for task_id in ids:
             try:
-                await self._tasks.cancel(replace(visit, values={"id": task_id}), None)
+                await self.tasks.cancel(msgspec.structs.replace(visit, values={"id": task_id}), None)
                 done += 1
             except RequestProblem:
                 continue

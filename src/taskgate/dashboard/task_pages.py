@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
 from markupsafe import Markup
 
 from taskgate.core import wire
@@ -22,38 +22,29 @@ from taskgate.dashboard.charts.phases import phase_bar
 from taskgate.dashboard.found_text import LONGEST_SEARCH, MIN_SEARCHED, FoundText, found_text
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.history_api import HistoryApi
-from taskgate.dashboard.history_rows import history_line
 from taskgate.dashboard.questions_api import QuestionsApi
 from taskgate.dashboard.rerun_api import RerunApi
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.script_view import shown_calls, shown_report
 from taskgate.dashboard.task_phases import Phase, PhaseKind
 from taskgate.dashboard.tasks_api import TasksApi
-from taskgate.dashboard.text_filters import clear
+from taskgate.dashboard.text_filters import clear, task_status
 from taskgate.dashboard.web import Answer, RequestProblem, redirect, with_query
-from taskgate.lazy_dataclass import dataclass
+from taskgate.replies.tasks import TaskDetail, TimelineStep
 
 EXCERPT: Final = 4_000
 """Characters of arguments and result on the page; `?full=1` shows more."""
 LONGEST_COPY: Final = 8_000
 """Characters of arguments in a command or code to copy."""
 MAX_SHOWN: Final = 1_000_000
-_STATUS: Final = {
-    TaskState.QUEUED: "Queued",
-    TaskState.AWAITING_APPROVAL: "Waiting for approval",
-    TaskState.APPROVED: "Approved; runs when the caller polls the task",
-    TaskState.RUNNING: "Waiting for the server",
-    TaskState.INPUT_REQUIRED: "Waiting for input",
-}
 
 
-@dataclass(slots=True, eq=False)
-class TaskPages:
-    _tasks: TasksApi
-    _history: HistoryApi
-    _reruns: RerunApi
-    _questions: QuestionsApi
-    _frame: Frame
+class TaskPages(msgspec.Struct, eq=False, kw_only=True):
+    tasks: TasksApi
+    history: HistoryApi
+    reruns: RerunApi
+    questions: QuestionsApi
+    frame: Frame
 
     def routes(self) -> tuple[Route, ...]:
         return (
@@ -66,100 +57,93 @@ class TaskPages:
 
     async def _show(self, visit: Visit, note: str | None = None, status: int = 200) -> Answer:
         try:
-            row = await self._tasks.detail(visit)
+            row = await self.tasks.detail(visit)
         except RequestProblem:
             return await self._ended(visit)
         except ValueError as error:
-            return self._frame.message(visit.request, visit.user, 400, "Invalid address", str(error))
-        result = await self._tasks.stored_result(visit)
+            return self.frame.message(visit.request, visit.user, 400, "Invalid address", str(error))
+        result = await self.tasks.stored_result(visit)
         limit, search_text = _display(visit)
-        arguments = found_text(show_json(row["arguments"]), limit, search_text)
+        arguments = found_text(show_json(row.arguments), limit, search_text)
         received = found_text(_readable(result), limit, search_text) if result is not None else None
-        code = excerpt(show_code(row["arguments"]) if row["script_calls"] is not None else "", limit)
-        return await self._frame.page(
+        code = excerpt(show_code(row.arguments) if row.script_calls is not None else "", limit)
+        return await self.frame.page(
             visit,
             "tasks",
             "task.html",
-            title=clear(row["tool"]),
+            title=clear(row.tool),
             status=status,
             note=note,
             note_kind="bad" if status >= 400 else "",
-            task=_with_status_of_script(task_line(row)) if row["script_calls"] is not None else task_line(row),
+            task=row,
+            status_text=_status_of_script(row) if row.script_calls is not None else task_status(row),
             drawn=_drawn(row),
-            same=await self._same(visit, row["server"], row["name"], row["arguments_digest"], row["id"]),
+            same=await self.history.same_calls(visit, row.server, row.name, row.arguments_digest, row.id),
             timeline=_with_offsets(row),
             arguments=arguments,
             script=code.text,
             script_left_out=code.left_out,
-            calls=shown_calls(row["script_calls"], row["created_at"]),
-            report=shown_report(result) if row["script_calls"] is not None else None,
-            hidden=row["hidden"],
+            calls=shown_calls(row.script_calls, row.created_at),
+            report=shown_report(result) if row.script_calls is not None else None,
             result=received,
             search=_search(search_text, arguments, received),
-            questions=self._questions.of_task(visit.user, row["id"]),
-            may_cancel=row["may_cancel"],
+            questions=self.questions.of_task(visit.user, row.id),
             copies=self._copies(row),
-            tool_name=row["name"],
-            may_rerun=TaskState(row["state"]).is_terminal and not row["hidden"],
+            may_rerun=row.state.is_terminal and not row.hidden,
             may_decide=visit.user.may(Permission.SEE),
-            api=f"/api/v1/tasks/{row['id']}",
-            command=self._frame.command_for("GET", "/api/v1/tasks/{id}", id=row["id"]),
+            api=f"/api/v1/tasks/{row.id}",
+            command=self.frame.command_for("GET", "/api/v1/tasks/{id}", id=row.id),
         )
 
     async def _ended(self, visit: Visit) -> Answer:
         """A call whose task is no longer stored, or that never was one. Raises RequestProblem if there is no such row."""
-        found = await self._history.detail(visit)
-        row = await self._history.row(visit)
+        found = await self.history.detail(visit)
+        row = await self.history.row(visit)
         limit, search_text = _display(visit)
-        content = found_text(show_json(found["content"]), limit, search_text) if found["content"] is not None else None
-        return await self._frame.page(
+        content = found_text(show_json(found.content), limit, search_text) if found.content is not None else None
+        return await self.frame.page(
             visit,
             "tasks",
             "ended.html",
             title=clear(row.tool or "Call"),
             row=found,
-            line=history_line(row),
             drawn=phase_bar(_ended_phases(row), []),
             steps=_ended_steps(row),
-            same=await self._same(visit, row.server, row.tool, row.digest, row.id),
-            parent_known=bool(row.parent) and await self._history.has_row(visit, row.parent),
+            same=await self.history.same_calls(visit, row.server, row.tool, row.digest, row.id),
+            parent_known=bool(row.parent) and await self.history.has_row(visit, row.parent),
             content=content,
             search=_search(search_text, content),
-            audit=with_query("/audit", found["audit"]) if visit.user.may(Permission.SEE) and found["audit"] else None,
+            audit=with_query("/audit", found.audit) if visit.user.may(Permission.SEE) and found.audit else None,
             api=f"/api/v1/history/{row.id}",
-            command=self._frame.command_for("GET", "/api/v1/tasks/{id}", id=row.id),
+            command=self.frame.command_for("GET", "/api/v1/tasks/{id}", id=row.id),
         )
-
-    async def _same(self, visit: Visit, server: str, tool: str, digest: str, row_id: str) -> list[dict[str, Any]]:
-        """Lines of the same call at other times."""
-        return [history_line(row) for row in await self._history.same_calls(visit, server, tool, digest, row_id)]
 
     async def _rerun(self, visit: Visit) -> Answer:
         """Run the call again as the person who clicks, through the same rules; the new task is linked to this one."""
-        reply = await self._reruns.rerun(visit)
-        if reply["task_id"] is not None:
-            return redirect(f"/tasks/{reply['task_id']}")
-        shown = excerpt(show_json(reply.get("error", reply.get("result"))), EXCERPT).text
+        reply = await self.reruns.rerun(visit)
+        if reply.task_id is not None:
+            return redirect(f"/tasks/{reply.task_id}")
+        shown = excerpt(show_json(reply.received), EXCERPT).text
         return await self._show(visit, f"The call was not repeated as a task: {shown}", 409)
 
-    def _copies(self, row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    def _copies(self, row: TaskDetail) -> tuple[tuple[str, str], ...]:
         """The same call as a command and as client code. None where an argument is redacted: the copy would be another call."""
-        if row["hidden"]:
+        if row.hidden:
             return ()
-        arguments = json.dumps(row["arguments"], ensure_ascii=True)
+        arguments = json.dumps(row.arguments, ensure_ascii=True)
         if len(arguments) > LONGEST_COPY:
             return ()
         return (
-            ("taskgate call", call_command(row["tool"], arguments, row["scope"])),
-            ("Python", client_code(row["tool"], row["arguments"], self._tasks.mcp_address(row["scope"]))),
+            ("taskgate call", call_command(row.tool, arguments, row.scope)),
+            ("Python", client_code(row.tool, row.arguments, self.tasks.mcp_address(row.scope))),
         )
 
     async def _cancel(self, visit: Visit) -> Answer:
         try:
-            row = await self._tasks.cancel(visit, visit.request.form().get("reason", "").strip()[:500] or None)
+            row = await self.tasks.cancel(visit, visit.request.form().get("reason", "").strip()[:500] or None)
         except RequestProblem as problem:
             return await self._show(visit, problem.text, problem.status)
-        return redirect(f"/tasks/{row['id']}")
+        return redirect(f"/tasks/{row.id}")
 
 
 def _display(visit: Visit) -> tuple[int, str]:
@@ -186,53 +170,22 @@ def _readable(result: bytes) -> str:
         return clear(result.decode("utf-8", "replace"))
 
 
-def task_line(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A task row for a template: with its progress as a percentage while it is open. A tool error is shown as such, not as
-    completed."""
-    share = None
-    if row["progress"] is not None and row["progress_total"] and not TaskState(row["state"]).is_terminal:
-        share = round(max(0.0, min(1.0, row["progress"] / row["progress_total"])) * 100)
-    return {
-        **row,
-        "shown_state": "tool_error" if row["outcome"] == "tool_error" else row["state"],
-        "status": _status(row),
-        "share": share,
-    }
-
-
-def _status(row: Mapping[str, Any]) -> str:
-    """The status message; empty if it only repeats the state, which is shown beside it."""
-    message = clear(row["message"] or "")[:500] or _STATUS.get(TaskState(row["state"]), "")
-    return "" if message.lower() == row["state"].replace("_", " ") else message
-
-
-def _with_status_of_script(task: Mapping[str, Any]) -> dict[str, Any]:
+def _status_of_script(task: TaskDetail) -> str:
     """A script runs at the gateway, and the further lines of its message list its calls, which are shown by themselves."""
-    status = clear((task["message"] or "").partition("\n")[0])[:500]
-    running = task["state"] == TaskState.RUNNING.value
-    return {**task, "status": status or ("Running" if running else task["status"])}
+    status = clear((task.message or "").partition("\n")[0])[:500]
+    return status or ("Running" if task.state is TaskState.RUNNING else task_status(task))
 
 
-def _drawn(row: Mapping[str, Any]) -> Markup:
+def _drawn(row: TaskDetail) -> Markup:
     """The timeline to scale."""
-    shown = [
-        Phase(PhaseKind(phase["kind"]), phase["label"], _ms(phase["from"]), _ms(phase["to"])) for phase in row["phases"]
-    ]
-    return phase_bar(shown, [(_ms(step["at"]), step["event"]) for step in row["timeline"][1:]])
+    shown = [Phase(PhaseKind(one.kind), one.label, _ms(one.begin), _ms(one.to)) for one in row.phases]
+    return phase_bar(shown, [(_ms(step.at), step.event) for step in row.timeline[1:]])
 
 
-def _with_offsets(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _with_offsets(row: TaskDetail) -> list[tuple[TimelineStep, str]]:
     """The events with the time since the first one."""
-    first = _ms(row["timeline"][0]["at"])
-    return [
-        {
-            **step,
-            "event": clear(step["event"]),
-            "detail": clear(step["detail"]),
-            "offset": units.duration(_ms(step["at"]) - first),
-        }
-        for step in row["timeline"]
-    ]
+    first = _ms(row.timeline[0].at)
+    return [(step, units.duration(_ms(step.at) - first)) for step in row.timeline]
 
 
 def _ms(time: str) -> int:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from taskgate.core.governance.approval import State
+from taskgate.core.governance.held_call import HeldCall
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Attempt, Task
-from taskgate.core.timestamps import iso
 from taskgate.dashboard.task_timeline import was_repeated
-from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.approval_store import HeldCall
 from taskgate.ports.store_answers import TaskQuestion
 
 
@@ -28,15 +28,11 @@ _Mark = tuple[int, PhaseKind, str]
 _FOR_AN_ANSWER: Final = "waiting for an answer"
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(msgspec.Struct, frozen=True):
     kind: PhaseKind
     label: str
     from_ms: int
     to_ms: int
-
-    def as_json(self) -> dict[str, Any]:
-        return {"kind": self.kind.value, "label": self.label, "from": iso(self.from_ms), "to": iso(self.to_ms)}
 
 
 def phases(

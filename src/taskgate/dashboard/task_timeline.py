@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
+from taskgate.core.governance.held_call import HeldCall
 from taskgate.core.history.classify import outcome_of_task
 from taskgate.core.history.row import CallOutcome
 from taskgate.core.tasks.task import Attempt, AttemptState, ProgressStep, Task
 from taskgate.core.timestamps import iso
-from taskgate.ports.approval_store import HeldCall
 from taskgate.ports.store_answers import TaskQuestion
+from taskgate.replies.tasks import TimelineStep
 
 MAX_ATTEMPTS: Final = 20
 """Attempts on a timeline, the last ones."""
@@ -34,7 +35,7 @@ def timeline(
     answered: Sequence[TaskQuestion],
     unanswered: Sequence[TaskQuestion],
     attempts: Sequence[Attempt],
-) -> list[dict[str, Any]]:
+) -> list[TimelineStep]:
     """The events of a task, oldest first. `held` is its approval, if it needed one; `attempts` are all that are shown."""
     attempt = task.last_attempt
     promoted = bool(attempts) and attempts[0].sent_at_ms <= task.created_ms
@@ -64,7 +65,7 @@ def timeline(
         message = (task.status_message or "").partition("\n")[0] if task.script else task.status_message or ""
         steps.append((task.finished_ms, f"Finished: {ended}", message))
     steps.sort(key=lambda step: step[0])
-    return [{"at": iso(at_ms), "event": event, "detail": detail} for at_ms, event, detail in steps]
+    return [TimelineStep(at=iso(at_ms), event=event, detail=detail) for at_ms, event, detail in steps]
 
 
 def attempts_of(task: Task, stored: Sequence[Attempt]) -> list[Attempt]:

@@ -6,7 +6,7 @@ The permission `see` shows tasks of all callers, `act` cancels them. A caller se
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -23,11 +23,11 @@ from taskgate.core.ids import is_task_id
 from taskgate.core.raw_json import Raw
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, Task
-from taskgate.dashboard import reply_schemas
+from taskgate.core.timestamps import iso
 from taskgate.dashboard.ports import Tasks
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post, refusal
-from taskgate.dashboard.rows import status_event, task_row
+from taskgate.dashboard.rows import operator_task, task_row, task_status
 from taskgate.dashboard.script_tree import calls_after, script_tree
 from taskgate.dashboard.task_filters import FILTERS, point_in_time, task_states
 from taskgate.dashboard.task_phases import phases
@@ -36,6 +36,19 @@ from taskgate.dashboard.web import Answer, EventAnswer, RequestProblem, json_ans
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.public_address import PublicAddress
 from taskgate.ports.store_answers import TaskFilter
+from taskgate.replies.fields import about, extended
+from taskgate.replies.tasks import (
+    OpenQuestion,
+    OperatorTask,
+    TaskDetail,
+    TaskList,
+    TaskPhase,
+    TaskResult,
+    TaskRow,
+    TaskStatus,
+)
+from taskgate.store.operations.approvals import FindHeld
+from taskgate.store.operations.task_queries import AttemptsOf, FindTask, QuestionsOf
 
 PING_S: Final = 15.0
 LONGEST_WAIT_S: Final = 20
@@ -71,7 +84,7 @@ class TasksApi:
                     "after": "start of the next page, from the header x-next-after",
                     "limit": "maximum number of rows, up to 1000",
                 },
-                answer=reply_schemas.rows(reply_schemas.TASK),
+                answer=list[TaskRow],
             ),
             get(
                 "/tasks",
@@ -80,7 +93,7 @@ class TasksApi:
                 "Tasks, newest first: those of all callers, or yours.",
                 command="taskgate tasks list --all",
                 query=FILTERS,
-                answer=reply_schemas.TASK_PAGE,
+                answer=TaskList,
             ),
             get(
                 "/tasks/{id}",
@@ -89,7 +102,7 @@ class TasksApi:
                 "One task with its arguments (redacted fields are marked), timeline and questions.",
                 command="taskgate tasks show {id}",
                 query={"calls_after": "of a script: the call after which the page of calls begins, as in `next`"},
-                answer=reply_schemas.TASK_DETAIL,
+                answer=TaskDetail,
             ),
             get(
                 "/tasks/{id}/result",
@@ -98,7 +111,7 @@ class TasksApi:
                 "The result or error of a finished task; `ended` is false until then.",
                 command="taskgate tasks result {id}",
                 query={"wait": "seconds to wait for the task to finish, 20 at most"},
-                answer=reply_schemas.TASK_RESULT,
+                answer=TaskResult,
             ),
             get(
                 "/tasks/{id}/events",
@@ -108,7 +121,12 @@ class TasksApi:
                 command="taskgate tasks watch {id}",
                 stream=True,
                 anonymous=True,
-                answer=reply_schemas.TASK_EVENTS,
+                answer=Annotated[
+                    str,
+                    about(
+                        "events `task_status` with the fields of a task and `taskId`, `status`, `statusMessage`, `timestamp`"
+                    ),
+                ],
             ),
             post(
                 "/tasks/{id}/cancel",
@@ -117,11 +135,11 @@ class TasksApi:
                 "Cancel a task: your own, or with the permission `act` any task.",
                 _REASON,
                 command="taskgate tasks cancel {id}",
-                answer=reply_schemas.OPERATOR_TASK,
+                answer=OperatorTask,
             ),
         )
 
-    async def listed(self, visit: Visit, limit: int, *, states: frozenset[TaskState] | None = None) -> dict[str, Any]:
+    async def listed(self, visit: Visit, limit: int, *, states: frozenset[TaskState] | None = None) -> TaskList:
         """The tasks that match the query parameters, of those that this person may see; `states` replaces the parameter of
         that name. Raises ValueError."""
         now = self._store.now_ms()
@@ -137,44 +155,49 @@ class TasksApi:
         )
         after = visit.parameter("after")
         page = await self._records.tasks(visit.user, filters, only=visit.only, after=after, limit=limit)
-        return {"tasks": [operator_row(task) for task in page.tasks], "next": page.after}
+        return TaskList(tasks=[operator_task(task) for task in page.tasks], next=page.after)
 
-    async def detail(self, visit: Visit) -> dict[str, Any]:
+    async def detail(self, visit: Visit) -> TaskDetail:
         """The task that the path names, with arguments, timeline and questions. Raises RequestProblem."""
         task = await self._found(visit)
         arguments, hidden = self._redacted_arguments(task)
-        held = await self._store.held(task.approval_id) if task.approval_id is not None else None
-        answered = await self._store.questions(task.id, answered=True)
-        unanswered = await self._store.questions(task.id)
-        stored = await self._store.attempts(task.id, MAX_ATTEMPTS) if task.attempts > 1 else ()
+        held = await self._store.ask(FindHeld(task.approval_id)) if task.approval_id is not None else None
+        answered = await self._store.ask(QuestionsOf(task.id, answered=True))
+        unanswered = await self._store.ask(QuestionsOf(task.id))
+        stored = await self._store.ask(AttemptsOf(task.id, MAX_ATTEMPTS)) if task.attempts > 1 else ()
         attempts = attempts_of(task, stored)
         questions = [
-            {"key": question.key, "method": question.method, "request": wire.parse_strictly(question.request)}
+            OpenQuestion(key=question.key, method=question.method, request=wire.parse_strictly(question.request))
             for question in unanswered
         ]
-        return {
-            **operator_row(task),
-            "trace": trace_in(task.params_rest) or None,
-            "trace_url": self._plan.value.trace_link(trace_in(task.params_rest)),
-            "arguments_digest": task.digest,
-            "arguments": arguments,
-            "hidden": hidden,
-            "questions": questions,
-            "timeline": timeline(task, held, answered, unanswered, attempts),
-            "rule": held.approval.rule if held is not None else None,
-            "upstream_task": task.upstream_handle.task_id if task.upstream_handle is not None else None,
-            "parent": task.parent or None,
-            "script_line": task.script_line if task.parent else None,
-            "script_calls": await script_tree(self._records, task, calls_after(visit.parameter("calls_after"))),
-            "phases": [phase.as_json() for phase in phases(task, held, answered, attempts, self._records.now_ms())],
-            "may_cancel": not task.state.is_terminal and _may_cancel(visit.user, task),
-        }
+        trace = trace_in(task.params_rest)
+        return extended(
+            TaskDetail,
+            operator_task(task),
+            trace=trace or None,
+            trace_url=self._plan.value.trace_link(trace),
+            arguments_digest=task.digest,
+            arguments=arguments,
+            hidden=hidden,
+            questions=questions,
+            timeline=timeline(task, held, answered, unanswered, attempts),
+            rule=held.approval.rule if held is not None else None,
+            upstream_task=task.upstream_handle.task_id if task.upstream_handle is not None else None,
+            parent=task.parent or None,
+            script_line=task.script_line if task.parent else None,
+            script_calls=await script_tree(self._records, task, calls_after(visit.parameter("calls_after"))),
+            phases=[
+                TaskPhase(begin=iso(one.from_ms), to=iso(one.to_ms), kind=one.kind.value, label=one.label)
+                for one in phases(task, held, answered, attempts, self._records.now_ms())
+            ],
+            may_cancel=not task.state.is_terminal and _may_cancel(visit.user, task),
+        )
 
     async def stored_result(self, visit: Visit) -> bytes | None:
         """The result or error of the task that the path names, as the server sent it; None while there is none."""
         return await self._tasks.records.result_bytes(await self._found(visit))
 
-    async def cancel(self, visit: Visit, reason: str | None) -> dict[str, Any]:
+    async def cancel(self, visit: Visit, reason: str | None) -> OperatorTask:
         """Raises RequestProblem where the task cannot be cancelled by this person."""
         task = await self._found(visit)
         if not _may_cancel(visit.user, task):
@@ -182,7 +205,7 @@ class TasksApi:
         if task.state.is_terminal:
             raise RequestProblem(409, f"This task has already finished with state {task.state.value}.")
         by = f"by {visit.user.id}: {reason}" if reason else f"by {visit.user.id}"
-        return operator_row(await self._tasks.methods.cancel_task(task, by))
+        return operator_task(await self._tasks.methods.cancel_task(task, by))
 
     def mcp_address(self, scope: str) -> str:
         """The address at which MCP clients call in a scope."""
@@ -217,17 +240,19 @@ class TasksApi:
             task = await self._ended(visit, task, wait_s)
         if task is None:
             return problem(404, _NO_SUCH_TASK)
-        row = {**operator_row(task), "ended": task.state.is_terminal}
+        row = operator_task(task)
         if not task.state.is_terminal:
-            return json_answer(row)
+            return json_answer(extended(TaskResult, row, ended=False))
         if task.outcome is None:
             text = task.status_message or f"The task ended as {task.state.value}."
-            return json_answer({**row, "result": {"content": [{"type": "text", "text": text}], "isError": True}})
+            result = {"content": [{"type": "text", "text": text}], "isError": True}
+            return json_answer(extended(TaskResult, row, ended=True, result=result))
         body = await self._tasks.records.result_bytes(task)
         if body is None:
             return problem(410, f"This task ended as {task.state.value}; its result has expired.")
-        name = "error" if task.outcome.kind is OutcomeKind.ERROR else "result"
-        return json_answer({**row, name: Raw(body)})
+        is_error = task.outcome.kind is OutcomeKind.ERROR
+        received = {"error": Raw(body)} if is_error else {"result": Raw(body)}
+        return json_answer(extended(TaskResult, row, ended=True, **received))
 
     async def _ended(self, visit: Visit, task: Task, wait_s: float) -> Task | None:
         """The task when it has finished, or as it is when the time is up; None if it no longer exists."""
@@ -272,15 +297,15 @@ class TasksApi:
 
     async def _find_anonymous(self, task_id: str) -> Task | None:
         """An anonymous caller proves ownership by the unguessable id; it opens anonymous tasks only."""
-        task = await self._store.get(task_id) if is_task_id(task_id) else None
+        task = await self._store.ask(FindTask(task_id)) if is_task_id(task_id) else None
         return task if task is not None and task.principal == ANONYMOUS else None
 
     async def _follow(self, task: Task) -> AsyncGenerator[bytes]:
         """A `task_status` event per change, `:ping` while idle; the stream ends with the task."""
         changes = self._tasks.records.changes
-        last: dict[str, Any] | None = None
+        last: TaskStatus | None = None
         while True:
-            shown = status_event(task)
+            shown = task_status(task)
             if shown != last:
                 last = shown
                 yield b"event: task_status\ndata: " + msgspec.json.encode(shown) + b"\n\n"
@@ -288,7 +313,7 @@ class TasksApi:
                 return
             if not await changes.next_change(task, PING_S):
                 yield b":ping\n\n"
-            current = await self._store.get(task.id)
+            current = await self._store.ask(FindTask(task.id))
             if current is None:
                 return
             task = current
@@ -296,11 +321,6 @@ class TasksApi:
 
 def _may_cancel(user: Approver, task: Task) -> bool:
     return user.may(Permission.ACT) or (task.principal == user.id and user.id != ANONYMOUS)
-
-
-def operator_row(task: Task) -> dict[str, Any]:
-    """A task row with the caller: the principal and its conversation."""
-    return {**task_row(task), "caller": task.caller, "attempts": task.attempts, "keep_result_ms": task.keep_result_ms}
 
 
 def _seconds(given: str | None) -> int:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Final
 from urllib.parse import quote
 
 from taskgate import clock
 from taskgate.core.governance.card import show_line, show_name
+from taskgate.core.tasks.state import TaskState
+from taskgate.replies.tasks import TaskRow
 
 
 def clear(text: object) -> str:
@@ -43,6 +46,21 @@ def ago(ms: float | str | None) -> str:
     at = datetime.fromisoformat(ms).timestamp() if isinstance(ms, str) else ms / 1000
     past = clock.wall() - at
     return f"{span(past)} ago" if past >= 0 else f"in {span(-past)}"
+
+
+_WAITS_FOR: Final = {
+    TaskState.QUEUED: "Queued",
+    TaskState.AWAITING_APPROVAL: "Waiting for approval",
+    TaskState.APPROVED: "Approved; runs when the caller polls the task",
+    TaskState.RUNNING: "Waiting for the server",
+    TaskState.INPUT_REQUIRED: "Waiting for input",
+}
+
+
+def task_status(task: TaskRow) -> str:
+    """The status message; empty if it only repeats the state, which is shown beside it."""
+    message = clear(task.message or "")[:500] or _WAITS_FOR.get(task.state, "")
+    return "" if message.lower() == task.state.value.replace("_", " ") else message
 
 
 def span(seconds: float) -> str:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from taskgate.core.identity.access import Access
 from taskgate.core.timestamps import iso
-from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.governing import KnownToken
 from taskgate.gateway.plan import Live, Plan
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.revocations import Revocation, Revocations
+from taskgate.replies.tokens import TokenRow, Tokens, TokensRevoked
 
 LONGEST_REASON: Final = 500
 _REVOKE: Final = closed_object(("name",), name=TEXT, reason=TEXT)
 
 
-@dataclass(slots=True, eq=False)
-class PeopleApi:
+class PeopleApi(msgspec.Struct, eq=False):
     _plan: Live[Plan]
     _revocations: Revocations
 
@@ -32,7 +32,7 @@ class PeopleApi:
                 self._tokens,
                 "Configured tokens and revocations.",
                 command="taskgate tokens list",
-                answer=reply_schemas.TOKENS,
+                answer=Tokens,
             ),
             post(
                 "/tokens/revoke",
@@ -41,7 +41,7 @@ class PeopleApi:
                 "Revoke a token or a principal.",
                 _REVOKE,
                 command="taskgate tokens revoke NAME",
-                answer=reply_schemas.TOKENS_REVOKED,
+                answer=TokensRevoked,
             ),
         )
 
@@ -52,11 +52,11 @@ class PeopleApi:
         rows = [_row(token, self._revocations.revoked.get(token.sha256)) for token in tokens]
         known = {token.sha256 for token in tokens}
         revoked_subjects = [
-            {"id": name, "principal": name, "roles": [], "expires_at": None, **_revocation(revoked)}
+            _with_revocation(TokenRow(id=name, principal=name, roles=(), expires_at=None), revoked)
             for name, revoked in self._revocations.revoked.items()
             if name not in known and "#" in name and user.reaches(name)
         ]
-        return json_answer({"tokens": rows + revoked_subjects})
+        return json_answer(Tokens(tokens=rows + revoked_subjects))
 
     async def _revoke(self, visit: Visit) -> Answer:
         user, body = visit.user, visit.request.json()
@@ -71,20 +71,14 @@ class PeopleApi:
             if "#" not in name or "\0" in name or not user.reaches(name):
                 return problem(404, "Token not found. Run `taskgate tokens list` to see the names.")
             await self._revocations.revoke(name, name, user.id, reason[:LONGEST_REASON])
-        return json_answer({"revoked": [token.principal for token in found] or [name], "by": user.id})
+        return json_answer(TokensRevoked(revoked=[token.principal for token in found] or [name], by=user.id))
 
 
-def _row(token: KnownToken, revoked: Revocation | None) -> dict[str, Any]:
-    return {
-        "id": token.id,
-        "principal": token.principal,
-        "roles": sorted(token.roles),
-        "expires_at": iso(token.expires_ms) if token.expires_ms is not None else None,
-        **_revocation(revoked),
-    }
+def _row(token: KnownToken, revoked: Revocation | None) -> TokenRow:
+    ends = iso(token.expires_ms) if token.expires_ms is not None else None
+    row = TokenRow(id=token.id, principal=token.principal, roles=sorted(token.roles), expires_at=ends)
+    return row if revoked is None else _with_revocation(row, revoked)
 
 
-def _revocation(revoked: Revocation | None) -> dict[str, Any]:
-    if revoked is None:
-        return {"revoked_at": None, "revoked_by": None, "reason": None}
-    return {"revoked_at": iso(revoked.at_ms), "revoked_by": revoked.by, "reason": revoked.reason}
+def _with_revocation(row: TokenRow, revoked: Revocation) -> TokenRow:
+    return msgspec.structs.replace(row, revoked_at=iso(revoked.at_ms), revoked_by=revoked.by, reason=revoked.reason)

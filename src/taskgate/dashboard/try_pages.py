@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from typing import Any, Final
+
+import msgspec
 
 from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.identity.access import Access
-from taskgate.dashboard.console_calls import ConsoleCalls, task_of
+from taskgate.dashboard.console_calls import ConsoleCalls
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.paging import paged
@@ -17,7 +18,7 @@ from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.schema_forms import WHOLE, BadForm, filled_in, form_of, form_values
 from taskgate.dashboard.text_filters import clear
 from taskgate.dashboard.web import Answer, redirect
-from taskgate.lazy_dataclass import dataclass
+from taskgate.replies.calls import CallResult
 
 REPLY_SHOWN: Final = 20_000
 LONGEST_TEXT: Final = 300
@@ -25,15 +26,7 @@ _LIKE: Final = {"fast": ("list_files", "read_file"), "slow": ("slow_report",), "
 """Tools of the demo server that the welcome text links to, by what they demonstrate."""
 
 
-def shown_reply(reply: Mapping[str, Any], limit: int = REPLY_SHOWN) -> dict[str, Any]:
-    """The reply of a call for the page."""
-    is_error = "error" in reply or (type(reply.get("result")) is dict and reply["result"].get("isError") is True)
-    text = excerpt(show_json(reply.get("error", reply.get("result"))), limit)
-    return {"is_error": is_error, "text": text.text, "left_out": text.left_out}
-
-
-@dataclass(slots=True, eq=False)
-class TryPages:
+class TryPages(msgspec.Struct, eq=False):
     _records: Records
     _frame: Frame
     _calls: ConsoleCalls
@@ -63,7 +56,7 @@ class TryPages:
         tools: list[dict[str, Any]],
         tool: dict[str, Any] | None,
         *,
-        reply: dict[str, Any] | None = None,
+        reply: CallResult | None = None,
         sent: str = "",
         note: str | None = None,
     ) -> Answer:
@@ -88,7 +81,8 @@ class TryPages:
             every=len(tools),
             tool={"name": tool["name"], "text": _text(tool)} if tool is not None else None,
             form=form_of(tool.get("inputSchema")) if tool is not None else None,
-            reply=reply,
+            reply=excerpt(show_json(reply.received), REPLY_SHOWN) if reply is not None else None,
+            failed=reply is not None and reply.is_error,
             sent=sent,
             command=clear(command),
         )
@@ -108,10 +102,9 @@ class TryPages:
         except BadForm as problem:
             return await self._page(visit, scope, tools, tool, note=clear(problem), sent=whole)
         reply = await self._calls.call(visit.authorized, requested, arguments)
-        task_id = task_of(reply)
-        if task_id is not None:
-            return redirect(f"/tasks/{task_id}")
-        return await self._page(visit, scope, tools, tool, reply=shown_reply(reply), sent=whole)
+        if reply.task_id is not None:
+            return redirect(f"/tasks/{reply.task_id}")
+        return await self._page(visit, scope, tools, tool, reply=reply, sent=whole)
 
 
 def _text(tool: dict[str, Any]) -> str:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
+
+import msgspec
 
 from taskgate.core.identity.access import Access
-from taskgate.core.usage import AMOUNTS, GROUPS, UsageRow, as_csv, day_of, days_before, summed
-from taskgate.dashboard import reply_schemas
+from taskgate.core.usage import UsageRow, as_csv, day_of, days_before, summed
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.usage_metrics import as_metrics
 from taskgate.dashboard.web import Answer, json_answer
-from taskgate.lazy_dataclass import dataclass
-
-if TYPE_CHECKING:
-    pass
-
 
 MAX_DAYS: Final = 400
 _USAGE_QUERY: Final = {
@@ -27,8 +23,7 @@ _LABELS: Final = "principal,tenant,server,tool"
 GROUPINGS: Final = ("principal,server,tool", "principal", "tenant", "server", "tool", "day")
 
 
-@dataclass(slots=True, eq=False)
-class Usage:
+class Usage(msgspec.Struct, eq=False):
     _records: Records
 
     async def rows(self, visit: Visit) -> tuple[list[UsageRow], int, str]:
@@ -48,7 +43,7 @@ class Usage:
                 "Usage by caller, server, tool and day.",
                 query=_USAGE_QUERY,
                 command="taskgate usage",
-                answer=reply_schemas.USAGE,
+                answer=list[UsageRow],
             ),
         )
 
@@ -59,7 +54,7 @@ class Usage:
         if visit.parameter("format") == "csv":
             name = b'attachment; filename="taskgate-usage.csv"'
             return Answer(200, as_csv(rows).encode(), "text/csv; charset=utf-8", ((b"content-disposition", name),))
-        return json_answer([usage_row(row) for row in rows])
+        return json_answer(rows)
 
     async def _metrics(self, visit: Visit) -> Answer:
         """Metrics of today: they restart at midnight UTC, which collectors treat as a counter reset."""
@@ -67,10 +62,6 @@ class Usage:
         rows = await self._records.usage(visit.user, today, today)
         by = tuple(part.strip() for part in (visit.parameter("by") or _LABELS).split(","))
         return Answer(200, as_metrics(rows, by).encode(), "text/plain; version=0.0.4; charset=utf-8")
-
-
-def usage_row(row: UsageRow) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in (*GROUPS, *AMOUNTS)}
 
 
 def _days(given: str | None) -> int:

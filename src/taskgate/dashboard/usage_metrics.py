@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from taskgate.core.usage import OTHERS, UsageRow, summed
-
-if TYPE_CHECKING:
-    pass
-
 
 MAX_SERIES: Final = 1_000
 

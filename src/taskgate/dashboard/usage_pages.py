@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
+import msgspec
+
 from taskgate.core.identity.access import Access
 from taskgate.core.identity.roles import Permission
 from taskgate.core.usage import GROUPS
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, page_route
-from taskgate.dashboard.usage_api import GROUPINGS, Usage, usage_row
+from taskgate.dashboard.usage_api import GROUPINGS, Usage
 from taskgate.dashboard.web import Answer
-from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
@@ -22,8 +23,7 @@ SHOWN: Final = 200
 _LABELS: Final = {"principal": "Caller"}
 
 
-@dataclass(slots=True, eq=False)
-class UsagePages:
+class UsagePages(msgspec.Struct, eq=False):
     _usage: Usage
     _frame: Frame
 
@@ -43,7 +43,7 @@ class UsagePages:
             "usage.html",
             api=_address("/api/v1/usage", parameters),
             command=f"taskgate usage --days {days} --by {by}",
-            rows=[usage_row(row) for row in rows[:SHOWN]],
+            rows=rows[:SHOWN],
             labels=_labels,
             left_out=max(0, len(rows) - SHOWN),
             groups=parts,

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import msgspec
 
 from taskgate import clock
 from taskgate.core.identity.access import Access
 from taskgate.core.waterfall import KEPT, Span, Window, in_window, parents_of
-from taskgate.dashboard import reply_schemas
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.web import Answer, json_answer
-from taskgate.lazy_dataclass import dataclass
-
-if TYPE_CHECKING:
-    pass
+from taskgate.replies.requests import RecentRequest
 
 FILTERS: Final = ("server", "caller", "name", "state")
 ZOOM: Final = ("trace", "from", "to")
@@ -29,8 +27,7 @@ _SPANS_QUERY: Final = {
 }
 
 
-@dataclass(slots=True, eq=False)
-class RecentRequests:
+class RecentRequests(msgspec.Struct, eq=False):
     _records: Records
 
     def routes(self) -> tuple[Route, ...]:
@@ -41,7 +38,7 @@ class RecentRequests:
                 self._list,
                 "Recent requests and their server calls.",
                 query=_SPANS_QUERY,
-                answer=reply_schemas.WATERFALL,
+                answer=list[RecentRequest],
             ),
         )
 
@@ -50,7 +47,7 @@ class RecentRequests:
         if not (limit.isascii() and limit.isdigit()) or len(limit) > 9 or not 0 < int(limit) <= KEPT:
             raise ValueError(f"limit must be a whole number from 1 to {KEPT}")
         only_calls = _only_calls(visit.parameter("show") or "all")
-        return json_answer([span.shown() for span in self.spans(visit, only_calls=only_calls)[-int(limit) :]])
+        return json_answer([_request(span) for span in self.spans(visit, only_calls=only_calls)[-int(limit) :]])
 
     def spans(self, visit: Visit, *, only_calls: bool) -> list[Span]:
         """Recent requests that match the query parameters, with the server calls that they made. Raises ValueError."""
@@ -72,6 +69,24 @@ class RecentRequests:
             if all(value.casefold() in getattr(span, name).casefold() for name, value in filters.items())
         }
         return [span for span in recent if span.number in hits or parents[span.number] in hits]
+
+
+def _request(span: Span) -> RecentRequest:
+    return RecentRequest(
+        id=span.number,
+        parent=span.parent or None,
+        kind=span.kind,
+        method=span.method,
+        name=span.name,
+        server=span.server,
+        caller=span.caller,
+        start_ms=round(span.start * 1000, 3),
+        end_ms=round(span.end * 1000, 3) if span.end else None,
+        state=span.state,
+        task=span.task or None,
+        script=span.script or None,
+        line=span.line or None,
+    )
 
 
 def _only_calls(given: str) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from taskgate import clock
 from taskgate.core.identity.access import Access
 from taskgate.core.waterfall import diagram
 from taskgate.dashboard.navigation import Page
 from taskgate.dashboard.routes import Route, Visit, page_route
 from taskgate.dashboard.web import Answer, with_query
-from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 from taskgate.dashboard.waterfall_api import FILTERS, ZOOM, RecentRequests, chosen_window
 
 
-@dataclass(slots=True, eq=False)
-class WaterfallPages:
+class WaterfallPages(msgspec.Struct, eq=False):
     _requests: RecentRequests
     _frame: Frame
 

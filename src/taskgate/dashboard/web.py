@@ -8,7 +8,6 @@ from __future__ import annotations
 import html
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import aclosing
-from dataclasses import field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
@@ -18,7 +17,6 @@ import msgspec
 from taskgate.access.open_stream import CONNECTION, OpenStream
 from taskgate.access.proof import HttpProof
 from taskgate.core import wire
-from taskgate.lazy_dataclass import dataclass
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -61,8 +59,7 @@ class RequestProblem(Exception):
         self.text = text
 
 
-@dataclass(frozen=True, slots=True)
-class WebRequest:
+class WebRequest(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     query: Mapping[str, str]
@@ -75,6 +72,10 @@ class WebRequest:
     raw_query: str = ""
     form_token: str = ""
     """The form token of a page that several sessions share; empty: that of the session cookie."""
+
+    def __repr__(self) -> str:
+        """Without headers and body, which contain credentials."""
+        return f"WebRequest({self.method} {self.path})"
 
     @property
     def is_json(self) -> bool:
@@ -105,16 +106,18 @@ def read_json(text: bytes) -> Any:
     return wire.parse_strictly(text, wire.MAX_DEPTH, wire.MAX_NODES)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     status: int
     body: bytes = b""
     content_type: str = "text/html; charset=utf-8"
-    headers: tuple[tuple[bytes, bytes], ...] = field(default=())
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    def __repr__(self) -> str:
+        """Without headers and body, which may contain a new token or cookie."""
+        return f"Answer({self.status}, {len(self.body)} bytes of {self.content_type})"
 
 
-@dataclass(frozen=True, slots=True)
-class EventAnswer:
+class EventAnswer(msgspec.Struct, frozen=True):
     """An event stream of encoded frames."""
 
     frames: AsyncGenerator[bytes]
@@ -158,12 +161,12 @@ async def read_request(scope: Scope, receive: Receive) -> WebRequest:
     raw_query = scope["query_string"].decode("latin-1")
     headers = dict(scope["headers"])
     return WebRequest(
-        scope["method"],
-        scope["path"],
-        _first(raw_query),
-        headers,
-        HttpProof(scope[CONNECTION].arrival, headers.get(b"authorization"), scope["headers"]),
-        b"".join(parts),
+        method=scope["method"],
+        path=scope["path"],
+        query=_first(raw_query),
+        headers=headers,
+        proof=HttpProof(scope[CONNECTION].arrival, headers.get(b"authorization"), scope["headers"]),
+        body=b"".join(parts),
         raw_query=raw_query,
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.generations.stateful import read_initialize
@@ -26,14 +28,13 @@ from taskgate.gateway.requests.session import Session
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.scope_record import facts_of
 from taskgate.gateway.status import GatewayStatus
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream import Upstream
+from taskgate.store.operations.shared_sessions import AdoptSession
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class CallerSessions:
+class CallerSessions(msgspec.Struct, eq=False, kw_only=True):
     plan: Live[Plan]
     status: GatewayStatus
     upstreams: Live[Mapping[str, Upstream]]
@@ -82,7 +83,7 @@ class CallerSessions:
     async def adopt(self, session_id: str, former: str) -> Session | None:
         """Continue a session of a dead gateway. None if that gateway is alive, or if another gateway adopted the session first."""
         assert self.shared is not None
-        kept = await self.shared.rows.adopt_session(session_id, former)
+        kept = await self.shared.rows.do(AdoptSession(session_id, former))
         if kept is None or kept.scope not in self.plan.value.scopes:
             return None
         session = self.shared.restored(kept)

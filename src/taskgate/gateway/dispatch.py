@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from taskgate import clock
 from taskgate.core import wire
@@ -38,7 +38,6 @@ from taskgate.gateway.requests.request import Request
 from taskgate.gateway.shared_caches import SharedCaches
 from taskgate.gateway.status import GatewayStatus
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_replies import RelayedError
 from taskgate.telemetry.metrics import Metrics
 
@@ -55,8 +54,7 @@ UNAMBIGUOUS: Final = CHECKED_MEMBERS - {"ref"}
 """Parameters that need no comparison with the checked ones. `ref` is excluded because its members must be compared too."""
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class RequestDispatcher:
+class RequestDispatcher(msgspec.Struct, eq=False, kw_only=True):
     plan: Live[Plan]
     status: GatewayStatus
     tasks: TaskEngine
@@ -71,13 +69,12 @@ class RequestDispatcher:
     tracing: Tracing | None
     stateful: Mapping[str, UseCase]
     stateless: Mapping[str, UseCase]
-    answer: Answer = field(init=False)
-    """Return the reply to a request; None if it was answered early because the call continues as a task. Never raises, except
-    CancelledError."""
 
-    def __post_init__(self) -> None:
-        tracing, untraced = self.tracing, self._answer
-        self.answer = partial(answer_traced, tracing, untraced) if tracing is not None else untraced
+    def answer(self, request: Request) -> Coroutine[Any, Any, CallerReply | None]:
+        """Return the reply to a request; None if it was answered early because the call continues as a task. Never raises, except
+        CancelledError.
+        """
+        return self._answer(request) if self.tracing is None else answer_traced(self.tracing, self._answer, request)
 
     async def _answer(self, request: Request) -> CallerReply | None:
         message, session, delivery = request.message, request.session, request.delivery

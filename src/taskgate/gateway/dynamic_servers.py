@@ -9,40 +9,38 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.registry import Registry, RegistryRecord, TransportKind
 from taskgate.core.text.peer_url import check_peer_url
 from taskgate.gateway.plan import Plan
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.addresses import is_public_address
-from taskgate.ports.server_store import KeptServer, ServerStore
+from taskgate.ports.store import Store
 from taskgate.ports.upstream import Upstream
+from taskgate.store.operations.servers import ForgetServer, KeepServer, KeptServer, KeptServers
 from taskgate.telemetry.damaged_rows import left_out
 
 MAX_ADDED: Final = 20
 CONNECT_S: Final = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class NewServer:
+class NewServer(msgspec.Struct, frozen=True):
     """A server as the caller describes it: a URL, or a program to start."""
 
     name: str
     url: str | None = None
     command: str | None = None
     args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class DynamicServer:
+class DynamicServer(msgspec.Struct, frozen=True):
     scope: str
     record: RegistryRecord
     upstream: Upstream
@@ -60,7 +58,7 @@ def _refuse_private_address(host: str) -> None:
 
 
 class DynamicServers:
-    def __init__(self, make: Callable[[NewServer], Upstream], shared: ServerStore | None, *, local: bool) -> None:
+    def __init__(self, make: Callable[[NewServer], Upstream], shared: Store | None, *, local: bool) -> None:
         """`local`: the process that started the gateway is its only caller. `shared`: rows that other gateways read."""
         self._shared = shared
         self._make = make
@@ -121,7 +119,7 @@ class DynamicServers:
         if self._shared is not None and new.command is None:
             kept = KeptServer(new.name, server.scope, msgspec.json.encode(new))
             try:
-                is_new = await self._shared.keep_server(kept)
+                is_new = await self._shared.do(KeepServer(kept))
             except BaseException:
                 await server.upstream.close()
                 raise
@@ -137,7 +135,7 @@ class DynamicServers:
     async def synchronize(self) -> frozenset[str]:
         """Apply changes by other gateways. Return the names of added and removed servers."""
         assert self._shared is not None
-        kept = {row.name: row for row in await self._shared.kept_servers()}
+        kept = {row.name: row for row in await self._shared.ask(KeptServers())}
         gone = [name for name in self._known_to_all if name not in kept]
         for name in gone:
             self._known_to_all.discard(name)
@@ -163,7 +161,7 @@ class DynamicServers:
     async def remove(self, plan: Plan, name: str) -> None:
         self.check_removal(plan, name)
         if self._shared is not None and name in self._known_to_all:
-            await self._shared.forget_server(name)
+            await self._shared.do(ForgetServer(name))
         self._known_to_all.discard(name)
         await self._dynamic_servers.pop(name).upstream.close()
 

@@ -1,6 +1,6 @@
 """The event hub, and the events of the gateway. Each event states what has happened.
 
-Publishers do not depend on subscribers, which subscribe in their constructors. Handlers run synchronously, in order of
+Publishers do not depend on subscribers, which subscribe where they are created. Handlers run synchronously, in order of
 subscription; one that fails is logged and does not affect the others. What may prevent or change something is no event but a
 required collaborator.
 """
@@ -10,21 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import msgspec
+
 from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.governance.held_call import ApprovalRequest
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted
 from taskgate.core.wire import Raw
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
-from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.telemetry.logs import log
 
 
-class HubEvent:
+class HubEvent(msgspec.Struct, frozen=True):
     """Base of all events: a frozen value."""
-
-    __slots__ = ()
 
 
 E = TypeVar("E", bound=HubEvent)
@@ -45,36 +44,31 @@ class EventHub:
                 log.error("an event was not handled", kind=type(event).__name__, handler=repr(handler), exc_info=fault)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskChanged(HubEvent):
+class TaskChanged(HubEvent, frozen=True):
     """The state of a stored task changed."""
 
     task: Task
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptDue(HubEvent):
+class ScriptDue(HubEvent, frozen=True):
     """A script may run: it was accepted or approved, or its gateway was restarted."""
 
     task: Task
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptCancelled(HubEvent):
+class ScriptCancelled(HubEvent, frozen=True):
     """A script of this gateway was cancelled. Its calls have not been cancelled yet."""
 
     task: Task
 
 
-@dataclass(frozen=True, slots=True)
-class TaskExpired(HubEvent):
+class TaskExpired(HubEvent, frozen=True):
     """The result of an ended task was deleted."""
 
     task: Task
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressMade(HubEvent):
+class ProgressMade(HubEvent, frozen=True):
     """A server reported progress of the call that a task runs."""
 
     task_id: str
@@ -82,38 +76,33 @@ class ProgressMade(HubEvent):
     noted: Noted
 
 
-@dataclass(frozen=True, slots=True)
-class TaskLogged(HubEvent):
+class TaskLogged(HubEvent, frozen=True):
     """A server sent a log message while it ran a task."""
 
     task_id: str
     params: Raw
 
 
-@dataclass(frozen=True, slots=True)
-class ResultAwaited(HubEvent):
+class ResultAwaited(HubEvent, frozen=True):
     """A `tasks/result` request began to wait for a task; its stream can carry the task's questions."""
 
     task_id: str
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class TaskStreamOpened(HubEvent):
+class TaskStreamOpened(HubEvent, frozen=True):
     """A stream was opened and registered that can carry a task's questions."""
 
     task_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationIdle(HubEvent):
+class ConversationIdle(HubEvent, frozen=True):
     """The last task that used the upstream conversations of a session has ended."""
 
     session_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ElicitationCompleted(HubEvent):
+class ElicitationCompleted(HubEvent, frozen=True):
     """A server reported that a URL elicitation is complete."""
 
     server: str
@@ -122,8 +111,7 @@ class ElicitationCompleted(HubEvent):
     """The open request on whose stream the server reported it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalOpened(HubEvent):
+class ApprovalOpened(HubEvent, frozen=True):
     """A call waits for approval: as a task, or, without one, as a held request."""
 
     task: Task | None
@@ -131,23 +119,20 @@ class ApprovalOpened(HubEvent):
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalOver(HubEvent):
+class ApprovalOver(HubEvent, frozen=True):
     """An approval was decided, has expired or is no longer needed. The principal is empty if another gateway changed it."""
 
     approval_id: str
     principal: str
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionsChanged(HubEvent):
+class QuestionsChanged(HubEvent, frozen=True):
     """A question was added to a caller's inbox, or removed."""
 
     caller: str
 
 
-@dataclass(frozen=True, slots=True)
-class DefinitionChanged(HubEvent):
+class DefinitionChanged(HubEvent, frozen=True):
     """A tool's definition, or the content of its interface, differs from its pin."""
 
     server: str
@@ -155,31 +140,27 @@ class DefinitionChanged(HubEvent):
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class ListsChanged(HubEvent):
+class ListsChanged(HubEvent, frozen=True):
     """A server's lists changed."""
 
     server: str
     kinds: frozenset[EntryKind]
 
 
-@dataclass(frozen=True, slots=True)
-class ListsFetched(HubEvent):
+class ListsFetched(HubEvent, frozen=True):
     """All lists of a server were fetched, whether or not they changed."""
 
     server: str
     changed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SessionEnded(HubEvent):
+class SessionEnded(HubEvent, frozen=True):
     """A caller's session ended: deleted, idle for too long, or at shutdown."""
 
     session: Session
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSessionEnded(HubEvent):
+class ServerSessionEnded(HubEvent, frozen=True):
     """A session with a server ended, after a failure if there is an error type."""
 
     server: str
@@ -188,30 +169,25 @@ class ServerSessionEnded(HubEvent):
     error_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class DataErased(HubEvent):
+class DataErased(HubEvent, frozen=True):
     """An admin erased a principal's data."""
 
     principal: str
 
 
-@dataclass(frozen=True, slots=True)
-class TemporaryScopesChanged(HubEvent):
+class TemporaryScopesChanged(HubEvent, frozen=True):
     """A temporary scope was created or has ended. All other scopes are unchanged."""
 
     gone: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class CredentialsChanged(HubEvent):
+class CredentialsChanged(HubEvent, frozen=True):
     """Credentials were revoked, roles of known people changed, or a console session ended, here or at another gateway."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanReplaced(HubEvent):
+class PlanReplaced(HubEvent, frozen=True):
     """Another plan is in force."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScopesChanged(HubEvent):
+class ScopesChanged(HubEvent, frozen=True):
     """A new plan is in force, under which callers may see other lists."""

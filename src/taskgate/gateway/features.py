@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import field
 from enum import StrEnum
 
+import msgspec
+
 from taskgate.core.catalog.task_card import TaskCard
-from taskgate.core.sampling.spending import SpendLimits
-from taskgate.lazy_dataclass import dataclass
+from taskgate.core.settings.providers import SpendLimits
 from taskgate.ports.model_provider import ModelProvider
+from taskgate.shown_fields import repr_without
 
 
 class Validate(StrEnum):
@@ -20,8 +21,7 @@ class Validate(StrEnum):
     ENFORCE = "enforce"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSource:
+class ModelSource(msgspec.Struct, frozen=True):
     """One provider, the spending limit per server, and whether a person reviews requests."""
 
     provider: ModelProvider
@@ -29,16 +29,12 @@ class ModelSource:
     human_review: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(msgspec.Struct, frozen=True):
     validate: Validate = Validate.WARN
     learn: bool = True
     vendor_methods: bool = False
     legacy_numbers: bool = False
     """`errors.profile: erlmcp`."""
-    urls_per_minute: int = 10
-    url_expiry_s: float = 300.0
-    loopback_urls: bool = False
     degraded_passthrough: bool = False
     """Whether plain calls continue although shared records were not confirmed recently."""
     anonymous_tasks_by_session: bool = False
@@ -48,9 +44,13 @@ class Features:
     """`compat.result_not_ready`."""
     audit_every_call: bool = False
     """`audit.calls: every`."""
+    seed_task_codes: bool = False
+    """`errors.task_codes: seed`."""
     models: tuple[ModelSource, ...] = ()
     model_servers: frozenset[str] = frozenset()
     """Servers whose sampling requests a model may answer."""
     close_models: Callable[[], Awaitable[None]] | None = None
-    models_origin: object = field(default=None, repr=False)
+    models_origin: object = None
     """The configuration of the models, to detect a change at a reload."""
+
+    __repr__ = repr_without("models_origin")

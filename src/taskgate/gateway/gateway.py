@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from taskgate.gateway.services.access import AccessServices
 from taskgate.gateway.services.configuration import ConfigurationServices
 from taskgate.gateway.services.console import ConsoleServices
 from taskgate.gateway.services.lifecycle import GatewayLifecycle
 from taskgate.gateway.services.transports import TransportServices
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Gateway:
+class Gateway(msgspec.Struct, eq=False, kw_only=True):
     """Built by `wiring`."""
 
     transports: TransportServices

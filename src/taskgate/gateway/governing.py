@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from taskgate.core.catalog.pin import PinMode
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
 from taskgate.core.redaction.fields import NOTHING_HIDDEN, Redaction
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.policy_engine import PolicyEngine
+from taskgate.shown_fields import repr_without
 
 
 class Elicits(StrEnum):
@@ -21,8 +23,7 @@ class Elicits(StrEnum):
     URL = "url"
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSettings:
+class RecordSettings(msgspec.Struct, frozen=True):
     """`governance.record`: sample rate, retention and redaction of recorded calls."""
 
     sample: float
@@ -30,25 +31,25 @@ class RecordSettings:
     redaction: Redaction
 
 
-@dataclass(frozen=True, slots=True)
-class KnownToken:
+class KnownToken(msgspec.Struct, frozen=True):
     """A configured token, for the operator's token commands."""
 
     id: str
     principal: str
     roles: frozenset[str]
-    sha256: str = field(repr=False)
+    sha256: str
     expires_ms: int | None = None
 
+    __repr__ = repr_without("sha256")
 
-@dataclass(frozen=True, slots=True)
-class Governing:
+
+class Governing(msgspec.Struct, frozen=True):
     policy: PolicyEngine | None = None
-    approvers: Mapping[str, Approver] = field(default_factory=dict)
-    roles: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    approvers: Mapping[str, Approver] = msgspec.field(default_factory=dict)
+    roles: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     """The roles of every principal with a token, for policies."""
-    redactions: Mapping[str, Redaction] = field(default_factory=dict)
-    elicits: Mapping[str, Elicits] = field(default_factory=dict)
+    redactions: Mapping[str, Redaction] = msgspec.field(default_factory=dict)
+    elicits: Mapping[str, Elicits] = msgspec.field(default_factory=dict)
     """Workflows whose approval requests may be shown to the caller itself."""
     grants: bool = True
     longest_grant_ms: int = 3_600_000
@@ -57,7 +58,7 @@ class Governing:
     """`pins: strict`: a tool never seen before is quarantined too."""
     public_url: str | None = None
     tokens: tuple[KnownToken, ...] = ()
-    people: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    people: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     """For each principal of a person with several: all of them."""
     record: RecordSettings | None = None
     operators_own: frozenset[str] = frozenset()

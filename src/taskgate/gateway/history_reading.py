@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from taskgate.core.errors import CallerError
@@ -31,17 +32,25 @@ from taskgate.core.history.filters import HistoryFilter
 from taskgate.core.history.row import HistoryRow, is_row_id
 from taskgate.core.ids import is_task_id
 from taskgate.gateway.requests.request_state import RequestStateSigner
-from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.history import HistoryPage, HistoryStore
 from taskgate.ports.history_reader import HistoryRows, Reach
+from taskgate.ports.store import Store
+from taskgate.store.operations.history import FindHistoryRow, HistoryContent
+from taskgate.store.operations.history_charts import (
+    ChartSpan,
+    HistoryCounts,
+    HistoryCourses,
+    HistoryLatencies,
+    HistoryNames,
+    HistoryTotals,
+)
+from taskgate.store.operations.history_search import FindHistory, HistoryPage
 
 MAX_ROWS: Final = 1_000
 _METHOD: Final = "history"
 
 
-@dataclass(slots=True, eq=False)
-class HistoryReading:
-    _store: HistoryStore
+class HistoryReading(msgspec.Struct, eq=False):
+    _store: Store
     _signer: RequestStateSigner
 
     async def page(
@@ -60,20 +69,20 @@ class HistoryReading:
     async def _found(self, within: HistoryFilter, before: int | None, limit: int) -> HistoryPage:
         if within.text is not None and is_row_id(within.text):
             # An id finds its row, if the other filters match as well.
-            row = await self._store.history_row(within.text)
+            row = await self._store.ask(FindHistoryRow(within.text))
             matching = row is not None and before is None and _matches(row, within)
             return HistoryPage((row,) if row is not None and matching else (), None)
-        return await self._store.history_page(within, before=before, limit=limit)
+        return await self._store.ask(FindHistory(within, before=before, limit=limit))
 
     async def row(self, reach: Reach, row_id: str) -> HistoryRow | None:
         """The row with this id; None if there is none, or if the person may not see it."""
-        row = await self._store.history_row(row_id) if is_row_id(row_id) else None
+        row = await self._store.ask(FindHistoryRow(row_id)) if is_row_id(row_id) else None
         return row if row is not None and _reaches(reach, row) else None
 
     async def content(self, reach: Reach, row_id: str) -> bytes | None:
         """The redacted arguments and result of a task as JSON, where `history.content` kept them."""
         row = await self.row(reach, row_id) if is_task_id(row_id) else None
-        return await self._store.history_content(row.task_id) if row is not None else None
+        return await self._store.ask(HistoryContent(row.task_id)) if row is not None else None
 
     async def series(
         self, reach: Reach, dimension: Dimension, name: str, since_ms: int, until_ms: int, *, now_ms: int, buckets: int
@@ -84,7 +93,9 @@ class HistoryReading:
         bucket_ms = bucket_length(since_ms, until_ms, period, buckets)
         first = since_ms // bucket_ms * bucket_ms
         rows = (
-            await self._store.history_counts(subject, period, first, until_ms, bucket_ms) if subject is not None else ()
+            await self._store.ask(HistoryCounts(subject, ChartSpan(period, first, until_ms), bucket_ms=bucket_ms))
+            if subject is not None
+            else ()
         )
         return series(rows, since_ms, until_ms, bucket_ms)
 
@@ -107,8 +118,8 @@ class HistoryReading:
         period = totals_period(since_ms, until_ms, now_ms)
         bucket_ms = bucket_length(since_ms, until_ms, period, buckets)
         first = since_ms // bucket_ms * bucket_ms
-        rows = await self._store.history_courses(
-            dimension, reach.tenant, period, names, since_ms=first, until_ms=until_ms, bucket_ms=bucket_ms
+        rows = await self._store.ask(
+            HistoryCourses(dimension, reach.tenant, names, ChartSpan(period, first, until_ms), bucket_ms=bucket_ms)
         )
         return courses(rows, since_ms, until_ms, bucket_ms)
 
@@ -125,8 +136,12 @@ class HistoryReading:
             if dimension is not Dimension.CALLER:
                 return ()
             subject = ChartSubject(Dimension.CALLER, reach.only, reach.tenant)
-            return totals(await self._store.history_counts(subject, period, first, until_ms, period.length_ms))
-        return totals(await self._store.history_totals(dimension, reach.tenant, period, first, until_ms))
+            return totals(
+                await self._store.ask(
+                    HistoryCounts(subject, ChartSpan(period, first, until_ms), bucket_ms=period.length_ms)
+                )
+            )
+        return totals(await self._store.ask(HistoryTotals(dimension, reach.tenant, ChartSpan(period, first, until_ms))))
 
     async def with_latencies(
         self, reach: Reach, dimension: Dimension, found: Sequence[Total], since_ms: int, until_ms: int, *, now_ms: int
@@ -140,8 +155,8 @@ class HistoryReading:
             return tuple(found)
         first = since_ms // period.length_ms * period.length_ms
         names = [total.name for total in found]
-        rows = await self._store.history_latencies(
-            dimension, reach.tenant, period, names, since_ms=first, until_ms=until_ms
+        rows = await self._store.ask(
+            HistoryLatencies(dimension, reach.tenant, names, ChartSpan(period, first, until_ms))
         )
         return with_latencies(found, rows)
 
@@ -149,7 +164,7 @@ class HistoryReading:
         """Names that begin like this, for suggestions."""
         if reach.only is not None:
             return (reach.only,) if dimension is Dimension.CALLER and reach.only.startswith(begins) else ()
-        return await self._store.history_names(dimension, reach.tenant, begins, limit)
+        return await self._store.ask(HistoryNames(dimension, reach.tenant, begins, limit))
 
     def _within(self, reach: Reach, filters: HistoryFilter) -> HistoryFilter | None:
         """The filter with the limits of the person; None if nothing can match both."""

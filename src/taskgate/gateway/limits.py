@@ -1,9 +1,9 @@
-"""The limits in force. `assembly` sets them from the configuration."""
+"""Limits of the configuration, as the store needs them."""
 
 from __future__ import annotations
 
-from taskgate.core.limits import Limits as Limits
-from taskgate.ports.approval_store import PendingLimits
+from taskgate.core.governance.held_call import PendingLimits
+from taskgate.core.settings.limits import Limits
 
 
 def pending_limits(limits: Limits) -> PendingLimits:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
+import msgspec
+
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.stateful import supports_tasks
 from taskgate.core.scoping.scope import ScopeMode
@@ -23,14 +25,12 @@ from taskgate.gateway.own_tools.own_tools import OwnTools
 from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.methods import TaskMethods
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream import Upstream
 
 UseCase = Callable[[Request], Awaitable[bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class Methods:
+class Methods(msgspec.Struct, frozen=True):
     """The use cases."""
 
     lookup: Lookup
@@ -46,8 +46,7 @@ class Methods:
     dynamic_servers: DynamicServers
 
 
-@dataclass(slots=True, eq=False)
-class MethodTables:
+class MethodTables(msgspec.Struct, eq=False):
     _methods: Methods
     _shared: SharedSessions | None
     """Set if other gateways can take over a session, so that changes of the session must be stored."""

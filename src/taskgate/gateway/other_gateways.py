@@ -24,6 +24,8 @@ from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.topics import APPROVALS, DEAD, LISTS, MISSED, POLL_S, TASKS, Wakeups, read_list_hint
+from taskgate.store.operations.task_queries import FindTask
+from taskgate.store.operations.upkeep import ClaimedTasks
 from taskgate.telemetry.logs import log
 
 _CONTINUED: Final = (TaskState.RUNNING, TaskState.INPUT_REQUIRED)
@@ -85,7 +87,7 @@ class OtherGateways:
             await self._check_task(task_id, announced=names is not None)
 
     async def _check_task(self, task_id: str, *, announced: bool) -> None:
-        task = await self._records.store.get(task_id)
+        task = await self._records.store.ask(FindTask(task_id))
         if task is None:
             return
         await self._questions.check_stored_answers(task_id)
@@ -134,7 +136,7 @@ class OtherGateways:
     async def _decided_meanwhile(self) -> None:
         """Check this gateway's tasks that others approved or cancelled; those that are not awaited here are not polled."""
         after = ""
-        while tasks := await self._records.store.claimed(after):
+        while tasks := await self._records.store.ask(ClaimedTasks(after)):
             for task in tasks:
                 if task.state in (TaskState.APPROVED, TaskState.CANCELLED) or task.script:
                     await self._check_task(task.id, announced=False)

@@ -5,21 +5,22 @@ A part that needs the plan in force holds the `Live` value and reads `value` eac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from taskgate.core.governance.pipeline import Gates, open_gates
-from taskgate.core.governance.task_annotation import AnnotationMode
 from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
 from taskgate.core.scoping.profile import Profile
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.settings.history import History
+from taskgate.core.settings.limits import Limits
+from taskgate.core.settings.servers import ToolTraits
+from taskgate.core.settings.tasks import AnnotationMode, Tasks
 from taskgate.core.tool_class import ToolClass, classify_tool
-from taskgate.gateway.call_settings import CallSettings, ToolTrait
 from taskgate.gateway.features import Features
 from taskgate.gateway.governing import Governing
-from taskgate.gateway.limits import Limits
-from taskgate.lazy_dataclass import dataclass
 
 T = TypeVar("T")
 
@@ -34,40 +35,27 @@ class Live(Generic[T]):
         self.value = value
 
 
-@dataclass(frozen=True, slots=True)
-class HistorySettings:
-    """The `history` section: how many rows of ended calls are kept, and for how long."""
-
-    keep_ms: int = 7 * 86_400_000
-    """0 keeps none."""
-    max_rows: int = 200_000
-    sample: int = 20
-    """Successful plain calls per second that leave a row."""
-    content: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     revision: int
     registry: Registry
     scopes: Mapping[str, ScopePolicy]
     default_scope: str = "default"
-    gates: Gates = field(default_factory=open_gates)
-    limits: Limits = field(default_factory=Limits)
-    calls: CallSettings = field(default_factory=CallSettings)
+    gates: Gates = msgspec.field(default_factory=open_gates)
+    limits: Limits = msgspec.field(default_factory=Limits)
+    tasks: Tasks = msgspec.field(default_factory=Tasks)
     trusted: frozenset[str] = frozenset()
     """Servers whose tool annotations are trusted."""
-    traits: Mapping[tuple[str, str], ToolTrait] = field(default_factory=dict)
-    governing: Governing = field(default_factory=Governing)
+    traits: Mapping[tuple[str, str], ToolTraits] = msgspec.field(default_factory=dict)
+    governing: Governing = msgspec.field(default_factory=Governing)
     disabled_scopes: frozenset[str] = frozenset()
     refuse_questions: frozenset[str] = frozenset()
     """Servers whose requests may not wait in an inbox."""
     refuse_sampling: frozenset[str] = frozenset()
     add_server: str | None = None
     """Whether callers may add servers: off, session or on; None where the transport decides."""
-    features: Features = field(default_factory=Features)
-    history: HistorySettings = field(default_factory=HistorySettings)
-    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    features: Features = msgspec.field(default_factory=Features)
+    history: History = msgspec.field(default_factory=History)
+    profiles: Mapping[str, Profile] = msgspec.field(default_factory=dict)
     trace_url: str | None = None
     """The address of a trace in the operator's tracing system, with `{trace_id}` in it."""
     temporary_scopes: frozenset[str] = frozenset()
@@ -98,15 +86,17 @@ class Plan:
     def timeout_of(self, server: str) -> float:
         record = self.registry.records.get(server)
         asked = record.budgets.tool_timeout_ms if record is not None else None
-        return asked / 1000 if asked else self.calls.timeout_s
+        return asked / 1000 if asked else self.tasks.execution_timeout_ms / 1000
 
     def plain_timeout_of(self, server: str) -> float:
         """Return the timeout of a plain call; shorter if it can never become a task."""
-        off = self.calls.delivery.promote_after_s <= 0 or self.calls.annotation_mode is AnnotationMode.STRICT
-        return min(self.timeout_of(server), self.calls.sync_timeout_s) if off else self.timeout_of(server)
+        off = self.tasks.promote_after_ms == 0 or self.tasks.annotation_mode is AnnotationMode.STRICT
+        return (
+            min(self.timeout_of(server), self.tasks.sync_forward_timeout_ms / 1000) if off else self.timeout_of(server)
+        )
 
     def class_of(self, server: str, tool: str, annotations: Mapping[str, Any]) -> ToolClass:
-        trait = self.traits.get((server, tool), ToolTrait())
+        trait = self.traits.get((server, tool), ToolTraits())
         return classify_tool(
             override=trait.tool_class,
             trust_annotations=server in self.trusted,

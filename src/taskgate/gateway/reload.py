@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import Views
@@ -22,26 +24,23 @@ from taskgate.gateway.questions.separated import SeparatedServers
 from taskgate.gateway.requests.admission import Admission
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.scope_record import ScopeRecord
-from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.identity_store import IdentityRecord
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Upstream
+from taskgate.store.operations.identity_records import IdentityRecord, IdentityRecords, KeepIdentityRecord
 
 SERVER: Final = "server"
 """Kind of the stored record of drained servers."""
 _DRAINED: Final = b"drained"
 
 
-@dataclass(frozen=True, slots=True)
-class Configured:
+class Configured(msgspec.Struct, frozen=True):
     """The operator's configuration, without servers that callers added."""
 
     plan: Plan
     upstreams: Mapping[str, Upstream]
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Reload:
+class Reload(msgspec.Struct, eq=False, kw_only=True):
     configured: Configured
     plan: Live[Plan]
     upstreams: Live[Mapping[str, Upstream]]
@@ -59,11 +58,8 @@ class Reload:
     store: Store
     separated: SeparatedServers
     events: EventHub
-    drained: frozenset[str] = field(default=frozenset())
+    drained: frozenset[str] = frozenset()
     """Servers that an operator removed from every scope until they are enabled again; without a shared store until a restart."""
-
-    def __post_init__(self) -> None:
-        self.events.subscribe(TemporaryScopesChanged, self._temporary_scopes_changed)
 
     def adopt(self, configured: Configured, changed: frozenset[str]) -> None:
         """Put a plan in force from the next request on. Requests in progress continue under the old one."""
@@ -95,12 +91,13 @@ class Reload:
         if self.store.revisions is not None:
             body = _DRAINED if drained else b""
             until_ms = FOR_EVER_MS if drained else self.store.now_ms()
-            await self.store.keep_identity_record(IdentityRecord(SERVER, name, "", until_ms, body), announce=True)
+            kept = IdentityRecord(kind=SERVER, name=name, principal="", expires_ms=until_ms, body=body)
+            await self.store.do(KeepIdentityRecord(kept, announce=True))
         self._adopt_drained(self.drained | {name} if drained else self.drained - {name})
 
     async def drained_elsewhere(self) -> None:
         """Apply drains and restores by other gateways."""
-        kept = await self.store.identity_records(SERVER)
+        kept = await self.store.ask(IdentityRecords(SERVER))
         self._adopt_drained(frozenset(record.name for record in kept if record.body == _DRAINED))
 
     def _adopt_drained(self, drained: frozenset[str]) -> None:
@@ -125,7 +122,7 @@ class Reload:
         if changed:
             self.adopt(self.configured, changed)
 
-    def _temporary_scopes_changed(self, event: TemporaryScopesChanged) -> None:
+    def temporary_scopes_changed(self, event: TemporaryScopesChanged) -> None:
         """Replace the temporary scopes of the plan. Their names are never reused, so no other view changes."""
         plan, _ = self.dynamic_servers.merged(self.configured.plan, self.configured.upstreams)
         plan = self.temporary_scopes.merged(replace(plan, revision=self.plan.value.revision))

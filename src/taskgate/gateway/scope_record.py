@@ -12,6 +12,7 @@ from taskgate.core.scoping.subset import Reason, Subset
 from taskgate.core.text.similar_names import similar_names
 from taskgate.gateway.plan import Plan
 from taskgate.ports.store import Store
+from taskgate.store.operations.audit import RecordAudit
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
@@ -42,8 +43,10 @@ class ScopeRecord:
             return
         facts = facts_of(subset)
         reason = wire.encode({"servers": facts["servers"], "excluded": facts["excluded"]}).decode("utf-8")
-        self._store.record(
-            AuditEntry(0, "scope", scope=subset.scope, kind="scope", policy_revision=subset.revision, reason=reason)
+        self._store.defer(
+            RecordAudit(
+                AuditEntry(0, "scope", scope=subset.scope, kind="scope", policy_revision=subset.revision, reason=reason)
+            )
         )
         if subset.servers:
             log.info("scope in effect", **facts)
@@ -66,16 +69,18 @@ class ScopeRecord:
         if digest in self._tools_recorded or len(self._tools_recorded) >= MAX_SCOPES_RECORDED:
             return
         self._tools_recorded.add(digest)
-        self._store.record(
-            AuditEntry(
-                0,
-                "scope_tools",
-                scope=subset.scope,
-                kind="scope",
-                policy_revision=subset.revision,
-                arguments_digest=f"sha256:{digest}",
-                decision=f"{sum(map(len, tools.values()))} tools, {len(excluded)} excluded",
-                reason=body.decode("utf-8"),
+        self._store.defer(
+            RecordAudit(
+                AuditEntry(
+                    0,
+                    "scope_tools",
+                    scope=subset.scope,
+                    kind="scope",
+                    policy_revision=subset.revision,
+                    arguments_digest=f"sha256:{digest}",
+                    decision=f"{sum(map(len, tools.values()))} tools, {len(excluded)} excluded",
+                    reason=body.decode("utf-8"),
+                )
             )
         )
 

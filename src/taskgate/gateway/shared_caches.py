@@ -14,7 +14,8 @@ from typing import Final
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.gateway.plan import Live, Plan
-from taskgate.ports.task_store import TaskStore
+from taskgate.ports.store import Store
+from taskgate.store.operations.revisions import FindRevisions
 
 CONFIRMED_WITHIN_S: Final = 5.0
 
@@ -22,9 +23,7 @@ CONFIRMED_WITHIN_S: Final = 5.0
 class SharedCaches:
     """`loads` has the function that reloads each kind."""
 
-    def __init__(
-        self, store: TaskStore, plan: Live[Plan], loads: Mapping[str, Callable[[], Awaitable[object]]]
-    ) -> None:
+    def __init__(self, store: Store, plan: Live[Plan], loads: Mapping[str, Callable[[], Awaitable[object]]]) -> None:
         self._store = store
         self._plan = plan
         self._loads = loads
@@ -44,10 +43,10 @@ class SharedCaches:
 
     async def load(self, topic: str) -> None:
         """Load one kind. The revision is read before the rows, so the rows may be newer than it, never older."""
-        revision = (await self._store.read_revisions()).get(topic, 0)
+        revision = (await self._store.ask(FindRevisions())).get(topic, 0)
         await self._loads[topic]()
         self._loaded[topic] = revision
-        self._store.now_known(topic, revision)
+        self._store.state.now_known(topic, revision)
 
     async def load_if_changed(self, topic: str) -> None:
         """Load one kind if its revision, as of the last lease renewal, differs from the loaded one."""
@@ -75,7 +74,7 @@ class SharedCaches:
 
 
 def shared_caches(
-    store: TaskStore, plan: Live[Plan], loads: Mapping[str, Callable[[], Awaitable[object]]]
+    store: Store, plan: Live[Plan], loads: Mapping[str, Callable[[], Awaitable[object]]]
 ) -> SharedCaches | None:
     """Return None if no other gateway shares the store."""
     return None if store.revisions is None else SharedCaches(store, plan, loads)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 
-@dataclass(slots=True, eq=False)
-class GatewayStatus:
+class GatewayStatus(msgspec.Struct, eq=False):
     stopping: bool = False
 
     def stop(self) -> None:

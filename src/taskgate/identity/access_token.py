@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any, Final
 
+import msgspec
+
 from taskgate import clock
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.caller_credentials import IssuerUnavailable
 from taskgate.ports.upstream_credentials import HeaderPairs
+from taskgate.shown_fields import repr_without
 
 DEFAULT_LIFETIME_S: Final = 3600.0
 RENEW_BEFORE: Final = 0.2
 """The remaining part of a token's lifetime at which the next one is fetched."""
 
 
-@dataclass(frozen=True, slots=True)
-class AccessToken:
-    headers: HeaderPairs = field(repr=False)
+class AccessToken(msgspec.Struct, frozen=True):
+    headers: HeaderPairs
     renew_at: float
     ends_at: float
+
+    __repr__ = repr_without("headers")
 
 
 def token_from_reply(reply: dict[str, Any]) -> AccessToken:

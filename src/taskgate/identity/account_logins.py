@@ -15,10 +15,12 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, field, replace
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 from weakref import WeakValueDictionary
+
+import msgspec
+from msgspec.structs import asdict, replace
 
 from taskgate import clock
 from taskgate.identity.assertions import Assertions
@@ -27,11 +29,12 @@ from taskgate.identity.documents import Documents, IssuerRefused
 from taskgate.identity.login_store import Login, LoginStore, client_proof
 from taskgate.identity.server_tokens import FetcherFactory
 from taskgate.identity.token_settings import StoredLogin
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.oauth_challenge import Challenge
 from taskgate.mcp.oauth_discovery import AuthorizationServer
 from taskgate.ports.account_connector import AccountLoginRefused, ConnectRequest
 from taskgate.ports.caller_credentials import IssuerUnavailable
+from taskgate.replies.servers import AccountRow
+from taskgate.shown_fields import repr_without
 
 PAGE_VALID_S: Final = 86_400.0
 LOGIN_VALID_S: Final = 600.0
@@ -41,17 +44,17 @@ CALLBACK: Final = "/oauth/callback"
 CLIENT_DOCUMENT: Final = "/oauth/client.json"
 
 
-@dataclass(frozen=True, slots=True)
-class _Client:
+class _Client(msgspec.Struct, frozen=True):
     """The gateway's registration at one issuer."""
 
     client_id: str
-    client_secret: str | None = field(repr=False, default=None)
+    client_secret: str | None = None
     secret_in_form: bool = False
 
+    __repr__ = repr_without("client_secret")
 
-@dataclass(frozen=True, slots=True)
-class _LoginInProgress:
+
+class _LoginInProgress(msgspec.Struct, frozen=True):
     """A login that was started and has not returned to the callback. Stored as JSON: do not rename fields."""
 
     server: str
@@ -61,12 +64,14 @@ class _LoginInProgress:
     sends_issuer: bool
     token_endpoint: str
     client_id: str
-    client_secret: str | None = field(repr=False)
+    client_secret: str | None
     secret_in_form: bool
-    verifier: str = field(repr=False)
+    verifier: str
     browser: str
     redirect_uri: str
     scope: str | None
+
+    __repr__ = repr_without("client_secret", "verifier")
 
 
 class AccountLogins:
@@ -173,19 +178,19 @@ class AccountLogins:
         scope = joined_scopes(request.scope, _offline(authority))
         redirect_uri = f"{self._base()}{CALLBACK}"
         login = _LoginInProgress(
-            request.server,
-            request.principal,
-            protected.resource,
-            authority.issuer,
-            authority.sends_issuer,
-            authority.token_endpoint,
-            client.client_id,
-            client.client_secret,
-            client.secret_in_form,
-            verifier,
-            _digest("browser", browser),
-            redirect_uri,
-            scope,
+            server=request.server,
+            principal=request.principal,
+            resource=protected.resource,
+            issuer=authority.issuer,
+            sends_issuer=authority.sends_issuer,
+            token_endpoint=authority.token_endpoint,
+            client_id=client.client_id,
+            client_secret=client.client_secret,
+            secret_in_form=client.secret_in_form,
+            verifier=verifier,
+            browser=_digest("browser", browser),
+            redirect_uri=redirect_uri,
+            scope=scope,
         )
         await asyncio.to_thread(self._logins.keep_note, _digest("state", state), asdict(login), LOGIN_VALID_S)
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
@@ -282,13 +287,13 @@ class AccountLogins:
         if connected is not None:
             connected.set()
 
-    async def accounts(self, server: str) -> list[dict[str, Any]] | None:
+    async def accounts(self, server: str) -> list[AccountRow] | None:
         if server not in self._servers:
             return None
         every = await asyncio.to_thread(self._logins.of_server, server)
         return [account_row(principal, every[principal]) for principal in sorted(every)]
 
-    async def accounts_of(self, principal: str) -> dict[str, dict[str, Any]]:
+    async def accounts_of(self, principal: str) -> dict[str, AccountRow]:
         found = {server: await asyncio.to_thread(self._logins.load, server, principal) for server in self._servers}
         return {server: account_row(principal, login) for server, login in found.items() if login is not None}
 
@@ -319,19 +324,19 @@ class AccountLogins:
         return await asyncio.to_thread(self._assertions.public_keys)
 
 
-def account_row(principal: str, login: Login) -> dict[str, Any]:
-    """An account as a JSON row, without secrets."""
+def account_row(principal: str, login: Login) -> AccountRow:
+    """An account without secrets."""
     ended = login.ended or (
         login.refresh_token is None and login.expires_at is not None and login.expires_at <= clock.wall()
     )
-    return {
-        "principal": principal or None,
-        "state": "ended" if ended else "connected",
-        "issuer": login.issuer,
-        "scope": login.scope,
-        "renews": login.refresh_token is not None and not login.ended,
-        "expires_at": None if login.expires_at is None else int(login.expires_at),
-    }
+    return AccountRow(
+        principal=principal or None,
+        state="ended" if ended else "connected",
+        issuer=login.issuer,
+        scope=login.scope,
+        renews=login.refresh_token is not None and not login.ended,
+        expires_at=None if login.expires_at is None else int(login.expires_at),
+    )
 
 
 def login_in(reply: Mapping[str, Any], issuer: str, client_id: str, secret: str | None, scope: str | None) -> Login:
@@ -342,13 +347,13 @@ def login_in(reply: Mapping[str, Any], issuer: str, client_id: str, secret: str 
     timed = isinstance(life, (int, float)) and not isinstance(life, bool) and 0 < life < 10**9
     granted = reply.get("scope")
     return Login(
-        issuer,
-        client_id,
-        token,
-        refresh if isinstance(refresh, str) else None,
-        secret,
-        granted if isinstance(granted, str) else scope,
-        clock.wall() + float(life) if timed and life is not None else None,
+        issuer=issuer,
+        client_id=client_id,
+        access_token=token,
+        refresh_token=refresh if isinstance(refresh, str) else None,
+        client_secret=secret,
+        scope=granted if isinstance(granted, str) else scope,
+        expires_at=clock.wall() + float(life) if timed and life is not None else None,
     )
 
 

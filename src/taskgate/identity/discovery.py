@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from taskgate.identity.documents import Documents
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp import oauth_discovery
 from taskgate.mcp.oauth_challenge import Challenge
 from taskgate.mcp.oauth_discovery import (
@@ -23,8 +24,7 @@ from taskgate.mcp.oauth_discovery import (
 from taskgate.ports.caller_credentials import IssuerUnavailable
 
 
-@dataclass(frozen=True, slots=True)
-class ProtectedResource:
+class ProtectedResource(msgspec.Struct, frozen=True):
     """A server as a resource: its identifier, the issuer of its tokens, and its scopes."""
 
     resource: str

@@ -16,10 +16,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.identity.strict_json import NotStrict, strict_object
 from taskgate.late_imports import load
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.failures import HttpFailure
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.target import Target
@@ -47,8 +48,7 @@ class IssuerRefused(IssuerFailed):
         self.error = error
 
 
-@dataclass(slots=True, eq=False)
-class Documents:
+class Documents(msgspec.Struct, eq=False):
     _client: Callable[[], httpx2.AsyncClient]
 
     async def get(self, url: str, issuer: str) -> dict[str, Any]:
@@ -113,14 +113,12 @@ class Documents:
             raise IssuerUnavailable(f"{url[:200]} cannot be reached ({type(fault).__name__})") from None
 
 
-class GuardedDocuments(Documents):
+class GuardedDocuments(Documents, eq=False):
     """For addresses that a server named: hosts that the operator did not name are reached only over https and only at public
     addresses, and the connection is made to the addresses that were checked.
     """
 
-    def __init__(self, client: Callable[[], httpx2.AsyncClient], named: Collection[str]) -> None:
-        super().__init__(client)
-        self._named = frozenset(named)
+    _named: Collection[str]
 
     def allows(self, url: str, issuer: str) -> bool:
         return may_be_fetched(url, url if _host(url) in self._named else issuer) and (

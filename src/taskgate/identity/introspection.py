@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Final
 
+import msgspec
+
 from taskgate import clock
-from taskgate.core.identity.claims import ClaimRules, TokenProblem, TokenRefused, bound_certificate, identity_in
+from taskgate.core.identity.claims import TokenProblem, TokenRefused, bound_certificate, identity_in
+from taskgate.core.settings.identity import Issued
 from taskgate.identity.documents import Documents
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.caller_credentials import Credential
+from taskgate.shown_fields import repr_without
 
 MAX_OPAQUE_BYTES: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Introspection:
+class Introspection(msgspec.Struct, frozen=True):
     """The endpoint, and how long a result is cached: a revoked token is accepted until then."""
 
     url: str
-    rules: ClaimRules
+    rules: Issued
     client_id: str
-    client_secret: str = field(repr=False)
+    client_secret: str
     remember_s: float = 5.0
+
+    __repr__ = repr_without("client_secret")
 
 
 async def introspect(credential: bytes, settings: Introspection, documents: Documents) -> Credential:

@@ -5,37 +5,36 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import asdict
 
 from taskgate import clock
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.account_connector import AccountRows
+from taskgate.shown_fields import repr_without
 from taskgate.telemetry.logs import log
-
-if TYPE_CHECKING:
-    pass
-
 
 _LOGINS_PURPOSE: Final = b"taskgate logins to servers, version 2"
 _MARK: Final = "\x1f"
 
 
-@dataclass(frozen=True, slots=True)
-class Login:
+class Login(msgspec.Struct, frozen=True):
     """The tokens of a person's login, and how to renew them."""
 
     issuer: str
     client_id: str
-    access_token: str = field(repr=False)
-    refresh_token: str | None = field(repr=False)
-    client_secret: str | None = field(repr=False, default=None)
+    access_token: str
+    refresh_token: str | None
+    client_secret: str | None = None
     scope: str | None = None
     expires_at: float | None = None
     ended: bool = False
     """The issuer no longer accepts it: the person has to log in again."""
     secret_in_form: bool = False
     """Whether the client secret is sent in the form instead of a header (client_secret_post)."""
+
+    __repr__ = repr_without("access_token", "refresh_token", "client_secret")
 
     def prove(self, form: dict[str, str]) -> tuple[str, str] | None:
         """The client credentials for a header; otherwise they are added to the form."""

@@ -44,7 +44,9 @@ class OidcLogin:
         if not isinstance(endpoint, str) or not may_be_fetched(endpoint, self._issuer.rules.issuer):
             raise IssuerUnavailable(f"{self._issuer.rules.issuer} names no safe authorization_endpoint")
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
-        pending = PendingLogin(state, nonce, verifier, back, fresh, int(clock.wall()))
+        pending = PendingLogin(
+            state=state, nonce=nonce, verifier=verifier, back=back, fresh=fresh, at=int(clock.wall())
+        )
         challenge = base64.urlsafe_b64encode(hashlib.sha256(pending.verifier.encode()).digest()).rstrip(b"=")
         query = {
             "response_type": "code",
@@ -67,7 +69,7 @@ class OidcLogin:
         if not _same(claims.get("nonce"), pending.nonce):
             raise LoginRefused("the response belongs to another login")
         at = identity.authenticated_at
-        if pending.fresh and (at is None or at < pending.at - self._issuer.rules.skew_s):
+        if pending.fresh and (at is None or at < pending.at - self._issuer.rules.skew):
             raise LoginRefused("the provider did not require a new login")
         return identity
 

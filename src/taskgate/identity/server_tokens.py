@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from dataclasses import replace
 from typing import Final, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from taskgate import clock
 from taskgate.identity.access_token import (
@@ -26,7 +28,6 @@ from taskgate.identity.discovery import joined_scopes, protected_resource, token
 from taskgate.identity.documents import Documents, IssuerRefused
 from taskgate.identity.login_store import Login, LoginStore
 from taskgate.identity.token_settings import ClientCredentials, ForwardedIdentity, Settings, StoredLogin, TokenExchange
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.oauth_challenge import Challenge
 from taskgate.mcp.oauth_discovery import origin_of
 from taskgate.ports.caller_credentials import IssuerUnavailable
@@ -47,8 +48,7 @@ class FetcherFactory(Protocol):
     def __call__(self, settings: Settings, known: str | None = None) -> Documents: ...
 
 
-@dataclass(frozen=True, slots=True)
-class TokenDeps:
+class TokenDeps(msgspec.Struct, frozen=True):
     """Dependencies that the tokens of all servers share."""
 
     documents: FetcherFactory

@@ -11,27 +11,27 @@ import binascii
 import warnings
 from typing import Any, Final
 
-from taskgate.core.identity.claims import ClaimRules, TokenProblem, TokenRefused
+import msgspec
+
+from taskgate.core.identity.claims import TokenProblem, TokenRefused
+from taskgate.core.settings.identity import Issued
 from taskgate.identity.signing_keys import SigningKeys
 from taskgate.identity.strict_json import NotStrict, strict_object
-from taskgate.lazy_dataclass import dataclass
 from taskgate.turns import let_others_run
 
 MAX_SIGNED_BYTES: Final = 16_384
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/jwt", "application/at+jwt"})
 
 
-@dataclass(frozen=True, slots=True)
-class Issuer:
+class Issuer(msgspec.Struct, frozen=True):
     """An issuer whose signed tokens are accepted."""
 
-    rules: ClaimRules
+    rules: Issued
     algorithms: frozenset[str]
     keys: SigningKeys
 
 
-@dataclass(frozen=True, slots=True)
-class Unverified:
+class Unverified(msgspec.Struct, frozen=True):
     """A parsed token whose signature has not been verified."""
 
     text: str

@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from taskgate import clock
 from taskgate.identity.discovery import issuer_metadata
 from taskgate.identity.documents import Documents
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.caller_credentials import IssuerUnavailable
 from taskgate.telemetry.logs import log
 
@@ -33,8 +34,7 @@ MIN_RSA_BITS: Final = 2048
 KEY_TYPES: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 
 
-@dataclass(frozen=True, slots=True)
-class SigningKey:
+class SigningKey(msgspec.Struct, frozen=True):
     id: str | None
     type: str
     algorithm: str | None

@@ -15,6 +15,8 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from taskgate import __version__, clock
 from taskgate.access.authorize import AccessRefused, Authorizer
 from taskgate.access.proof import LocalProof
@@ -27,7 +29,6 @@ from taskgate.core.wire import MessageReader
 from taskgate.gateway.services.transports import TransportServices
 from taskgate.inbound.peer_user import local_principal
 from taskgate.inbound.stdio import LineOutlet, StdioEndpoint
-from taskgate.lazy_dataclass import dataclass
 from taskgate.operating_system import own_user, peer_user
 from taskgate.telemetry.logs import log
 
@@ -35,8 +36,7 @@ MAX_BRIDGES: Final = 1000
 READ_LIMIT: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(msgspec.Struct, frozen=True):
     """The client of a bridge: its user, scope, folder and environment."""
 
     proof: LocalProof
@@ -45,8 +45,7 @@ class Client:
     variables: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class BridgeSession:
+class BridgeSession(msgspec.Struct, frozen=True):
     endpoint: StdioEndpoint
     writer: asyncio.StreamWriter
     place: str

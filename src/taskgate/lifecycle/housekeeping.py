@@ -16,7 +16,7 @@ async def run_housekeeping(app: App, rounds: int) -> None:
     gateway = app.gateway.lifecycle
     try:
         log.report_suppressed()
-        gateway.flush_call_log()
+        gateway.journal.flush(last=gateway.status.stopping)
         await app.audit.maintain()
         await gateway.refresh()
         if rounds % REAP_EVERY == 0:

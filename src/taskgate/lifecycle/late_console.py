@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from taskgate.access.open_responses import ReplyInProgress
 from taskgate.late_imports import CONSOLE, load
-from taskgate.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from taskgate.dashboard.routes import Route
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
     from taskgate.dashboard.web import Receive, Scope, Send
 
 
-@dataclass(slots=True, eq=False)
 class LateConsole:
     """`create` imports the modules if they are not loaded yet."""
 
-    _create: Callable[[], Dashboard]
-    _dashboard: Dashboard | None = None
-    _is_ending: bool = False
+    def __init__(self, create: Callable[[], Dashboard]) -> None:
+        self._create = create
+        self._dashboard: Dashboard | None = None
+        self._is_ending = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._dashboard is None:

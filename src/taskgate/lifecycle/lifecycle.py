@@ -41,6 +41,7 @@ from taskgate.lifecycle.lost_files import StateLost, wait_until_lost
 from taskgate.lifecycle.reloading import Reloader, log_warnings
 from taskgate.local_gateway import ExtraEndpoint, OpenExtraEndpoint
 from taskgate.operating_system import limitations, on_signals
+from taskgate.store.operations.upkeep import sweep_leftovers
 from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
@@ -104,7 +105,13 @@ class Lifecycle:
         listening = port if isinstance(port, socket.socket) else bind(host, port)
         address = local_url(host, listening.getsockname()[1], self._tls is not None)
         self.app.gateway.lifecycle.address.listening_at(address)
-        self.site = Site(self.endpoint, self._state, self.app.metrics.exposition, self._hides_names, self._console)
+        self.site = Site(
+            mcp=self.endpoint,
+            ready=self._state,
+            metrics=self.app.metrics.exposition,
+            hides_names=self._hides_names,
+            pages=self._console,
+        )
         self._server = UvicornServer(
             server_settings(self.site, self._connection(), self._tls.context if self._tls else None)
         )
@@ -151,7 +158,7 @@ class Lifecycle:
         app, shared = self.app, self.app.gateway.lifecycle.shared_sessions
         if app.internal is None or app.hop_key is None or shared is None:
             return None
-        verifier = HopVerifier(app.hop_key, shared.rows.owner, shared.rows.now_ms)
+        verifier = HopVerifier(app.hop_key, shared.rows.ownership.owner, shared.rows.now_ms)
         return InternalListener(self.endpoint, verifier, app.internal)
 
     def _replies_in_progress(self) -> list[ReplyInProgress]:
@@ -216,7 +223,7 @@ class Lifecycle:
         self._console.end_streams()
         if self.endpoint.forwarder is not None:
             self.endpoint.forwarder.end_streams()
-        drain_s = self.app.plan.limits.drain_timeout_s if self._lost is None else 0.0
+        drain_s = self.app.plan.limits.drain_timeout if self._lost is None else 0.0
         self._server.stop(drain_s)
         began = clock.monotonic()
         handing_over = asyncio.create_task(self._hand_over())
@@ -324,12 +331,11 @@ class Lifecycle:
             (
                 app.gateway.lifecycle.tasks.sweep,
                 app.forget_audit,
-                app.gateway.lifecycle.call_log.forget_old,
-                app.gateway.lifecycle.call_log.history.forget_old,
+                app.gateway.lifecycle.upkeep.forget_old,
             ),
-            app.store.sweep_leftovers,
+            partial(sweep_leftovers, app.store),
             lambda: app.loaded.root.tasks.sweep_interval_ms / 1000,
-            lambda: app.store.deletion_cpu_s,
+            lambda: app.store.state.deletion.spent_s,
         )
         await retention.run()
 

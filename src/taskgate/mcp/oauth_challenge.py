@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 _PARAMETER: Final = re.compile(r'([a-zA-Z_]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
 MAX_HEADER: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Challenge:
+class Challenge(msgspec.Struct, frozen=True):
     """The parameters of a challenge that a login needs."""
 
     resource_metadata: str | None = None

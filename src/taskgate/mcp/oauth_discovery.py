@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeGuard
 from urllib.parse import urlsplit
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
+
 from taskgate.mcp.oauth_challenge import Challenge
 
 Fetch = Callable[[str], Awaitable[dict[str, Any] | None]]
@@ -24,8 +25,7 @@ class DiscoveryFailed(Exception):
     """Metadata that describes another resource or issuer, or lacks what a login needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorizationServer:
+class AuthorizationServer(msgspec.Struct, frozen=True):
     """The metadata of an authorization server that a login needs."""
 
     issuer: str
@@ -108,14 +108,14 @@ def authorization_server(issuer: str, metadata: Mapping[str, Any]) -> Authorizat
         raise DiscoveryFailed(f"{issuer} does not support PKCE with S256, which protects logins")
     registration = metadata.get("registration_endpoint")
     return AuthorizationServer(
-        str(metadata.get("issuer") or issuer),
-        metadata["authorization_endpoint"],
-        metadata["token_endpoint"],
-        registration if _is_address(registration) else None,
-        strings(metadata.get("scopes_supported")),
-        strings(metadata.get("token_endpoint_auth_methods_supported")),
-        metadata.get("client_id_metadata_document_supported") is True,
-        metadata.get("authorization_response_iss_parameter_supported") is True,
+        issuer=str(metadata.get("issuer") or issuer),
+        authorization_endpoint=metadata["authorization_endpoint"],
+        token_endpoint=metadata["token_endpoint"],
+        registration_endpoint=registration if _is_address(registration) else None,
+        scopes=strings(metadata.get("scopes_supported")),
+        auth_methods=strings(metadata.get("token_endpoint_auth_methods_supported")),
+        takes_metadata_urls=metadata.get("client_id_metadata_document_supported") is True,
+        sends_issuer=metadata.get("authorization_response_iss_parameter_supported") is True,
     )
 
 

@@ -18,7 +18,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any, assert_never
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 ANNOTATION = "x-mcp-header"
 PREFIX = "mcp-param-"
@@ -48,8 +48,7 @@ class ParamType(StrEnum):
     BOOLEAN = "boolean"
 
 
-@dataclass(frozen=True, slots=True)
-class ParamHeader:
+class ParamHeader(msgspec.Struct, frozen=True):
     """An annotated property: its header in lower case, the path to its argument, and its type."""
 
     header: str

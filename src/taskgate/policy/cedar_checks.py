@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 CALLER, ROLE, ACTION = "Taskgate::Caller", "Taskgate::Role", "Taskgate::Action"
 TOOL, RESOURCE, PROMPT = "Taskgate::Tool", "Taskgate::Resource", "Taskgate::Prompt"
@@ -34,8 +34,7 @@ _ACCEPTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(msgspec.Struct, frozen=True):
     """A policy reads `context.arguments.PATH` as a value of this type."""
 
     path: tuple[str, ...]

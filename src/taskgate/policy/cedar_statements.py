@@ -9,21 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|;|\s+|[^";/\s]+|.', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyFile:
+class PolicyFile(msgspec.Struct, frozen=True):
     """The content of one policy file."""
 
     name: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(msgspec.Struct, frozen=True):
     """One policy and where it begins."""
 
     text: str

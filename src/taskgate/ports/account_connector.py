@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
+
+from taskgate.replies.servers import AccountRow
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectRequest:
+class ConnectRequest(msgspec.Struct, frozen=True):
     """The account that a person is asked to connect: at a server, for one principal."""
 
     server: str
@@ -55,11 +56,11 @@ class AccountConnector(Protocol):
         """
         ...
 
-    async def accounts(self, server: str) -> list[dict[str, Any]] | None:
+    async def accounts(self, server: str) -> list[AccountRow] | None:
         """Return the connected accounts and their state; None for a server without accounts."""
         ...
 
-    async def accounts_of(self, principal: str) -> dict[str, dict[str, Any]]:
+    async def accounts_of(self, principal: str) -> dict[str, AccountRow]:
         """Return a principal's own accounts and their state, by server."""
         ...
 

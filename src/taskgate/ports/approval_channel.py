@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeAlias, runtime_checkable
 
+import msgspec
+
 from taskgate.core.governance.approval import Verdict
 from taskgate.core.governance.card import Card
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class VoteRequest:
+class VoteRequest(msgspec.Struct, frozen=True):
     """A vote of an approver. `who` is the id of a token, as verified by the channel.
 
     `arguments_digest` identifies the arguments that the approver saw, if the channel has it; the gateway refuses a vote on other
@@ -31,8 +31,7 @@ class VoteRequest:
     arguments_digest: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class VoteReply:
+class VoteReply(msgspec.Struct, frozen=True):
     """The outcome of a vote, with a text for the approver. `refusal` is empty if the vote was counted.
 
     Otherwise it is a value of `core.governance.approval.Refusal`, or one of the two below.
@@ -48,15 +47,13 @@ OTHER_ARGUMENTS = "other_arguments"
 Decide: TypeAlias = Callable[[VoteRequest], Awaitable[VoteReply]]
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(msgspec.Struct, frozen=True):
     """The message was delivered. With `receipt` the channel finds it again, also after a restart."""
 
     receipt: str
 
 
-@dataclass(frozen=True, slots=True)
-class NotDelivered:
+class NotDelivered(msgspec.Struct, frozen=True):
     """The message was not delivered. `permanent`: a retry is useless until the configuration changes."""
 
     reason: str
@@ -93,8 +90,7 @@ class ApprovalChannel(Protocol):
         """Stop listening and release everything."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallbackReply:
+class CallbackReply(msgspec.Struct, frozen=True):
     """The HTTP reply to a callback."""
 
     status: int

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import msgspec
+
 from taskgate.core.governance.approval import Verdict
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.card import Card
 from taskgate.core.governance.grants import DEFAULT_GRANT_MS, Grant
+from taskgate.core.governance.held_call import HeldCall
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.tasks.task import Task
-from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.approval_store import HeldCall
 
 
-@dataclass(frozen=True, slots=True)
-class GrantRequest:
+class GrantRequest(msgspec.Struct, frozen=True):
     """A standing grant that an approver adds to an approval."""
 
     for_ms: int = DEFAULT_GRANT_MS
@@ -25,8 +25,7 @@ class GrantRequest:
     """Only for calls of the script that made the approved call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ruling:
+class Ruling(msgspec.Struct, frozen=True):
     """The outcome of a vote. `refusal` is empty if the vote counted; `text` is shown to the voter."""
 
     text: str

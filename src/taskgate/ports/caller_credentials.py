@@ -10,7 +10,7 @@ import msgspec
 from taskgate import clock
 from taskgate.core.governance.approver import Approver
 from taskgate.core.identity.identity import Identity
-from taskgate.lazy_dataclass import dataclass
+from taskgate.shown_fields import repr_without
 
 
 class IssuerUnavailable(Exception):
@@ -34,6 +34,8 @@ class PendingLogin(msgspec.Struct, array_like=True, frozen=True):
     back: str
     fresh: bool
     at: int
+
+    __repr__ = repr_without("verifier")
 
 
 class PeopleLogin(Protocol):
@@ -59,8 +61,7 @@ class CredentialRecords(Protocol):
         """Record the subject of a verified credential with its current roles."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Credential:
+class Credential(msgspec.Struct, frozen=True, eq=False):
     """A verified credential."""
 
     identity: Identity

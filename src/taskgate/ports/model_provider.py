@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from taskgate.core.sampling.answer import SamplingAnswer
-from taskgate.core.sampling.choose_model import Model
 from taskgate.core.sampling.request import SamplingRequest
 from taskgate.core.sampling.spending import Estimate
+from taskgate.core.settings.providers import Model
 
 
 class ModelProvider(Protocol):

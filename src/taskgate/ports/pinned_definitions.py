@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
+
+from taskgate.replies.definitions import AcceptedDefinition, ChangedDefinition
 
 
 class PinnedDefinitions(Protocol):
-    def changed_rows(self) -> list[dict[str, Any]]:
+    def changed_rows(self) -> list[ChangedDefinition]:
         """Every definition that differs from its pin."""
         ...
 
-    def changes_of(self, server: str, tool: str) -> list[dict[str, Any]]:
+    def changes_of(self, server: str, tool: str) -> list[ChangedDefinition]:
         """The differences of one tool; empty if it is as it was accepted."""
         ...
 
-    async def accepted_definitions(self, server: str, tool: str) -> list[dict[str, Any]]:
+    async def accepted_definitions(self, server: str, tool: str) -> list[AcceptedDefinition]:
         """The definitions of a tool that were accepted, newest first, each with its differences from the one before."""
         ...
 

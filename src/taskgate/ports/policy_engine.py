@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import msgspec
+
 from taskgate.core.governance.pipeline import PolicyAnswer
 from taskgate.core.identity.caller import CredentialFacts
 from taskgate.core.patterns import PatternKind
-from taskgate.lazy_dataclass import dataclass
 
 _DAY_S = 86_400
 _THURSDAY = 4
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyTime:
+class PolicyTime(msgspec.Struct, frozen=True):
     """The time of the evaluation, in UTC. Sunday is day 0; `timestamp` is in seconds."""
 
     hour: int
@@ -35,8 +35,7 @@ class PolicyTime:
         return cls(seconds // 3_600, (days + _THURSDAY) % 7, timestamp)
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyRequest:
+class PolicyRequest(msgspec.Struct, frozen=True):
     """One call to be evaluated. `arguments` were parsed strictly (`core.strict_json.parse_strict`)."""
 
     principal: str

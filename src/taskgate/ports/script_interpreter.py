@@ -17,11 +17,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Protocol
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptTool:
+class ScriptTool(msgspec.Struct, frozen=True):
     """A tool as a script calls it: `await NAMESPACE.FUNCTION(...)`, or `await FUNCTION(...)` if `namespace` is empty."""
 
     namespace: str
@@ -30,8 +29,7 @@ class ScriptTool:
     """The name in `tools/list` of the scope."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptProgram:
+class ScriptProgram(msgspec.Struct, frozen=True):
     """A script to start."""
 
     code: str
@@ -41,8 +39,7 @@ class ScriptProgram:
     """What the names in the code may refer to. A later step does not check them again: each call is checked when it is made."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptLimits:
+class ScriptLimits(msgspec.Struct, frozen=True):
     """What one script may use. A snapshot carries the limits of its start; `step_seconds`, `wall_seconds`, `snapshot_bytes`,
     `output_bytes` and `parallel_calls` are applied again in each step, a higher `wall_seconds` to later scripts only.
     """
@@ -62,8 +59,7 @@ class ScriptLimits:
     """Calls that may be open at once. One more raises in the script, and is not made."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepFacts:
+class StepFacts(msgspec.Struct, frozen=True):
     """What `now()` and `random()` are computed from in one step."""
 
     now: float
@@ -72,8 +68,7 @@ class StepFacts:
     """32 unpredictable bytes, new for each step."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedReference:
+class PlacedReference(msgspec.Struct, frozen=True):
     """A reference to a result in a value of a script, where the value itself has null."""
 
     path: tuple[str | int, ...]
@@ -89,8 +84,7 @@ class CallKind(StrEnum):
     SLEEP = "sleep"
 
 
-@dataclass(frozen=True, slots=True)
-class PendingCall:
+class PendingCall(msgspec.Struct, frozen=True):
     """A call that a script made in this step. Bind its arguments with `core/scripts/bind_arguments.py`."""
 
     id: int
@@ -110,8 +104,7 @@ class PendingCall:
     """References in the array of `positional` and `keywords`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """A `progress(done, total, text)` of the script."""
 
     done: float
@@ -119,8 +112,7 @@ class Progress:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class StepOutput:
+class StepOutput(msgspec.Struct, frozen=True):
     """What a step produced besides its outcome."""
 
     printed: str = ""
@@ -131,8 +123,7 @@ class StepOutput:
     cpu_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Suspended:
+class Suspended(msgspec.Struct, frozen=True):
     """The script waits. Resume it as soon as one of `pending` has an outcome."""
 
     snapshot: bytes
@@ -143,8 +134,7 @@ class Suspended:
     output: StepOutput
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True):
     """The script ended with a value."""
 
     value: bytes
@@ -169,8 +159,7 @@ class FailureReason(StrEnum):
     """The snapshot cannot be loaded, or the interpreter failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """The script ended with an error. No new call of this step was made."""
 
     reason: FailureReason
@@ -185,22 +174,19 @@ class Failed:
 Step = Suspended | Finished | Failed
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(msgspec.Struct, frozen=True):
     """A call that succeeded, with its value as JSON."""
 
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Referenced:
+class Referenced(msgspec.Struct, frozen=True):
     """A call that succeeded, with a result that the script only passes on. It gets the reference in its place."""
 
     reference: str
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(msgspec.Struct, frozen=True):
     """A call that failed. The script catches it with `except Exception as e`, and `tool_error(e)` has these fields."""
 
     type: str
@@ -213,8 +199,7 @@ class Raised:
 CallOutcome = Returned | Referenced | Raised
 
 
-@dataclass(frozen=True, slots=True)
-class Availability:
+class Availability(msgspec.Struct, frozen=True):
     """Whether scripts can run here."""
 
     available: bool

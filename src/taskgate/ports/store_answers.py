@@ -1,11 +1,13 @@
-"""Return values of the store's protocols: durable changes, and the reasons why nothing was changed.
+"""Values that operations of the store take and return: durable changes, and the reasons why nothing was changed.
 
 A reason is a value and not an exception, because each of them is an ordinary result that the caller must handle.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -14,7 +16,6 @@ from taskgate.core.governance.approval import Approval
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Refusal
-from taskgate.ports.event_outbox import StoredEvent
 
 
 class Ownership(msgspec.Struct, frozen=True):
@@ -34,6 +35,18 @@ class UnknownTask(msgspec.Struct, frozen=True):
     """There is no such task, or it is no longer retained."""
 
     task_id: str
+
+
+class StoredEvent(msgspec.Struct, frozen=True):
+    """One event. `number` orders it among the caller's events, `id` is the ULID that callers see."""
+
+    number: int
+    id: str
+    caller: str
+    kind: str
+    server: str
+    at_ms: int
+    data: Mapping[str, Any]
 
 
 class Change(msgspec.Struct, frozen=True):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import Enum
 from typing import Protocol
 
+import msgspec
+
 from taskgate.core.generations.generation import Generation
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.client_profile import ClientProfile
 from taskgate.ports.link import Link, LinkKey
 from taskgate.ports.upstream_call import SendLog
@@ -22,15 +22,14 @@ class ServerState(Enum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerStatus:
+class ServerStatus(msgspec.Struct, frozen=True):
     state: ServerState
     generations: tuple[Generation, ...] = ()
     """The generations that the server is known to support: of a server that supports both, only those needed so far."""
     reconnect_attempt: int = 0
     next_retry_ms: int | None = None
     last_error: str | None = None
-    stderr: tuple[str, ...] = field(default=())
+    stderr: tuple[str, ...] = ()
     printed: str = ""
     """The first line that a stdio server wrote to stdout and that is not a message."""
 

@@ -84,7 +84,16 @@ def own_call(
     read_in_parts: bool = False,
 ) -> UpstreamCall:
     """Return a request of the gateway itself: notifications are ignored, and questions are refused."""
-    return UpstreamCall(method, params, profile, timeout_s, _ignore, _refuse, name=name, read_in_parts=read_in_parts)
+    return UpstreamCall(
+        method=method,
+        params=params,
+        profile=profile,
+        timeout_s=timeout_s,
+        on_notification=_ignore,
+        on_question=_refuse,
+        name=name,
+        read_in_parts=read_in_parts,
+    )
 
 
 def _ignore(_method: str, _params: Raw | None) -> None:

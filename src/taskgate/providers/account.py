@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
 import httpx2
+import msgspec
 
-from taskgate.core.sampling.choose_model import Model
 from taskgate.core.sampling.request import SamplingRequest
 from taskgate.core.sampling.spending import Estimate, estimate
-from taskgate.lazy_dataclass import dataclass
+from taskgate.core.settings.providers import Model
+from taskgate.shown_fields import repr_without
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(msgspec.Struct, frozen=True):
     """An account with a provider: its models and prices, address and key. The HTTP client is shared; its creator closes it."""
 
     name: str
     models: tuple[Model, ...]
-    client: httpx2.AsyncClient = field(repr=False)
-    key: str = field(repr=False)
+    client: httpx2.AsyncClient
+    key: str
     base_url: str
     timeout_s: float = 60.0
+
+    __repr__ = repr_without("client", "key")
 
     def available_models(self) -> tuple[Model, ...]:
         return self.models

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any, assert_never
 
 from taskgate.core.sampling.answer import END_TURN, MAX_TOKENS, STOP_SEQUENCE, TOOL_USE, SamplingAnswer
-from taskgate.core.sampling.choose_model import Model
 from taskgate.core.sampling.errors import SamplingError, SamplingProblem
 from taskgate.core.sampling.request import Audio, Block, Image, SamplingRequest, Text, ToolResult, ToolUse
-from taskgate.lazy_dataclass import dataclass
+from taskgate.core.settings.providers import Model
 from taskgate.providers.account import Account
 from taskgate.providers.json_exchange import invalid_reply, post_json
 
@@ -26,8 +25,7 @@ _STOP_REASONS = {
 _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 
 
-@dataclass(frozen=True, slots=True)
-class AnthropicProvider(Account):
+class AnthropicProvider(Account, frozen=True):
     """One account with Anthropic."""
 
     base_url: str = ANTHROPIC_URL
@@ -88,8 +86,13 @@ def _answer(answer: Mapping[str, Any], model: Model) -> SamplingAnswer:
         usage = answer.get("usage") or {}
         content = tuple(found for block in answer["content"] if (found := _content(block)) is not None)
         reason = _STOP_REASONS.get(answer.get("stop_reason"), END_TURN)  # type: ignore[arg-type]
-        tokens = int(usage.get("input_tokens") or 0), int(usage.get("output_tokens") or 0)
-        return SamplingAnswer(content, str(answer.get("model") or model.name), reason, *tokens)
+        return SamplingAnswer(
+            content=content,
+            model=str(answer.get("model") or model.name),
+            stop_reason=reason,
+            tokens_in=int(usage.get("input_tokens") or 0),
+            tokens_out=int(usage.get("output_tokens") or 0),
+        )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise invalid_reply() from None
 

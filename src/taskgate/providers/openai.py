@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any, assert_never
 
 from taskgate.core.sampling.answer import END_TURN, MAX_TOKENS, TOOL_USE, SamplingAnswer
-from taskgate.core.sampling.choose_model import Model
 from taskgate.core.sampling.errors import SamplingError, SamplingProblem
 from taskgate.core.sampling.request import (
     Audio,
@@ -22,7 +21,7 @@ from taskgate.core.sampling.request import (
     ToolResult,
     ToolUse,
 )
-from taskgate.lazy_dataclass import dataclass
+from taskgate.core.settings.providers import Model
 from taskgate.providers.account import Account
 from taskgate.providers.json_exchange import invalid_reply, post_json
 
@@ -39,8 +38,7 @@ _AUDIO_FORMATS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class OpenAiProvider(Account):
+class OpenAiProvider(Account, frozen=True):
     """One account with an OpenAI-compatible service."""
 
     base_url: str = OPENAI_URL
@@ -135,8 +133,13 @@ def _answer(answer: Mapping[str, Any], model: Model) -> SamplingAnswer:
         content: list[Text | ToolUse] = [Text(text)] if isinstance(text, str) and text else []
         content += [_tool_use(call) for call in message.get("tool_calls") or ()]
         reason = _STOP_REASONS.get(choice.get("finish_reason"), END_TURN)
-        tokens = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
-        return SamplingAnswer(tuple(content), str(answer.get("model") or model.name), reason, *tokens)
+        return SamplingAnswer(
+            content=tuple(content),
+            model=str(answer.get("model") or model.name),
+            stop_reason=reason,
+            tokens_in=int(usage.get("prompt_tokens") or 0),
+            tokens_out=int(usage.get("completion_tokens") or 0),
+        )
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         raise invalid_reply() from None
 

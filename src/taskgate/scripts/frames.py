@@ -135,20 +135,22 @@ def read_reply(number: int, body: bytes, snapshot: bytes) -> Step:
         case "finished":
             return Finished(bytes(reply.value), tuple(reply.abandoned), output, _references(reply.references))
         case "failed":
-            return Failed(reply.reason, reply.error_type, reply.message, reply.line, output)
+            return Failed(
+                reason=reply.reason, error_type=reply.error_type, message=reply.message, line=reply.line, output=output
+            )
     raise BadReply(f"it has the unknown step {reply.step!r}")
 
 
 def _call(call: _Call) -> PendingCall:
     return PendingCall(
-        call.id,
-        call.kind,
-        call.tool,
-        bytes(call.positional),
-        bytes(call.keywords),
-        call.line,
-        call.offset,
-        _references(call.references),
+        id=call.id,
+        kind=call.kind,
+        tool=call.tool,
+        positional=bytes(call.positional),
+        keywords=bytes(call.keywords),
+        line=call.line,
+        offset=call.offset,
+        references=_references(call.references),
     )
 
 

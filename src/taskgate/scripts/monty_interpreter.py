@@ -128,7 +128,7 @@ def _exchange(request: bytes, limits: ScriptLimits, grace_s: float) -> Exchange:
 
 
 def _lost(kind: str, message: str) -> Failed:
-    return Failed(FailureReason.WORKER, kind, message, 0, StepOutput())
+    return Failed(reason=FailureReason.WORKER, error_type=kind, message=message, line=0, output=StepOutput())
 
 
 def _cores() -> int:

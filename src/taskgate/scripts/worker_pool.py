@@ -12,7 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
+
 from taskgate.scripts.frames import BadReply
 from taskgate.scripts.worker_process import WorkerCommand, WorkerEnded, WorkerLate, WorkerProcess
 from taskgate.telemetry.logs import log
@@ -29,8 +30,7 @@ class StepLost(Exception):
         self.kind = kind
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(msgspec.Struct, frozen=True):
     """One request and what its reply may be."""
 
     request: bytes

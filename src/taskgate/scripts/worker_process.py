@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
+
 from taskgate.scripts.frames import HEADER_BYTES, BadReply, lengths
 
 _REAP_S: Final = 10.0
@@ -33,8 +34,7 @@ class WorkerLate(Exception):
     """The worker did not reply in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerCommand:
+class WorkerCommand(msgspec.Struct, frozen=True):
     """How a worker is started."""
 
     packages: str

@@ -16,7 +16,6 @@ from typing import Final, Literal
 import msgspec
 
 from taskgate.atomic_files import replace_file
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.json_errors import UNDECODABLE
 
 MAX_BYTES: Final = 1 << 20
@@ -54,10 +53,9 @@ def audit_key(secret: bytes) -> bytes:
     return hmac.new(secret, b"taskgate audit anchor", hashlib.sha256).digest()
 
 
-@dataclass(slots=True, eq=False)
 class AuditAnchor:
-    _path: Path
-    _key: bytes
+    def __init__(self, path: Path, key: bytes) -> None:
+        self._path, self._key = path, key
 
     def read(self) -> Marks | None:
         """Return the recorded marks; None if there is no anchor. Raises InvalidAnchor."""

@@ -19,8 +19,8 @@ from taskgate.store.locks import NO_LOCKS, Locks
 from taskgate.store.transaction import Transaction
 
 T = TypeVar("T")
-Operation = Callable[[Transaction], T]
-Revert = Callable[[Any], Operation[None] | None]
+Write = Callable[[Transaction], T]
+Revert = Callable[[Any], Write[None] | None]
 """Return the operation that reverts a committed one, given its value; None if there is nothing to revert."""
 
 
@@ -39,7 +39,7 @@ class QueuedOperation:
 
     def __init__(
         self,
-        operation: Operation[Any],
+        operation: Write[Any],
         future: asyncio.Future[Any],
         revert: Revert | None = None,
         locks: Locks = NO_LOCKS,
@@ -135,7 +135,7 @@ class BatchWriter(ABC):
         if self._timer is not None:
             self._timer.cancel()
 
-    async def write(self, operation: Operation[T], revert: Revert | None = None, locks: Locks = NO_LOCKS) -> T:
+    async def write(self, operation: Write[T], revert: Revert | None = None, locks: Locks = NO_LOCKS) -> T:
         """Run the operation in the next commit and return its value once that commit is durable.
 
         `revert` is used if the commit becomes durable after the caller has stopped waiting.

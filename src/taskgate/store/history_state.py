@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import itertools
 import secrets
+from typing import NamedTuple
 
 from taskgate.core.history.row import SEQUENCE_BITS, numbered
-from taskgate.ports.history import Loss
+
+
+class Loss(NamedTuple):
+    """Rows of history that could not be written."""
+
+    first_ms: int
+    last_ms: int
+    rows: int
+
+    def plus(self, other: Loss) -> Loss:
+        return Loss(min(self.first_ms, other.first_ms), max(self.last_ms, other.last_ms), self.rows + other.rows)
 
 
 class HistoryState:

@@ -12,10 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Protocol
 
-from taskgate.ports.history import Loss
 from taskgate.ports.store_answers import Ownership
+from taskgate.store.history_state import Loss
 from taskgate.store.sealing import Sealing
-from taskgate.store.transaction_settings import TransactionSettings
+from taskgate.store.state import StoreState
 
 
 class Rows(Protocol):
@@ -54,16 +54,16 @@ class Transaction(ABC):
         "open_counts",
         "ownership",
         "sealing",
-        "settings",
+        "state",
     )
     is_shared: ClassVar[bool]
     """Whether other gateways write to the same database."""
 
-    def __init__(self, now_ms: int, ownership: Ownership, settings: TransactionSettings, sealing: Sealing) -> None:
+    def __init__(self, now_ms: int, ownership: Ownership, state: StoreState, sealing: Sealing) -> None:
         self.sealing = sealing
         self.now_ms = now_ms
         self.ownership = ownership
-        self.settings = settings
+        self.state = state
         self.audit_head: tuple[int, str] | None = None
         """Number and hash of the last audit row, once known to this transaction; see `operations.audit`."""
         self.open_counts: dict[str, int] = {}

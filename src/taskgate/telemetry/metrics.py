@@ -9,7 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from taskgate import clock
 
@@ -30,16 +32,16 @@ class Counter:
         self.values[labels] += by
 
 
-class Gauge:
+class Gauge(msgspec.Struct, frozen=True, eq=False):
     """Read only when metrics are scraped."""
 
-    def __init__(
-        self, name: str, text: str, labels: Labels, read: Callable[[], Iterable[tuple[Labels, float]]]
-    ) -> None:
-        self.name, self.text, self.labels, self.read = name, text, labels, read
+    name: str
+    text: str
+    labels: Labels
+    read: Callable[[], Iterable[tuple[Labels, float]]]
 
 
-class TraceOfValue(NamedTuple):
+class TraceOfValue(msgspec.Struct, frozen=True):
     """The trace of the last value in a bucket: an OpenMetrics exemplar."""
 
     trace_id: str

@@ -106,12 +106,12 @@ class Listening:
 
     def _listen_request(self, number: int) -> UpstreamCall:
         return UpstreamCall(
-            "subscriptions/listen",
-            {"notifications": wire.raw(self._filter())},
-            LISTING_PROFILE,
-            _FOREVER_S,
-            lambda method, params: self._received(number, method, params),
-            _refuse,
+            method="subscriptions/listen",
+            params={"notifications": wire.raw(self._filter())},
+            profile=LISTING_PROFILE,
+            timeout_s=_FOREVER_S,
+            on_notification=lambda method, params: self._received(number, method, params),
+            on_question=_refuse,
             long_lived=True,
         )
 

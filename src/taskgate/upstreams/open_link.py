@@ -214,7 +214,10 @@ class Opener:
     async def _started(self, place: str) -> StdioWire:
         spec = self._places_of_clients.spec(place)
         wire = StdioWire(spec.id, self._intake, SecretFilter(ServerSecrets(spec.sent_secrets)), spec.hide)
-        await wire.start(ChildSpec(spec.command, spec.args, spec.env, spec.cwd, spec.inherits), self._reaper)
+        await wire.start(
+            ChildSpec(command=spec.command, args=spec.args, env=spec.env, cwd=spec.cwd, inherits=spec.inherits),
+            self._reaper,
+        )
         return wire
 
     def release(self, link: AnyLink) -> None:

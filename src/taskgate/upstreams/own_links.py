@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+import msgspec
+
 from taskgate import clock
 from taskgate.core.generations.generation import Generation
 from taskgate.core.identity.addressees import has_conversation
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import LinkKey
 from taskgate.upstreams.open_link import AnyLink
 from taskgate.upstreams.stateful_link import StatefulLink
@@ -34,8 +35,7 @@ ASKS_NOTHING_AFTER: Final = 50
 _REMEMBERED: Final = 10_000
 
 
-@dataclass(slots=True)
-class _Placed:
+class _Placed(msgspec.Struct):
     """A conversation that was given a link."""
 
     apart: bool

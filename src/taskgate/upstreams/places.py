@@ -43,7 +43,7 @@ class PlaceMap:
             spec = self._spec_at(self._spec.id, place)
         except UpstreamError:
             return place
-        found = next((first for first, there in self._canonical_specs.items() if there == spec), place)
+        found = next((first for first, there in self._canonical_specs.items() if there.equals(spec)), place)
         if len(self._known) < _MAX_REMEMBERED:
             self._canonical_specs.setdefault(found, spec)
             self._known[place] = found

@@ -409,13 +409,13 @@ class Server:
             wait = int(self._reconnection.backoff.wait_s(clock.monotonic()) * 1000)
             attempt, stderr_lines = self._reconnection.backoff.attempt, self._opener.last_stderr
             return ServerStatus(
-                ServerState.RECONNECTING,
-                generations,
-                attempt,
-                wait,
-                self._reconnection.last_failure.shown,
-                stderr_lines,
-                self._opener.printed,
+                state=ServerState.RECONNECTING,
+                generations=generations,
+                reconnect_attempt=attempt,
+                next_retry_ms=wait,
+                last_error=self._reconnection.last_failure.shown,
+                stderr=stderr_lines,
+                printed=self._opener.printed,
             )
         return ServerStatus(ServerState.CONNECTING if self._opening else ServerState.IDLE, generations)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
 from enum import Enum
 
+import msgspec
+from msgspec.structs import replace
+
 from taskgate.core.generations.generation import Generation
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_credentials import FIXED_HEADERS, ServerCredentials
+from taskgate.shown_fields import repr_without
 
 
 class Transport(Enum):
@@ -28,19 +30,18 @@ class Instances(Enum):
     PER_PRINCIPAL = "per_principal"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSpec:
+class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     transport: Transport
-    hide: Callable[[str], str] = field(kw_only=True, compare=False)
+    hide: Callable[[str], str]
     """Removes the secrets that this entry references from a text."""
-    sent_secrets: frozenset[str] = field(kw_only=True, compare=False, repr=False)
+    sent_secrets: frozenset[str]
     """The secret values among those below. The server may echo them, and callers must not see them."""
     url: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     command: str = ""
     args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
     cwd: str | None = None
     instances: Instances = Instances.AUTO
     generation: Generation | None = None
@@ -66,6 +67,8 @@ class ServerSpec:
     inherits: Mapping[str, str] | None = None
     """The environment whose safe part a child process receives; None: that of the gateway."""
 
+    __repr__ = repr_without("sent_secrets")
+
     def with_settings_of(self, other: ServerSpec) -> ServerSpec:
         """Return this server with those settings of another that need no new connection."""
         return replace(
@@ -85,6 +88,10 @@ class ServerSpec:
     def is_same_server(self, other: ServerSpec) -> bool:
         """Return whether both describe the same server, apart from settings that need no new connection."""
         return self.with_settings_of(other) == other
+
+    def equals(self, other: ServerSpec) -> bool:
+        """Return whether both are the same, apart from how secrets are removed from texts."""
+        return replace(self, hide=other.hide, sent_secrets=other.sent_secrets) == other
 
     @property
     def link_per_caller(self) -> bool:

@@ -170,9 +170,8 @@ def test_the_waterfall_is_bounded_and_draws_calls_under_their_request() -> None:
     assert 'class="t-bad"' in drawing
     assert ">failed 400 ms<" in drawing
     assert ">running 2 s<" in drawing
-    shown = request.shown()
-    assert (shown["end_ms"], shown["state"], shown["parent"]) == (None, "running", None)
-    assert call.shown()["parent"] == request.number
+    assert (request.end, request.state, request.parent) == (0.0, "running", 0)
+    assert call.parent == request.number
     assert "No requests yet" in diagram([], 0.0)
     assert DRAWN < 1000
 
@@ -237,7 +236,7 @@ def test_waterfall_links_calls_to_their_tasks() -> None:
     assert 'href="/tasks/tg_run"' in drawing
     assert f'href="/waterfall?trace={poll.number}"' in drawing
     assert (call.is_call, poll.is_call) == (True, False)
-    assert (call.shown()["task"], poll.shown()["task"]) == ('tg_"x', None)
+    assert (call.task, poll.task) == ('tg_"x', "")
 
 
 def call_of_a_script(ring: Waterfall, task: str, script: str, line: int, at: float) -> Span:
@@ -268,5 +267,5 @@ def test_calls_of_a_script_are_drawn_below_the_request_that_started_it() -> None
     assert "line 7: shop: buy" in drawing
     assert ">tasks/get tg_script</a>" in drawing, "a request that is no call is named by its method"
     assert drawing.index("tg_call") < drawing.index("tasks/get")
-    assert (call.shown()["script"], call.shown()["line"]) == ("tg_script", 7)
-    assert (plain.shown()["script"], plain.shown()["line"]) == (None, None)
+    assert (call.script, call.line) == ("tg_script", 7)
+    assert (plain.script, plain.line) == ("", 0)

@@ -13,14 +13,14 @@ from taskgate.core.catalog.task_support import (
     supports_tasks,
     upstream_support,
 )
-from taskgate.core.governance.decision import Action
 from taskgate.core.governance.task_annotation import (
-    AnnotationMode,
     TaskCheck,
     annotation_line,
     check_task,
     shown_support,
 )
+from taskgate.core.settings.governance import Action
+from taskgate.core.settings.tasks import AnnotationMode
 
 FORBIDDEN, OPTIONAL, REQUIRED = TaskSupport.FORBIDDEN, TaskSupport.OPTIONAL, TaskSupport.REQUIRED
 FORWARD, APPROVE, DENY, POLICY = Action.FORWARD, Action.APPROVE, Action.DENY, Action.POLICY

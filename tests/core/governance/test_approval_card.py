@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.harness.cpu_time import least_cpu
 
 from taskgate.core.governance.approval import Binding, Verdict, Voted, apply, open_approval

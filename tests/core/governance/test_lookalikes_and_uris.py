@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.harness.cpu_time import PAUSE_S, least_cpu
 
 from taskgate.core.globs import Glob
-from taskgate.core.governance.decision import Action, Decision, Denied, Forward, NeedsApproval, NeedsPolicy, Note
+from taskgate.core.governance.decision import Decision, Denied, Forward, NeedsApproval, NeedsPolicy, Note
 from taskgate.core.governance.pipeline import EnforcementProfile, Gates, decide, decide_listed, decide_unlisted
-from taskgate.core.governance.rules import Rule, compile_rules
+from taskgate.core.governance.rules import compile_rules
 from taskgate.core.governance.visibility import ExposeMode, Layers, expose
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.patterns import Pattern, PatternKind, PatternSet, checked_skeleton
@@ -18,6 +19,7 @@ from taskgate.core.resource_uri import MAX_URI, is_ambiguous, normal_form, norma
 from taskgate.core.scoping.registry import ApprovalDemand, ApprovalPolicy, Registry, RegistryRecord
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.subset import compose
+from taskgate.core.settings.governance import Action, Rule
 from taskgate.core.text.lookalikes import MAX_NAME, skeleton
 
 TOOL, RESOURCE, PROMPT = PatternKind.TOOL, PatternKind.RESOURCE, PatternKind.PROMPT
@@ -53,10 +55,7 @@ RULES = [
 
 
 def gates(**changes: object) -> Gates:
-    made = Gates("r1", compile_rules(RULES))
-    for name, value in changes.items():
-        setattr(made, name, value)
-    return made
+    return replace(Gates("r1", compile_rules(RULES)), **changes)
 
 
 @pytest.mark.parametrize("name", LIKE_DROP_X)

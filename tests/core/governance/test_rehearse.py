@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taskgate.core.governance.decision import Action, NeedsPolicy
+from taskgate.core.governance.decision import NeedsPolicy
 from taskgate.core.governance.pipeline import EnforcementProfile, Gates, PolicyAnswer, PolicyVerdict, decide
 from taskgate.core.governance.rehearse import (
     EXAMPLES,
@@ -18,11 +18,12 @@ from taskgate.core.governance.rehearse import (
     evaluate_recorded,
     rehearse,
 )
-from taskgate.core.governance.rules import Rule, compile_rules
+from taskgate.core.governance.rules import compile_rules
 from taskgate.core.governance.suggestions import ToolHistory, suggest
 from taskgate.core.patterns import PatternKind, PatternSet
 from taskgate.core.scoping.registry import Registry, RegistryRecord, TransportKind
 from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.settings.governance import Action, Rule
 
 FILES = RegistryRecord("files", TransportKind.HTTP, "files", PatternSet.of(["*"]))
 OTHER = RegistryRecord("other", TransportKind.HTTP, "other", PatternSet.of(["*"]))
@@ -132,18 +133,15 @@ def test_calls_are_counted_by_what_changes_and_those_not_recorded_too() -> None:
     calls = [call(), call("write"), call("write", before=Action.DENY), RecordedCall(7, count=30)]
     found = rehearse(book(Rule("write", Action.DENY)), calls)
     assert (found.calls, found.changed, found.undecided) == (33, 1, 30)
-    rows = found.rows()
-    assert rows["outcomes"] == [
-        {"before": "deny", "after": "deny", "calls": 1},
-        {"before": "forward", "after": "deny", "calls": 1},
-        {"before": "forward", "after": "forward", "calls": 1},
-        {"before": NOT_RECORDED, "after": UNDECIDED, "calls": 30},
-    ]
-    assert [(row["tool"], row["after"], row["calls"]) for row in rows["tools"]] == [
-        ("", UNDECIDED, 30),
-        ("write", "deny", 1),
-    ]
-    assert [(row["caller"], row["tool"], row["rule_after"]) for row in rows["examples"]] == [
+    assert found.outcomes == {
+        ("deny", "deny"): 1,
+        ("forward", "deny"): 1,
+        ("forward", "forward"): 1,
+        (NOT_RECORDED, UNDECIDED): 30,
+    }
+    tools = {(name, after): count for (_, name, _, after, _), count in found.tools.items()}
+    assert tools == {("", UNDECIDED): 30, ("write", "deny"): 1}
+    assert [(one.call.principal, one.call.name, one.rule) for one in found.examples] == [
         ("ann", "write", "rules[0] write")
     ]
 

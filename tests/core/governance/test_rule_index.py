@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from tests.harness.cpu_time import least_cpu
 
 from taskgate.core.globs import Glob, PatternError
-from taskgate.core.governance.decision import Action
 from taskgate.core.governance.glob_index import MAX_SERVERS, RuleIndex
-from taskgate.core.governance.rules import Rule, RuleSet, compile_rules
+from taskgate.core.governance.rules import RuleSet, compile_rules
 from taskgate.core.patterns import Pattern, PatternKind, checked_skeleton
+from taskgate.core.settings.governance import Action, Rule
 from taskgate.core.text.lookalikes import skeleton
 
 _LETTERS = "abA_-."

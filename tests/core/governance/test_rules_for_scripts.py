@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.core.governance.decision import Action, action_of
+from taskgate.core.governance.decision import action_of
 from taskgate.core.governance.pipeline import Gates, UnknownWorkflow, check_workflows, decide
 from taskgate.core.governance.rehearse import RecordedCall, RuleBook, evaluate_recorded
-from taskgate.core.governance.rules import BadRule, Rule, compile_rules
+from taskgate.core.governance.rules import BadRule, compile_rules
 from taskgate.core.patterns import PatternKind, PatternSet
 from taskgate.core.scoping.registry import Registry, RegistryRecord, TransportKind
 from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.settings.governance import Action, Rule
 
 RULES = (
-    Rule("delete_*", Action.DENY, from_script=True),
+    Rule("delete_*", Action.DENY, from_="script"),
     Rule("delete_*", Action.APPROVE),
-    Rule("pay", Action.FORWARD, from_script=True),
+    Rule("pay", Action.FORWARD, from_="script"),
     Rule("pay", Action.DENY),
 )
 
@@ -51,12 +52,12 @@ def test_without_rules_for_scripts_all_calls_have_the_same_gates() -> None:
 @pytest.mark.parametrize("match", ["resource:*", "prompt:*"])
 def test_rule_for_scripts_must_be_about_tools(match: str) -> None:
     with pytest.raises(BadRule):
-        compile_rules([Rule(match, Action.DENY, from_script=True)])
+        compile_rules([Rule(match, Action.DENY, from_="script")])
 
 
 def test_workflow_of_a_rule_for_scripts_must_exist() -> None:
     with pytest.raises(UnknownWorkflow):
-        check_workflows(gates(Rule("pay", Action.APPROVE, approval="money", from_script=True)))
+        check_workflows(gates(Rule("pay", Action.APPROVE, approval="money", from_="script")))
 
 
 @pytest.mark.parametrize(("from_script", "after"), [(False, Action.APPROVE), (True, Action.DENY)])

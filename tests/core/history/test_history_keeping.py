@@ -44,14 +44,24 @@ def test_bad_slow_and_questioned_calls_are_always_kept() -> None:
     assert sample.keeps(CallOutcome.TOOL_ERROR, 0.01, 1.0, asked=False, per_second=0)
 
 
+def taken(sums: EqualRows, now_ms: int = 0) -> list[HistoryRow]:
+    """New rows of sums; those of other tests do not grow."""
+    return sums.take(now_ms, lambda at_ms: at_ms + 7).new
+
+
 def test_first_denial_is_written_at_once_and_equal_ones_are_summed() -> None:
     sums = EqualRows()
     assert sums.add(denial(0)) == denial(0)
     assert [sums.add(denial(at)) for at in (10, 20, 30)] == [None, None, None]
     assert sums.add(denial(40, tool="other")) is not None
-    assert sums.due(SUM_MS - 1) == []
-    [summed] = sums.due(SUM_MS + 40)
-    assert (summed.count, summed.accepted_ms, summed.ended_ms) == (3, 10, 30)
+    new, grown = sums.take(100, lambda at_ms: at_ms + 7)
+    assert [(row.number, row.count, row.accepted_ms, row.ended_ms) for row in new] == [(37, 3, 10, 30)]
+    assert grown == []
+    assert sums.take(200, lambda at_ms: at_ms + 7) == ([], [])
+    assert sums.add(denial(300)) is None
+    new, grown = sums.take(SUM_MS + 40, lambda at_ms: at_ms + 7)
+    assert [(row.number, row.count, row.accepted_ms, row.ended_ms) for row in grown] == [(37, 4, 10, 300)]
+    assert new == []
     assert sums.add(denial(SUM_MS + 50)) is not None, "a new time begins with a row"
 
 
@@ -59,15 +69,15 @@ def test_equal_denials_of_different_clients_are_kept_apart() -> None:
     sums = EqualRows()
     rows = [replace(denial(0), client=client, trace="4bf9") for client in ("editor", "agent", "editor")]
     assert [sums.add(row) for row in rows] == [*rows[:2], None]
-    assert [(row.client, row.trace, row.count) for row in sums.due(0, last=True)] == [("editor", "", 1)]
+    assert [(row.client, row.trace, row.count) for row in taken(sums)] == [("editor", "", 1)]
 
 
-def test_sums_end_with_the_gateway_and_when_the_clock_is_set_back() -> None:
-    for due in ({"now_ms": 1_000_010, "last": True}, {"now_ms": 0}):
-        sums = EqualRows()
-        sums.add(denial(1_000_000))
-        sums.add(denial(1_000_001))
-        assert [row.count for row in sums.due(**due)] == [1]  # type: ignore[arg-type]
+def test_sums_end_when_the_clock_is_set_back() -> None:
+    sums = EqualRows()
+    sums.add(denial(1_000_000))
+    sums.add(denial(1_000_001))
+    assert [row.count for row in taken(sums)] == [1]
+    assert sums.add(denial(1)) is not None
 
 
 def test_rows_of_a_caller_are_dropped_when_its_data_is_erased() -> None:
@@ -75,7 +85,7 @@ def test_rows_of_a_caller_are_dropped_when_its_data_is_erased() -> None:
     for caller in ("ann", "eve", "ann", "eve"):
         sums.add(denial(0, caller=caller))
     sums.forget("eve")
-    assert [row.caller for row in sums.due(0, last=True)] == ["ann"]
+    assert [row.caller for row in taken(sums)] == ["ann"]
 
 
 def test_many_different_denials_are_summed_by_caller_and_then_together() -> None:
@@ -87,7 +97,7 @@ def test_many_different_denials_are_summed_by_caller_and_then_together() -> None
     others = [sums.add(denial(0, caller=f"caller-{n}")) for n in range(MAX_KINDS * 3)]
     assert sum(row is not None for row in others) == MAX_KINDS
     assert [row.caller for row in others if row is not None][-1] == ""
-    assert sum(row.count for row in sums.due(0, last=True)) + len(kept) + MAX_KINDS == MAX_KINDS * 6
+    assert sum(row.count for row in taken(sums)) + len(kept) + MAX_KINDS == MAX_KINDS * 6
 
 
 def test_caller_with_the_most_rows_loses_first() -> None:

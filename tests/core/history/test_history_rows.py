@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from taskgate.core.errors import Executed
 from taskgate.core.generations.generation import Generation
 from taskgate.core.governance.approval import Binding, State, open_approval
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.history.classify import error_type_of, outcome_of_task, row_of_held, row_of_task, trace_in, trace_of
-from taskgate.core.history.export import COLUMNS, as_json, csv_header, csv_lines
 from taskgate.core.history.filters import HistoryFilter, search_words, words_of
 from taskgate.core.history.row import (
     LATEST_MS,
@@ -251,26 +250,3 @@ def test_digest_of_a_filter_depends_on_each_of_its_members() -> None:
     ]
     assert len({wanted.digest() for wanted in filters}) == len(filters)
     assert HistoryFilter(outcomes=frozenset({CallOutcome.FAILED, CallOutcome.OK})).digest() == filters[4].digest()
-
-
-def test_json_row_has_every_column() -> None:
-    shown = as_json(row_of_task(a_task(), 0, with_reason=True))
-    assert tuple(shown) == COLUMNS
-    assert (shown["sent_at"], shown["ended_at"]) == (None, "1970-01-01T00:00:03.000Z")
-
-
-@pytest.mark.parametrize("begins", ["=", "+", "-", "@", "  =", "＝"])
-def test_csv_cells_are_no_formulas(begins: str) -> None:
-    row = row_of_task(a_task(tool=f"{begins}cmd('x')"), 0, with_reason=True)
-    assert f"\"'{begins}cmd('x')\"" in csv_lines([row])
-    assert csv_lines([row]).count(",") == csv_header().count(",")
-
-
-@pytest.mark.parametrize("name", ["x;=1+1;y", 'x";=1+1;"y', "a b", "x=1"])
-def test_csv_cells_are_in_quotes_for_every_separator(name: str) -> None:
-    """Programs that expect semicolons would otherwise divide a cell, and read its second part as a formula."""
-    line = csv_lines([row_of_task(a_task(tool=name), 0, with_reason=True)])
-    assert '"' + name.replace('"', '""') + '"' in line
-    assert line.startswith('"')
-    assert line.endswith('"\r\n')
-    assert line.count('","') == csv_header().count('","') == len(COLUMNS) - 1

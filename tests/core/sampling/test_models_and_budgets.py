@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
+from msgspec.structs import replace
 
 from taskgate.core.sampling.answer import SamplingAnswer, as_result, price
-from taskgate.core.sampling.choose_model import Model, choose_model
+from taskgate.core.sampling.choose_model import choose_model
 from taskgate.core.sampling.errors import SamplingError, SamplingProblem
 from taskgate.core.sampling.request import (
     Audio,
@@ -22,13 +22,12 @@ from taskgate.core.sampling.request import (
     ToolResult,
     ToolUse,
 )
-from taskgate.core.sampling.spending import Estimate, SpendLedger, SpendLimits, estimate
+from taskgate.core.sampling.spending import Estimate, SpendLedger, estimate
+from taskgate.core.settings.providers import Model, SpendLimits
 
-SMALL = Model("acme-small-1", "acme", cost=1.0, speed=0.9, intelligence=0.2, aliases=("haiku",))
-LARGE = Model(
-    "acme-large-1", "acme", cost=0.1, speed=0.3, intelligence=1.0, images=True, input_price=3, output_price=15
-)
-PLAIN = Model("other-plain", "other", tools=False)
+SMALL = Model("acme-small-1", cost=1.0, speed=0.9, intelligence=0.2, aliases=("haiku",))
+LARGE = Model("acme-large-1", cost=0.1, speed=0.3, intelligence=1.0, images=True, input_price=3, output_price=15)
+PLAIN = Model("other-plain", tools=False)
 TABLE = (SMALL, LARGE, PLAIN)
 HELLO = SamplingRequest((SamplingMessage("user", (Text("hello"),)),), max_tokens=100)
 
@@ -63,7 +62,7 @@ def test_hints_then_priorities_then_the_order_of_the_table(request_: SamplingReq
 
 
 def test_an_exact_name_beats_a_longer_one() -> None:
-    models = (Model("acme-large-1-preview", "acme", intelligence=1.0), LARGE)
+    models = (Model("acme-large-1-preview", intelligence=1.0), LARGE)
     assert choose_model(models, preferences("acme-large-1", intelligence=1.0)) is LARGE
 
 
@@ -186,7 +185,7 @@ def test_an_estimate_counts_words_media_tools_and_the_answer() -> None:
         system="s" * 35,
         tools=(Tool("t", "d" * 70, {"type": "object"}),),
     )
-    guess = estimate(rich, replace(LARGE, max_tokens=200))
+    guess = estimate(rich, structs.replace(LARGE, max_tokens=200))
     assert guess.tokens_out == 200
     assert 3200 + 130 < guess.tokens_in < 3200 + 220
     assert guess.money == pytest.approx((guess.tokens_in * 3 + 200 * 15) / 1e6)

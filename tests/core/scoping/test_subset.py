@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from taskgate.core.patterns import ALL_TOOLS, NO_PATTERNS, PatternKind, PatternSet
 from taskgate.core.scoping import subset as subset_module

@@ -53,7 +53,10 @@ def test_origin_and_host_header() -> None:
 
 def test_other_path_of_same_origin_keeps_fixed_headers() -> None:
     base = Target.parse("http://host:81/sse", {"X": "1"})
-    assert base.at("/messages?id=1") == Target.parse("http://host:81/messages?id=1", {"X": "1"})
+    other = base.at("/messages?id=1")
+    assert other.origin == base.origin
+    expected = Target.parse("http://host:81/messages?id=1", {"X": "1"})
+    assert other.render(b"GET", (), b"") == expected.render(b"GET", (), b"")
     assert base.at("messages").path == b"/messages"
     assert base.at("http://host:81/m").path == b"/m"
     with pytest.raises(ValueError, match="origin"):

@@ -9,14 +9,15 @@ import base64
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from taskgate.client.errors import LoginFailed
 from taskgate.client.oauth.discovery import Authority
 from taskgate.client.oauth.fetcher import Fetcher, read_object
-from taskgate.lazy_dataclass import dataclass
+from taskgate.shown_fields import repr_without
 
 
-@dataclass(frozen=True, slots=True)
-class ClientDescription:
+class ClientDescription(msgspec.Struct, frozen=True):
     """What the client presents to an authorization server."""
 
     client_name: str
@@ -25,14 +26,17 @@ class ClientDescription:
     client_id: str | None = None
     client_secret: str | None = None
 
+    __repr__ = repr_without("client_secret")
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+
+class Credentials(msgspec.Struct, frozen=True):
     """A client id, its secret, and the authentication method at the token endpoint."""
 
     client_id: str
     client_secret: str | None
     method: str
+
+    __repr__ = repr_without("client_secret")
 
     def sign(self, form: dict[str, str]) -> dict[str, str]:
         """Add the client authentication to a token request, and return the headers it needs."""

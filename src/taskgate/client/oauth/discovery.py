@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from taskgate.client.errors import LoginFailed
 from taskgate.client.oauth.fetcher import Fetcher
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.oauth_challenge import Challenge
 from taskgate.mcp.oauth_discovery import (
     DiscoveryFailed,
@@ -22,8 +23,7 @@ from taskgate.mcp.oauth_discovery import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Authority:
+class Authority(msgspec.Struct, frozen=True):
     """An authorization server, and the resource that its tokens are for."""
 
     issuer: str
@@ -58,16 +58,16 @@ async def _discovered(fetcher: Fetcher, url: str, challenge: Challenge) -> Autho
     server = authorization_server(issuer, metadata)
     scopes = described.get("scopes_supported") if described is not None else None
     return Authority(
-        server.issuer,
-        str((described or {}).get("resource") or url),
-        server.authorization_endpoint,
-        server.token_endpoint,
-        server.registration_endpoint,
-        strings(scopes) if isinstance(scopes, list) else None,
-        server.scopes,
-        server.auth_methods,
-        server.takes_metadata_urls,
-        server.sends_issuer,
+        issuer=server.issuer,
+        resource=str((described or {}).get("resource") or url),
+        authorization_endpoint=server.authorization_endpoint,
+        token_endpoint=server.token_endpoint,
+        registration_endpoint=server.registration_endpoint,
+        resource_scopes=strings(scopes) if isinstance(scopes, list) else None,
+        own_scopes=server.scopes,
+        auth_methods=server.auth_methods,
+        takes_metadata_urls=server.takes_metadata_urls,
+        sends_issuer=server.sends_issuer,
     )
 
 

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import SplitResult, urlencode, urlsplit
 
+import msgspec
+
 from taskgate.client.errors import InvalidReply, LoginFailed
 from taskgate.client.http_replies import read_failure
 from taskgate.client.messages import decode, encode
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.failures import HttpFailure
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.reader import HttpReply
@@ -23,8 +24,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 SECONDS, MAX_BYTES = 10.0, 1_048_576
 
 
-@dataclass(frozen=True, slots=True)
-class Fetcher:
+class Fetcher(msgspec.Struct, frozen=True):
     """Sends the HTTP requests of a login."""
 
     tls: ssl.SSLContext | None = None

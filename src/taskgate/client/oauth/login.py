@@ -13,9 +13,10 @@ import hmac
 import secrets
 import ssl
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import asdict
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
+
+from msgspec.structs import asdict
 
 from taskgate import clock
 from taskgate.client.errors import LoginFailed
@@ -49,7 +50,13 @@ class OAuth:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._visit = visit
-        self._description = ClientDescription(client_name, redirect_uri, metadata_url, client_id, client_secret)
+        self._description = ClientDescription(
+            client_name=client_name,
+            redirect_uri=redirect_uri,
+            metadata_url=metadata_url,
+            client_id=client_id,
+            client_secret=client_secret,
+        )
         self._storage = storage if storage is not None else {}
         self._fetcher = Fetcher(tls)
         self._lock = asyncio.Lock()

@@ -111,6 +111,12 @@ def read_record(text: str) -> FileChange | None:
         places = tuple(
             SettingsPlace(path, tuple(p["pointer"]), Format(p["format"]), bool(p["main"])) for p in record["places"]
         )
-        return FileChange(path, str(record["before"]), str(record["after"]), bool(record["existed"]), places)
+        return FileChange(
+            path=path,
+            before=str(record["before"]),
+            after=str(record["after"]),
+            existed=bool(record["existed"]),
+            places=places,
+        )
     except (ValueError, KeyError, TypeError):
         return None

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
+from msgspec import field
 
 GATEWAY_NAME = "taskgate"
 Pointer = tuple[str, ...]
@@ -35,8 +35,7 @@ class Variables(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(msgspec.Struct, frozen=True):
     """What the paths of settings files depend on."""
 
     home: Path
@@ -57,8 +56,7 @@ class Host:
         return Path(self.environment.get("XDG_CONFIG_HOME") or self.home / ".config")
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsPlace:
+class SettingsPlace(msgspec.Struct, frozen=True):
     """One map of servers: a file and the keys that lead to the map. The gateway's entry is written to the main one.
 
     A file in the project folder is `shared` with other developers, usually through version control.
@@ -88,16 +86,14 @@ def places_of(client: Client, host: Host, reach: Reach) -> list[SettingsPlace]:
     return [place for place, is_shared in zip(places, shared, strict=True) if is_shared in included]
 
 
-@dataclass(frozen=True, slots=True)
-class Gateway:
+class Gateway(msgspec.Struct, frozen=True):
     """How a client reaches the gateway: a command to start, or a URL."""
 
     command: tuple[str, ...] = ()
     url: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(msgspec.Struct, frozen=True):
     """One client. `read` converts its server entries to ours; `write` returns its entry for the gateway."""
 
     name: str

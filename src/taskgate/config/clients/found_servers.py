@@ -6,9 +6,11 @@ The gateway's own entry is skipped, so that importing twice cannot create a loop
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec import field
 
 from taskgate.config.clients.client import Client, Entry, Host, Reach, SettingsPlace, places_of
 from taskgate.config.clients.server_entry import (
@@ -24,13 +26,11 @@ from taskgate.config.leaving import Leaving, server_leaving
 from taskgate.config.problems import ConfigError, Mark
 from taskgate.config.server_forms import normalize_server
 from taskgate.config.tree import Mapping, from_plain
-from taskgate.lazy_dataclass import dataclass
 
 MAX_SETTINGS_BYTES = 32 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """One server of one client."""
 
     name: str
@@ -45,8 +45,7 @@ class Found:
         return server_leaving(self.name, normalize_server(whole))
 
 
-@dataclass(slots=True)
-class Gathered:
+class Gathered(msgspec.Struct):
     """The servers that were found, the files that were read, and notes about servers that cannot be moved."""
 
     found: list[Found] = field(default_factory=list)

@@ -11,6 +11,7 @@ import json
 import re
 from typing import Any
 
+import msgspec
 import yaml
 
 from taskgate.config.clients.client import Entry
@@ -19,7 +20,6 @@ from taskgate.config.document import read_document
 from taskgate.config.problems import ConfigError
 from taskgate.config.server_forms import normalize_servers, slug
 from taskgate.config.tree import plain
-from taskgate.lazy_dataclass import dataclass
 
 _HEADER = "schema: 1\n"
 _SECRET_KEYS = ("env", "headers")
@@ -29,8 +29,7 @@ class CannotImport(Exception):
     """The file cannot be changed safely; the message states what to do manually."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImportPlan:
+class ImportPlan(msgspec.Struct, frozen=True):
     """A change that is not yet applied. `shown` is the new text with the values of variables and headers hidden."""
 
     before: str
@@ -59,11 +58,17 @@ def plan_import(found: list[Found], before: str, name: str = "taskgate.yaml") ->
         added[new_name] = item
         known[new_name] = as_texts(item.server)
     if not added:
-        return ImportPlan(before, before, before, {}, tuple(passed_over))
+        return ImportPlan(before=before, after=before, shown=before, added={}, passed_over=tuple(passed_over))
     after = _inserted(before, added, hide=False)
     if _servers_of(after, name) != known:
         raise CannotImport(f"{name} cannot be changed safely because of its formatting; add the servers manually")
-    return ImportPlan(before, after, _inserted(before, added, hide=True), added, tuple(passed_over))
+    return ImportPlan(
+        before=before,
+        after=after,
+        shown=_inserted(before, added, hide=True),
+        added=added,
+        passed_over=tuple(passed_over),
+    )
 
 
 def _servers_of(text: str, name: str) -> dict[str, Any]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from taskgate.config.clients.client import GATEWAY_NAME, Client, Gateway, Host, Reach, SettingsPlace, places_of
 from taskgate.config.clients.found_servers import read_settings
 from taskgate.config.clients.server_entry import is_gateway, why_client_only
 from taskgate.config.clients.settings_text import SettingsError, servers_in, with_servers
-from taskgate.lazy_dataclass import dataclass
 
 
 class AlreadyInFront(Exception):
     """The gateway's entry is already in the client's settings."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileChange:
+class FileChange(msgspec.Struct, frozen=True):
     """One settings file before and after the change; `existed` distinguishes an empty file from a missing one."""
 
     path: Path
@@ -50,7 +50,9 @@ def plan_takeover(client: Client, host: Host, gateway: Gateway, reach: Reach = R
         else:
             continue
         places = (*(known.places if known else ()), place)
-        changes[place.path] = FileChange(place.path, before, text, place.path.exists(), places)
+        changes[place.path] = FileChange(
+            path=place.path, before=before, after=text, existed=place.path.exists(), places=places
+        )
     return list(changes.values())
 
 

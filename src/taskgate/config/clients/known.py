@@ -34,7 +34,14 @@ def _claude_code_write(gateway: Gateway) -> dict[str, object]:
     return common_entry(gateway, stdio_type="stdio", http_type="http")
 
 
-CLAUDE_CODE = Client("claude-code", "Claude Code", ("claude",), _claude_code_places, read_common, _claude_code_write)
+CLAUDE_CODE = Client(
+    name="claude-code",
+    title="Claude Code",
+    programs=("claude",),
+    places=_claude_code_places,
+    read=read_common,
+    write=_claude_code_write,
+)
 
 
 def _claude_desktop_places(host: Host) -> list[SettingsPlace]:
@@ -48,13 +55,13 @@ def _claude_desktop_write(gateway: Gateway) -> dict[str, object]:
 
 
 CLAUDE_DESKTOP = Client(
-    "claude-desktop",
-    "Claude Desktop",
-    ("claude-desktop",),
-    _claude_desktop_places,
-    read_common,
-    _claude_desktop_write,
-    Variables.NONE,
+    name="claude-desktop",
+    title="Claude Desktop",
+    programs=("claude-desktop",),
+    places=_claude_desktop_places,
+    read=read_common,
+    write=_claude_desktop_write,
+    variables=Variables.NONE,
 )
 
 
@@ -65,7 +72,14 @@ def _cursor_places(host: Host) -> list[SettingsPlace]:
     ]
 
 
-CURSOR = Client("cursor", "Cursor", ("cursor", "cursor-agent"), _cursor_places, read_common, common_entry)
+CURSOR = Client(
+    name="cursor",
+    title="Cursor",
+    programs=("cursor", "cursor-agent"),
+    places=_cursor_places,
+    read=read_common,
+    write=common_entry,
+)
 
 
 def _vscode_places(host: Host) -> list[SettingsPlace]:
@@ -79,7 +93,14 @@ def _vscode_write(gateway: Gateway) -> dict[str, object]:
     return common_entry(gateway, stdio_type="stdio", http_type="http")
 
 
-VSCODE = Client("vscode", "VS Code", ("code", "code-insiders"), _vscode_places, read_common, _vscode_write)
+VSCODE = Client(
+    name="vscode",
+    title="VS Code",
+    programs=("code", "code-insiders"),
+    places=_vscode_places,
+    read=read_common,
+    write=_vscode_write,
+)
 
 
 def _codex_places(host: Host) -> list[SettingsPlace]:
@@ -105,7 +126,9 @@ def _codex_read(entry: Entry) -> Entry:
     return {**server, **({"headers": headers} if headers else {}), **({"env": env} if env else {})}
 
 
-CODEX = Client("codex", "Codex", ("codex",), _codex_places, _codex_read, common_entry)
+CODEX = Client(
+    name="codex", title="Codex", programs=("codex",), places=_codex_places, read=_codex_read, write=common_entry
+)
 
 
 def _zed_places(host: Host) -> list[SettingsPlace]:
@@ -129,7 +152,15 @@ def _zed_write(gateway: Gateway) -> Entry:
     return common_entry(gateway) if gateway.url else {"source": "custom", **common_entry(gateway), "env": {}}
 
 
-ZED = Client("zed", "Zed", ("zed", "zeditor"), _zed_places, _zed_read, _zed_write, Variables.NONE)
+ZED = Client(
+    name="zed",
+    title="Zed",
+    programs=("zed", "zeditor"),
+    places=_zed_places,
+    read=_zed_read,
+    write=_zed_write,
+    variables=Variables.NONE,
+)
 
 
 def _windsurf_places(host: Host) -> list[SettingsPlace]:
@@ -140,7 +171,14 @@ def _windsurf_write(gateway: Gateway) -> Entry:
     return {"serverUrl": gateway.url} if gateway.url else common_entry(gateway)
 
 
-WINDSURF = Client("windsurf", "Windsurf", ("windsurf",), _windsurf_places, read_common, _windsurf_write)
+WINDSURF = Client(
+    name="windsurf",
+    title="Windsurf",
+    programs=("windsurf",),
+    places=_windsurf_places,
+    read=read_common,
+    write=_windsurf_write,
+)
 
 
 def _opencode_places(host: Host) -> list[SettingsPlace]:
@@ -175,7 +213,13 @@ def _opencode_write(gateway: Gateway) -> Entry:
 
 
 OPENCODE = Client(
-    "opencode", "opencode", ("opencode",), _opencode_places, read_common, _opencode_write, Variables.BRACES
+    name="opencode",
+    title="opencode",
+    programs=("opencode",),
+    places=_opencode_places,
+    read=read_common,
+    write=_opencode_write,
+    variables=Variables.BRACES,
 )
 
 
@@ -202,7 +246,9 @@ def _cline_write(gateway: Gateway) -> Entry:
     return common_entry(gateway, http_type="streamableHttp")
 
 
-CLINE = Client("cline", "Cline", ("cline",), _cline_places, _cline_read, _cline_write)
+CLINE = Client(
+    name="cline", title="Cline", programs=("cline",), places=_cline_places, read=_cline_read, write=_cline_write
+)
 
 
 CLIENTS = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from taskgate.config.clients.client import Client, Host, Reach
 from taskgate.config.clients.found_servers import gather, shared_files

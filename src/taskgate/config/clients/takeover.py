@@ -8,9 +8,10 @@ file meanwhile, those changes are kept: only the servers are restored.
 from __future__ import annotations
 
 import os
-from dataclasses import field
 from pathlib import Path
 from typing import IO
+
+import msgspec
 
 from taskgate import operating_system
 from taskgate.atomic_files import sync_folder
@@ -24,7 +25,6 @@ from taskgate.config.clients.change_records import (
 )
 from taskgate.config.clients.install_plan import FileChange
 from taskgate.config.clients.settings_text import SettingsError
-from taskgate.lazy_dataclass import dataclass
 
 
 class AlreadyWrapped(Exception):
@@ -39,8 +39,7 @@ class LeftChanged(AlreadyWrapped):
     """That process crashed before it restored the settings."""
 
 
-@dataclass(slots=True)
-class Held:
+class Held(msgspec.Struct):
     """A record that this process has locked."""
 
     path: Path
@@ -48,12 +47,12 @@ class Held:
     change: FileChange
 
 
-@dataclass(slots=True)
 class Takeover:
     """Changes that are reverted by `end`."""
 
-    _folder: Path
-    _held: list[Held] = field(default_factory=list, init=False)
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held = list[Held]()
 
     def begin(self, changes: list[FileChange]) -> None:
         """Lock all files, then change them. On failure all changes are reverted."""

@@ -27,7 +27,7 @@ def plan_wrap(client: Client, host: Host, gathered: Gathered, config: Path | Non
     temporary = (config.absolute().parent if config else folder) / f".taskgate-wrap-{client.name}.yaml"
     changes = plan_takeover(client, host, Gateway(gateway_command(temporary if plan.added else config)))
     if plan.added:
-        return [FileChange(temporary, "", plan.after, False, ()), *changes]
+        return [FileChange(path=temporary, before="", after=plan.after, existed=False, places=()), *changes]
     if config is None:
         raise NothingToWrap(
             f"{client.title} has no servers, and no taskgate.yaml was found; add a server to one of them"

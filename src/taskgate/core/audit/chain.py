@@ -8,13 +8,13 @@ arguments only as a digest and, if the operator enabled it, redacted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from taskgate.core.digest import digest_of_bytes
 from taskgate.core.strict_json import canonical
-from taskgate.lazy_dataclass import dataclass
 
 GENESIS = "sha256:" + "0" * 64
 FORMAT = 1
@@ -24,26 +24,26 @@ CHAIN_BEGAN = "chain_began"
 class AuditEntry(msgspec.Struct, frozen=True):
     """One auditable fact. An empty string means "does not apply"."""
 
-    at_ms: int
-    event: str
-    principal: str = ""
-    scope: str = ""
-    server: str = ""
-    name: str = ""
-    kind: str = "tool"
-    arguments_digest: str = ""
-    arguments: Any = None
-    hidden: tuple[str, ...] = ()
-    rule: str = ""
-    decision: str = ""
-    policy_revision: str = ""
-    approval_id: str = ""
-    approvers: tuple[str, ...] = ()
-    reason: str = ""
-    task_id: str = ""
-    outcome: str = ""
-    executed: str = "no"
-    correlation_id: str = ""
+    at_ms: Annotated[int, Meta(description="time, in milliseconds since 1970")]
+    event: Annotated[str, Meta(description="name of the event")]
+    principal: Annotated[str, Meta(description="principal of the caller or person")] = ""
+    scope: Annotated[str, Meta(description="scope")] = ""
+    server: Annotated[str, Meta(description="name of the server")] = ""
+    name: Annotated[str, Meta(description="name of the tool, resource or prompt")] = ""
+    kind: Annotated[str, Meta(description="kind of the subject, for example `tool`")] = "tool"
+    arguments_digest: Annotated[str, Meta(description="digest of the arguments")] = ""
+    arguments: Annotated[Any, Meta(description="arguments, redacted")] = None
+    hidden: Annotated[tuple[str, ...], Meta(description="paths of redacted fields")] = ()
+    rule: Annotated[str, Meta(description="rule that decided")] = ""
+    decision: Annotated[str, Meta(description="decision")] = ""
+    policy_revision: Annotated[str, Meta(description="revision of the rules")] = ""
+    approval_id: Annotated[str, Meta(description="approval")] = ""
+    approvers: Annotated[tuple[str, ...], Meta(description="people who decided")] = ()
+    reason: Annotated[str, Meta(description="reason")] = ""
+    task_id: Annotated[str, Meta(description="task")] = ""
+    outcome: Annotated[str, Meta(description="outcome of the call")] = ""
+    executed: Annotated[str, Meta(description="whether the tool ran: `no`, `maybe` or `yes`")] = "no"
+    correlation_id: Annotated[str, Meta(description="id that relates rows of one request")] = ""
 
 
 def revisions(policy: str, scope: str) -> str:
@@ -51,8 +51,7 @@ def revisions(policy: str, scope: str) -> str:
     return f"{policy}/{scope}" if scope else policy
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """An entry at its position in the chain. Numbers start at 1 and have no gaps."""
 
     number: int
@@ -69,16 +68,14 @@ class Head(NamedTuple):
     hash: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChainIntact:
+class ChainIntact(msgspec.Struct, frozen=True):
     """The sequence is unbroken; `head` is the hash to store in a safe place."""
 
     rows: int
     head: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChainBroken:
+class ChainBroken(msgspec.Struct, frozen=True):
     """The first row that breaks the sequence, and why."""
 
     number: int

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 SUFFIX: Final = ".taskgate"
 OWN_PREFIX: Final = "ui://taskgate/"
@@ -71,8 +71,7 @@ def folders_above(root: str) -> tuple[str, ...]:
     return tuple(f"{scheme}{mark}{'/'.join(parts[:end])}" for end in range(1, len(parts) + 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
+class Claims(msgspec.Struct, frozen=True):
     """Which servers use which URIs. `held`: the server to which a URI was assigned unchanged before."""
 
     by_server: Mapping[str, Iterable[str]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -47,7 +47,7 @@ NAMED_BY: Final = {
 }
 
 
-class Traits(NamedTuple):
+class Traits(msgspec.Struct, frozen=True):
     """Parsed properties of a definition that lists and calls use often. Most tools have equal traits, which are kept once."""
 
     task_support: TaskSupport | None = None
@@ -165,7 +165,15 @@ def read_entry(kind: EntryKind, server: str, raw: Raw, max_depth: int = wire.DEE
     match kind:
         case EntryKind.TOOL:
             digest = definition_digest(definition) if compact is None else digest_of_bytes(compact.canonical)
-            return CatalogEntry(kind, server, name, Raw(text), _traits(definition, text), None, digest)
+            return CatalogEntry(
+                kind=kind,
+                server=server,
+                name=name,
+                raw=Raw(text),
+                traits=_traits(definition, text),
+                skill_entry=None,
+                _digest=digest,
+            )
         case EntryKind.SKILL:
             try:
                 return CatalogEntry(kind, server, name, Raw(text), skill_entry=read_skill(definition))
@@ -180,12 +188,12 @@ def _traits(definition: Mapping[str, Any], text: bytes) -> Traits:
     if params == () and _WITH_TRAITS.isdisjoint(definition):
         return _COMMON_TRAITS
     found = Traits(
-        upstream_support(definition),
-        apps.ui_addresses(definition),
-        apps.is_for_model(definition),
-        apps.is_for_apps(definition),
-        params,
-        "outputSchema" in definition,
+        task_support=upstream_support(definition),
+        ui_addresses=apps.ui_addresses(definition),
+        is_for_model=apps.is_for_model(definition),
+        is_for_apps=apps.is_for_apps(definition),
+        header_params=params,
+        has_output_schema="outputSchema" in definition,
     )
     return _COMMON_TRAITS if found == _COMMON_TRAITS else found
 

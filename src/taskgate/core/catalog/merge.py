@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
+import msgspec
+
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.names import NameStyle, NameTable
 from taskgate.core.catalog.own_tool_names import RESERVED_NAMES
-from taskgate.lazy_dataclass import dataclass
 
 MAX_PER_SERVER = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(msgspec.Struct, frozen=True):
     """One list of several. `entries` maps the name shown to callers (or the URI) to its entry; `notes` are warnings."""
 
     entries: Mapping[str, CatalogEntry]

@@ -15,15 +15,15 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
 from typing import assert_never
 
+import msgspec
+
 from taskgate.core.catalog.own_tool_names import RESERVED_NAMES
 from taskgate.core.text.confusables import limit_combining_marks
-from taskgate.lazy_dataclass import dataclass
 
 Pair = tuple[str, str]
 
@@ -57,8 +57,7 @@ class CollisionReason(StrEnum):
     ALIAS = "alias"
 
 
-@dataclass(frozen=True, slots=True)
-class Collision:
+class Collision(msgspec.Struct, frozen=True):
     """Pairs that are not served because their names cannot be distinguished, or are reserved."""
 
     wire: str
@@ -103,14 +102,13 @@ def _prefix(server: str) -> tuple[str, bool]:
     return clean, clean == server and _splits_one_way(server)
 
 
-@dataclass(frozen=True, slots=True)
-class NameTable:
+class NameTable(msgspec.Struct, frozen=True):
     """Both directions of naming for a set of tools or prompts. Build a new one when the set changes."""
 
     style: NameStyle
     to_wire: Mapping[Pair, str]
     from_wire: Mapping[str, Pair]
-    refused: tuple[Collision, ...] = field(default=())
+    refused: tuple[Collision, ...] = ()
 
     @classmethod
     def build(

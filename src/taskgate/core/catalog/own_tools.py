@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, assert_never
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.catalog.apps import APP, with_interface
 from taskgate.core.catalog.own_tool_names import OwnToolName
@@ -18,7 +20,6 @@ from taskgate.core.catalog.rendering import Audience
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import Generation
 from taskgate.core.text.similar_names import similar_names
-from taskgate.lazy_dataclass import dataclass
 
 LONGEST_WAIT_MS: Final = 24 * 3600 * 1000
 MAX_TEXT: Final = 10_000
@@ -51,8 +52,7 @@ class Family(Enum):
     SCRIPT = "script"
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     name: str
     kind: ArgumentKind
     about: str
@@ -136,8 +136,7 @@ def wait_parameter(default_ms: int | None, about: str) -> Parameter:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFace:
+class ToolFace(msgspec.Struct, frozen=True):
     """A tool of the gateway as callers see it."""
 
     name: OwnToolName

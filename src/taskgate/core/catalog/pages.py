@@ -14,8 +14,9 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from taskgate.core.errors import CallerError
-from taskgate.lazy_dataclass import dataclass
 
 MAX_CURSOR = 256
 
@@ -29,8 +30,7 @@ class InvalidCursor(CallerError):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """Some entries, and the cursor of the next page if there is one."""
 
     items: Sequence[bytes]

@@ -21,7 +21,6 @@ from taskgate.core.digest import digest_of_bytes
 from taskgate.core.redaction.difference import Difference, difference
 from taskgate.core.strict_json import AmbiguousJson
 from taskgate.core.wire import Raw
-from taskgate.lazy_dataclass import dataclass
 
 LOOKALIKES: Final = "taskgate/lookalikes"
 """Where the pinned definition names the other tools of the server that look like this one."""
@@ -66,23 +65,20 @@ def parsed_definition(raw: Raw) -> Mapping[str, Any]:
     return definition
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True):
     """The definition is the pinned one (or pinning is off)."""
 
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class FirstSeen:
+class FirstSeen(msgspec.Struct, frozen=True):
     """Not seen before: pin it. `flags` are reported to the operator."""
 
     digest: str
     flags: tuple[Flag, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PinChanged:
+class PinChanged(msgspec.Struct, frozen=True):
     """Not the pinned definition. `quarantined`: hide the tool and refuse calls until a person accepts it."""
 
     digest: str
@@ -140,4 +136,4 @@ def compare_pin(
     if pin is None:
         return FirstSeen(now, flags)
     changes = difference(dict(pin.definition), dict(tool))
-    return PinChanged(now, pin.digest, mode is PinMode.ENFORCE, changes, flags)
+    return PinChanged(digest=now, pinned=pin.digest, quarantined=mode is PinMode.ENFORCE, changes=changes, flags=flags)

@@ -11,8 +11,9 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from taskgate.core.catalog.pin import Accepted, FirstSeen, Pin, PinChanged, PinMode, Pinned, definition_digest
 from taskgate.core.redaction.difference import ChangeKind, Difference, FieldChange, difference
@@ -68,7 +69,13 @@ def compare_content(mode: PinMode, definition: Mapping[str, Any], pin: Pin | Non
         return Accepted(now)
     if pin is None:
         return FirstSeen(now, ())
-    return PinChanged(now, pin.digest, mode is PinMode.ENFORCE, content_difference(pin.definition, definition), ())
+    return PinChanged(
+        digest=now,
+        pinned=pin.digest,
+        quarantined=mode is PinMode.ENFORCE,
+        changes=content_difference(pin.definition, definition),
+        flags=(),
+    )
 
 
 def content_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core.catalog.schema_fault import UNKNOWN_PLACE, Explainer, FaultFinder
 from taskgate.core.catalog.schema_work import (
     REFERENCES,
@@ -26,7 +28,6 @@ from taskgate.core.catalog.schema_work import (
 )
 from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.raw_json import Raw
-from taskgate.lazy_dataclass import dataclass
 
 MAX_SCHEMA_BYTES: Final = 256 * 1024
 MAX_PARTS: Final = 1500
@@ -79,8 +80,7 @@ class InvalidOutput(UpstreamError):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(msgspec.Struct, frozen=True):
     """One violation: where, as a JSON pointer, and why."""
 
     path: str

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 MAX_TOGETHER: Final = 10_000
 MAX_COUNTING: Final = 30_000
@@ -42,8 +42,7 @@ class TooMuchWork(Exception):
     """Applying the schema would take too long, or never end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """The size of a value: at most this many objects, arrays, values of any kind, and characters."""
 
     objects: int
@@ -58,8 +57,7 @@ class Shape:
         return cls(objects, arrays, objects + arrays + text.count(b",") + 1, len(text))
 
 
-@dataclass(frozen=True, slots=True)
-class Weight:
+class Weight(msgspec.Struct, frozen=True):
     """The cost of one place: per object, per array, per value of any kind, and per character."""
 
     objects: int = 0

@@ -13,12 +13,12 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from functools import lru_cache
 from itertools import islice
 
+import msgspec
+
 from taskgate.core.text.confusables import limit_combining_marks
-from taskgate.lazy_dataclass import dataclass
 
 MAX_QUERY = 512
 MAX_WORDS = 16
@@ -36,8 +36,7 @@ _PLAIN_WORD = re.compile(r"[a-z]+|\d+|[^\W\d_a-z]+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 
 
-@dataclass(frozen=True, slots=True)
-class SearchDocument:
+class SearchDocument(msgspec.Struct, frozen=True):
     """The searchable texts of one tool. `key` is what a search returns: the name shown to callers."""
 
     key: str
@@ -47,16 +46,14 @@ class SearchDocument:
     arguments: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(msgspec.Struct, frozen=True):
     """One found tool; a higher score is a better match."""
 
     key: str
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class SearchIndex:
+class SearchIndex(msgspec.Struct, frozen=True, eq=False):
     """The index of one catalog."""
 
     keys: tuple[str, ...]
@@ -64,7 +61,7 @@ class SearchIndex:
     vocabulary: tuple[str, ...]
     by_length: Mapping[int, tuple[str, ...]]
     names: Mapping[str, tuple[int, ...]]
-    _expansions: dict[str, tuple[tuple[str, float], ...]] = field(default_factory=dict, compare=False, repr=False)
+    _expansions: dict[str, tuple[tuple[str, float], ...]] = msgspec.field(default_factory=dict)
 
     @classmethod
     def build(cls, documents: Iterable[SearchDocument]) -> SearchIndex:
@@ -82,7 +79,13 @@ class SearchIndex:
             for text in {" ".join(name), " ".join(key)}:
                 names[text] = (*names.get(text, ()), at)
         by_length = {length: tuple(words) for length, words in lengths.items()}
-        return cls(tuple(document.key for document in listed), postings, vocabulary, by_length, names)
+        return cls(
+            keys=tuple(document.key for document in listed),
+            postings=postings,
+            vocabulary=vocabulary,
+            by_length=by_length,
+            names=names,
+        )
 
     def search(self, query: str, limit: int = 10) -> list[Hit]:
         """Return the best matches, best first; ties in the order of their keys."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import folders_above
@@ -17,7 +19,6 @@ from taskgate.core.catalog.apps import extension_settings
 from taskgate.core.catalog.pinned_content import sha256_of
 from taskgate.core.meta import META
 from taskgate.core.wire import Members, Raw
-from taskgate.lazy_dataclass import dataclass
 
 SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
 SKILL_FILE: Final = "/SKILL.md"
@@ -47,14 +48,13 @@ class InvalidSkill(ValueError):
     """An entry that violates the specification; the message names the rule."""
 
 
-class SkillFile(NamedTuple):
+class SkillFile(msgspec.Struct, frozen=True):
     uri: str
     digest: str
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Skill:
+class Skill(msgspec.Struct, frozen=True):
     """`files` is None for dynamic content."""
 
     uri: str

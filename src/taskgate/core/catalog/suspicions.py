@@ -9,11 +9,12 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.strict_json import AmbiguousJson, check, is_unambiguous_ascii, is_unambiguous_json
 from taskgate.core.text.homoglyphs import find_homoglyphs
 from taskgate.core.text.plain_text import STRAY_SELECTOR, is_blank
-from taskgate.lazy_dataclass import dataclass
 
 MAX_DESCRIPTION = 8_192
 MAX_NAME = 128
@@ -42,8 +43,7 @@ class FlagKind(StrEnum):
     AMBIGUOUS = "ambiguous"
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(msgspec.Struct, frozen=True):
     """One suspicion: what, and where in the definition."""
 
     kind: FlagKind

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any
 
+import msgspec
+
 from taskgate.core.redaction.looks_secret import looks_secret
-from taskgate.lazy_dataclass import dataclass
 
 MAX_LEARNED = 256
 
@@ -32,8 +32,7 @@ MAX_PLACES = 500
 MAX_VALUES = 200
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionPlace:
+class CompletionPlace(msgspec.Struct, frozen=True):
     """Where a value was used: an argument of a tool, prompt or resource template of one server."""
 
     server: str
@@ -41,8 +40,7 @@ class CompletionPlace:
     argument: str
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """How often and when a value was last used, and with which other arguments."""
 
     times: int
@@ -53,12 +51,12 @@ class Usage:
 _Places = OrderedDict[CompletionPlace, OrderedDict[str, Usage]]
 
 
-@dataclass(slots=True)
 class UsageMemory:
     """The values of all callers. If disabled, it stores nothing and drops what it had."""
 
-    enabled: bool = True
-    _callers: OrderedDict[str, _Places] = field(default_factory=OrderedDict)
+    def __init__(self) -> None:
+        self.enabled = True
+        self._callers: OrderedDict[str, _Places] = OrderedDict()
 
     def learn(self, caller: str, server: str, name: str, arguments: Mapping[str, Any], now: float) -> None:
         """Store the plain values of the arguments of one call."""

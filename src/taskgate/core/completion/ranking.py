@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import accumulate
 
+import msgspec
+
 from taskgate.core.completion.memory import Usage
-from taskgate.lazy_dataclass import dataclass
 
 MAX_VALUES = 100
 MAX_TYPED = 256
@@ -33,8 +34,7 @@ class Match(IntEnum):
     NEARLY = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(msgspec.Struct, frozen=True):
     """Suggestions, best first; their total number; whether some are omitted."""
 
     values: tuple[str, ...]
@@ -46,8 +46,7 @@ class Completion:
         return {"values": list(self.values), "total": self.total, "hasMore": self.has_more}
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateIndex:
+class CandidateIndex(msgspec.Struct, frozen=True):
     """The candidates of one argument, sorted case-insensitively."""
 
     values: tuple[str, ...]

@@ -6,14 +6,16 @@ The stable name of an error is its `error_type`; the code follows the negotiated
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from taskgate.core import wire
 from taskgate.core.errors import Executed, TaskgateError
 from taskgate.core.generations.generation import Generation
 
 
-class Code(NamedTuple):
+class Code(msgspec.Struct, frozen=True):
     """The codes of one error type."""
 
     stateful: int

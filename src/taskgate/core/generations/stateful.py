@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import NEWEST_STATEFUL, OLD_STDIO_REVISION, STATEFUL_REVISIONS
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class InitializeParams:
+class InitializeParams(msgspec.Struct, frozen=True):
     """What a caller declares in `initialize`."""
 
     version: str

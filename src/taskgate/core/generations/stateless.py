@@ -84,11 +84,11 @@ def read_envelope(params: Any, header: bytes | None = None) -> Envelope:
     extensions = capabilities.get("extensions")
     accepts_tasks = type(extensions) is dict and extensions.get(TASKS_EXTENSION) == {}
     return Envelope(
-        version,
-        capabilities,
-        info if type(info) is dict else None,
-        level if type(level) is str else None,
-        accepts_tasks,
+        version=version,
+        capabilities=capabilities,
+        client_info=info if type(info) is dict else None,
+        log_level=level if type(level) is str else None,
+        accepts_tasks=accepts_tasks,
     )
 
 

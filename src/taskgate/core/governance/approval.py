@@ -9,9 +9,11 @@ denied, one denial outweighs any number of approvals, and an approval is used up
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from enum import StrEnum
 from typing import TypeAlias, assert_never
+
+import msgspec
+from msgspec.structs import replace
 
 from taskgate.core.globs import Glob
 from taskgate.core.governance.approver import Approver
@@ -19,7 +21,6 @@ from taskgate.core.governance.script_plan import PlannedScript, ScriptOrigin
 from taskgate.core.governance.workflow import OnTimeout, Workflow
 from taskgate.core.identity.roles import Permission, groups_in
 from taskgate.core.patterns import PatternKind
-from taskgate.lazy_dataclass import dataclass
 
 ROLE_PREFIX = "role:"
 GROUP_PREFIX = "group:"
@@ -31,8 +32,7 @@ APPROVAL_EXPIRED = "approval_expired"
 CANCELLED = "the call was cancelled"
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(msgspec.Struct, frozen=True):
     """Everything that was approved. If any of it differs at dispatch, that call was not approved."""
 
     principal: str
@@ -67,8 +67,7 @@ class Verdict(StrEnum):
     DENY = "deny"
 
 
-@dataclass(frozen=True, slots=True)
-class Vote:
+class Vote(msgspec.Struct, frozen=True):
     """The recorded vote of one person."""
 
     approver: str
@@ -78,8 +77,7 @@ class Vote:
     channel: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Approval:
+class Approval(msgspec.Struct, frozen=True):
     """One held call. `decided_at_ms` and `reason` are set once it is no longer `open`; `error_type` is returned to the
     caller.
     """
@@ -105,8 +103,7 @@ class Approval:
     """The script that made the held call, if one did."""
 
 
-@dataclass(frozen=True, slots=True)
-class Voted:
+class Voted(msgspec.Struct, frozen=True):
     """A person approved or denied through a channel."""
 
     by: Approver
@@ -116,23 +113,20 @@ class Voted:
     channel: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimePassed(msgspec.Struct, frozen=True):
     """The time of a sweep, a read or a dispatch."""
 
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
+class Withdrawn(msgspec.Struct, frozen=True):
     """The caller or the operator cancelled the call."""
 
     at_ms: int
     reason: str = CANCELLED
 
 
-@dataclass(frozen=True, slots=True)
-class Drifted:
+class Drifted(msgspec.Struct, frozen=True):
     """What was approved is no longer what would be sent. `error_type` is `policy_drift` or `request_drift`."""
 
     at_ms: int
@@ -140,15 +134,13 @@ class Drifted:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallDispatched:
+class CallDispatched(msgspec.Struct, frozen=True):
     """The approved call is about to be sent."""
 
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
+class Recalled(msgspec.Struct, frozen=True):
     """A person takes their approval back before the call is sent."""
 
     by: Approver
@@ -171,16 +163,14 @@ class Refusal(StrEnum):
     NOT_DUE = "not_due"
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(msgspec.Struct, frozen=True):
     """The next value. `ended`: this event ended the state `open`."""
 
     approval: Approval
     ended: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionRefused:
+class DecisionRefused(msgspec.Struct, frozen=True):
     """The event was refused. `approval` is the current value, after the effect of time: store it."""
 
     why: Refusal
@@ -207,7 +197,14 @@ def open_approval(
         deadline = min(deadline, binding.expires_at_ms)
     bound = replace(binding, expires_at_ms=deadline)
     return Approval(
-        approval_id, workflow.name, rule, bound, now_ms, unvalidated=unvalidated, plan=plan, from_script=from_script
+        id=approval_id,
+        workflow=workflow.name,
+        rule=rule,
+        binding=bound,
+        asked_at_ms=now_ms,
+        unvalidated=unvalidated,
+        plan=plan,
+        from_script=from_script,
     )
 
 
@@ -320,7 +317,7 @@ def _vote(approval: Approval, workflow: Workflow, voted: Voted) -> Outcome:
     if voted.verdict is Verdict.APPROVE and not _is_fresh(workflow, voted):
         return DecisionRefused(Refusal.LOGIN_TOO_OLD, approval)
     reason = voted.reason[:MAX_REASON_LENGTH]
-    vote = Vote(voted.by.id, voted.verdict, voted.at_ms, reason, voted.channel)
+    vote = Vote(approver=voted.by.id, verdict=voted.verdict, at_ms=voted.at_ms, reason=reason, channel=voted.channel)
     noted = replace(approval, votes=(*approval.votes, vote))
     if voted.verdict is Verdict.DENY:
         denied = _ended(noted, State.DENIED, voted.at_ms, reason, error_type=APPROVAL_REJECTED)

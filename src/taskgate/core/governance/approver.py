@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
 from taskgate.core.identity.identity import tenant_of, tenant_of_person
 from taskgate.core.identity.roles import Permission, Role, allows
-from taskgate.lazy_dataclass import dataclass
 
 APPROVER_ROLE = Role.APPROVER.value
 CLOCK_SKEW_MS = 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class Approver:
+class Approver(msgspec.Struct, frozen=True):
     """A person, identified by a session, a token or a channel's own check; never by what a request body claims."""
 
     id: str

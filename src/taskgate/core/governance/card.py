@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from taskgate.core.catalog.suspicions import character_flag, deceptive_characters, kinds_of, slices_of
 from taskgate.core.governance.approval import Approval, Binding, State, Verdict, Vote
@@ -22,7 +24,6 @@ from taskgate.core.redaction.difference import Difference, difference
 from taskgate.core.redaction.fields import Redaction
 from taskgate.core.text.homoglyphs import escape_homoglyphs
 from taskgate.core.text.plain_text import STRAY_SELECTOR
-from taskgate.lazy_dataclass import dataclass
 
 LONGEST_CHANGE: Final = 4_000
 """Maximum number of characters of one changed value."""
@@ -32,8 +33,7 @@ _UNSEEN_SPACES: Final = re.compile("^ | (?= )| $")
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(msgspec.Struct, frozen=True):
     """One approval, ready for display."""
 
     approval_id: str
@@ -72,8 +72,7 @@ class Card:
         return sum(1 for vote in self.votes if vote.verdict is Verdict.APPROVE)
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(msgspec.Struct, frozen=True):
     """Text cut to a channel's limit. `left_out` is the number of omitted characters."""
 
     text: str

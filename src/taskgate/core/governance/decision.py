@@ -5,7 +5,9 @@ from __future__ import annotations
 from enum import IntEnum, StrEnum
 from typing import TypeAlias, assert_never
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
+
+from taskgate.core.settings.governance import Action
 
 
 class Gate(StrEnum):
@@ -15,15 +17,6 @@ class Gate(StrEnum):
     RULES = "rules"
     POLICY = "policy"
     APPROVAL = "approval"
-
-
-class Action(StrEnum):
-    """What a rule, a record or the defaults may require."""
-
-    FORWARD = "forward"
-    APPROVE = "approve"
-    DENY = "deny"
-    POLICY = "policy"
 
 
 class Strictness(IntEnum):
@@ -42,8 +35,7 @@ class Note(StrEnum):
     WOULD_HOLD = "WOULD_HOLD"
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
+class Forward(msgspec.Struct, frozen=True):
     """Send it. `note` is set only in the development profile."""
 
     rule: str
@@ -51,8 +43,7 @@ class Forward:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NeedsApproval:
+class NeedsApproval(msgspec.Struct, frozen=True):
     """Hold it until the workflow's approvers have approved. `reason` is the operator's note for approvers."""
 
     workflow: str
@@ -60,8 +51,7 @@ class NeedsApproval:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NeedsPolicy:
+class NeedsPolicy(msgspec.Struct, frozen=True):
     """Evaluate the policy. `at_least_approve` is the workflow that must approve even if the policy forwards."""
 
     policy_id: str
@@ -71,8 +61,7 @@ class NeedsPolicy:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
+class Denied(msgspec.Struct, frozen=True):
     """Do not send it. `reason` is for the log only; it may name rules."""
 
     gate: Gate

@@ -8,8 +8,10 @@ approval under another workflow is still required.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from taskgate.core.governance.approval import (
     Approval,
@@ -21,7 +23,6 @@ from taskgate.core.governance.approval import (
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.identity.identity import tenant_of
-from taskgate.lazy_dataclass import dataclass
 
 MAX_GRANT_MS = 24 * 3_600_000
 DEFAULT_GRANT_MS = 3_600_000
@@ -44,8 +45,7 @@ class GrantRefused(ValueError):
         self.problem = problem
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True):
     """One standing grant. `arguments_digest` None covers any arguments, `principal` None the whole scope."""
 
     id: str

@@ -8,14 +8,15 @@ with the actual arguments, and `conclude` combines both into the final decision.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from enum import StrEnum
 from typing import assert_never
+
+import msgspec
+from msgspec.structs import replace
 
 from taskgate.core.catalog.pin_keys import RESOURCE_PREFIX, resource_key
 from taskgate.core.governance.answers import AnswersByName
 from taskgate.core.governance.decision import (
-    Action,
     Decision,
     Denied,
     Forward,
@@ -33,8 +34,8 @@ from taskgate.core.governance.workflow import DEFAULT_WORKFLOW, Workflow
 from taskgate.core.patterns import PatternKind, checked_skeleton
 from taskgate.core.resource_uri import is_ambiguous, on_this_host
 from taskgate.core.scoping.registry import ApprovalDemand, ApprovalPolicy
+from taskgate.core.settings.governance import Action
 from taskgate.core.text.lookalikes import skeletons
-from taskgate.lazy_dataclass import dataclass
 
 UNKNOWN = "unknown_tool"
 REFUSED = "policy_denied"
@@ -56,8 +57,7 @@ class PolicyVerdict(StrEnum):
     REJECT = "reject"
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyAnswer:
+class PolicyAnswer(msgspec.Struct, frozen=True):
     """The result of the engine. `workflows` are those of the policies that require approval; `reason` is for the log."""
 
     verdict: PolicyVerdict
@@ -69,8 +69,7 @@ class UnknownWorkflow(ValueError):
     """A rule, record or policy names an approval workflow that is not configured."""
 
 
-@dataclass(slots=True)
-class Gates:
+class Gates(msgspec.Struct, frozen=True, eq=False):
     """Everything a decision needs, compiled for one configuration revision and one scope.
 
     Only the cache of decisions changes; gates of several scopes share a `RuleSet`.
@@ -79,13 +78,13 @@ class Gates:
     revision: str
     rules: RuleSet
     visibility: Layer = EVERYTHING_VISIBLE
-    records: Mapping[str, ApprovalPolicy] = field(default_factory=dict)
-    workflows: Mapping[str, Workflow] = field(default_factory=dict)
+    records: Mapping[str, ApprovalPolicy] = msgspec.field(default_factory=dict)
+    workflows: Mapping[str, Workflow] = msgspec.field(default_factory=dict)
     profile: EnforcementProfile = EnforcementProfile.PRODUCTION
     script_gates: Gates | None = None
     """Gates for the calls that scripts make; None if no rule distinguishes them."""
-    _answers: AnswersByName[Decision] = field(default_factory=AnswersByName, repr=False)
-    _distinct: dict[tuple[str, ...], Decision] = field(default_factory=dict, repr=False)
+    _answers: AnswersByName[Decision] = msgspec.field(default_factory=AnswersByName)
+    _distinct: dict[tuple[str, ...], Decision] = msgspec.field(default_factory=dict)
     """Decisions by what they follow from. Each is made and kept once: thousands of tools have the same one."""
 
     def for_calls(self, *, from_script: bool) -> Gates:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
+import msgspec
+
 from taskgate.core.governance.approval import (
     APPROVAL_REJECTED,
     Approval,
@@ -19,14 +21,12 @@ from taskgate.core.governance.approval import (
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.decision import Denied, NeedsApproval, Settled
 from taskgate.core.governance.workflow import OnTimeout, Workflow
-from taskgate.lazy_dataclass import dataclass
 
 POLICY_DRIFT = "policy_drift"
 REQUEST_DRIFT = "request_drift"
 
 
-@dataclass(frozen=True, slots=True)
-class CallAtDispatch:
+class CallAtDispatch(msgspec.Struct, frozen=True):
     """The call as it would be sent now. `decision` is the gates' decision under the current policy, with the actual
     arguments.
     """
@@ -43,13 +43,11 @@ class CallAtDispatch:
     now_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cleared:
+class Cleared(msgspec.Struct, frozen=True):
     """Send it, and mark the approval as used in the same transaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(msgspec.Struct, frozen=True):
     """Do not send a byte. `reason` may be shown to the caller; it names no rule and no argument."""
 
     error_type: str

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
-from typing import Any, Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
-from taskgate.core.governance.decision import Action, Decision, Denied, Gate, NeedsApproval, NeedsPolicy, action_of
+from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, NeedsPolicy, action_of
 from taskgate.core.governance.pipeline import UNKNOWN, Gates, PolicyAnswer, conclude, decide, decide_unlisted
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.session_request import NO_REQUEST, SessionRequest
 from taskgate.core.scoping.subset import Subset, compose
-from taskgate.lazy_dataclass import dataclass
+from taskgate.core.settings.governance import Action
 
 UNDECIDED: Final = "cannot tell"
 """The value of `after` in JSON for a call that is undecided. It is part of the API, so it keeps this name."""
@@ -35,46 +35,43 @@ class RecordedCall(msgspec.Struct, frozen=True, omit_defaults=True):
     of calls was recorded.
     """
 
-    at_ms: int
-    principal: str = ""
-    roles: tuple[str, ...] = ()
-    scope: str = ""
-    server: str = ""
-    name: str = ""
-    kind: PatternKind = PatternKind.TOOL
-    before: Action = Action.FORWARD
-    rule: str = ""
-    arguments: str | None = None
-    """JSON text, redacted; None if it was not recorded."""
-    hidden: tuple[str, ...] = ()
-    """Redacted paths of the arguments."""
-    unread: str = ""
-    """Why there are no arguments."""
-    ambiguous: str = ""
-    """Why the arguments cannot be evaluated: such a call is refused if its decision depends on them."""
-    listed: bool = True
-    """Whether its server had listed it."""
-    server_requested: bool = msgspec.field(default=False, name="asked_servers")
-    """Whether its session had requested this server, which need not be a default server of the scope."""
-    temporary: bool = False
-    """Whether its scope was created at run time and is not in the configuration."""
-    count: int = 1
-    from_script: bool = False
-    """Whether a script made it."""
+    at_ms: Annotated[int, Meta(description="time, in milliseconds since 1970")]
+    principal: Annotated[str, Meta(description="principal of the caller")] = ""
+    roles: Annotated[tuple[str, ...], Meta(description="roles of the caller")] = ()
+    scope: Annotated[str, Meta(description="scope")] = ""
+    server: Annotated[str, Meta(description="name of the server")] = ""
+    name: Annotated[str, Meta(description="name of the tool, resource or prompt")] = ""
+    kind: Annotated[PatternKind, Meta(description="`tool` (default), `resource` or `prompt`")] = PatternKind.TOOL
+    before: Annotated[Action, Meta(description="decision at that time; default `forward`")] = Action.FORWARD
+    rule: Annotated[str, Meta(description="rule that decided")] = ""
+    arguments: Annotated[str | None, Meta(description="arguments as JSON text, redacted")] = None
+    """None if they were not recorded."""
+    hidden: Annotated[tuple[str, ...], Meta(description="paths of redacted fields")] = ()
+    unread: Annotated[str, Meta(description="why there are no arguments")] = ""
+    ambiguous: Annotated[str, Meta(description="why the arguments cannot be evaluated")] = ""
+    """Such a call is refused if its decision depends on the arguments."""
+    listed: Annotated[bool, Meta(description="false if its server had not listed it")] = True
+    server_requested: Annotated[bool, Meta(description="true if its session had requested this server")] = (
+        msgspec.field(default=False, name="asked_servers")
+    )
+    """The server need not be a default server of the scope."""
+    temporary: Annotated[bool, Meta(description="true if its scope was temporary")] = False
+    """It was created at run time and is not in the configuration."""
+    count: Annotated[int, Meta(description="number of calls, if only their number was recorded")] = 1
+    from_script: Annotated[bool, Meta(description="true if a script made it")] = False
 
 
 AskPolicy = Callable[[NeedsPolicy, RecordedCall], PolicyAnswer]
 
 
-@dataclass(frozen=True, slots=True)
-class RuleBook:
+class RuleBook(msgspec.Struct, frozen=True, eq=False):
     """The gates, servers and scopes of a configuration, and the policy engine that its rules may use."""
 
     gates: Gates
     registry: Registry
     scopes: Mapping[str, ScopePolicy]
     ask_policy: AskPolicy
-    _subsets: dict[tuple[str, str], Subset] = field(default_factory=dict, repr=False)
+    _subsets: dict[tuple[str, str], Subset] = msgspec.field(default_factory=dict)
 
     def admits(self, call: RecordedCall) -> bool:
         """Whether the scope of the call includes what it names."""
@@ -87,8 +84,7 @@ class RuleBook:
         return subset.admits_kind(call.server, call.name, call.kind)
 
 
-@dataclass(frozen=True, slots=True)
-class Rehearsed:
+class Rehearsed(msgspec.Struct, frozen=True):
     """The decision about one call; `after` is None if it cannot be determined."""
 
     call: RecordedCall
@@ -146,16 +142,15 @@ def _settled(call: RecordedCall, decision: Decision) -> Rehearsed:
     return Rehearsed(call, action_of(decision), decision.rule, why)
 
 
-@dataclass(slots=True)
-class Rehearsal:
+class Rehearsal(msgspec.Struct):
     """The results of all recorded calls: numbers, and the first changed calls."""
 
     calls: int = 0
-    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    outcomes: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     """Number of calls, by the decision before and after."""
-    tools: Counter[tuple[str, str, str, str, str]] = field(default_factory=Counter)
+    tools: Counter[tuple[str, str, str, str, str]] = msgspec.field(default_factory=Counter)
     """Changed and undecided calls by server, name, before, after and reason."""
-    examples: list[Rehearsed] = field(default_factory=list)
+    examples: list[Rehearsed] = msgspec.field(default_factory=list)
 
     def add(self, result: Rehearsed) -> None:
         call = result.call
@@ -174,41 +169,6 @@ class Rehearsal:
     @property
     def undecided(self) -> int:
         return sum(count for (_, after), count in self.outcomes.items() if after == UNDECIDED)
-
-    def rows(self) -> dict[str, Any]:
-        """Return everything that the page and the command show, for JSON."""
-        return {
-            "calls": self.calls,
-            "changed": self.changed,
-            "undecided": self.undecided,
-            "cannot_tell": self.undecided,
-            "outcomes": [
-                {"before": before, "after": after, "calls": count}
-                for (before, after), count in sorted(self.outcomes.items())
-            ],
-            "tools": [
-                {"server": server, "tool": name, "before": before, "after": after, "why": why, "calls": count}
-                for (server, name, before, after, why), count in self.tools.most_common(EXAMPLES)
-            ],
-            "examples": [example_row(result) for result in self.examples],
-        }
-
-
-def example_row(result: Rehearsed) -> dict[str, Any]:
-    call = result.call
-    return {
-        "at_ms": call.at_ms,
-        "caller": call.principal,
-        "scope": call.scope,
-        "server": call.server,
-        "tool": call.name,
-        "arguments": call.arguments,
-        "before": call.before.value,
-        "rule_before": call.rule,
-        "after": result.outcome,
-        "rule_after": result.rule,
-        "why": result.why,
-    }
 
 
 def rehearse(book: RuleBook, calls: Iterable[RecordedCall], into: Rehearsal | None = None) -> Rehearsal:

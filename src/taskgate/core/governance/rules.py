@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from taskgate.core.globs import Glob, PatternError
 from taskgate.core.governance.answers import AnswersByName
-from taskgate.core.governance.decision import Action
 from taskgate.core.governance.glob_index import NO_MATCH, RuleIndex
 from taskgate.core.patterns import Pattern, PatternKind, PatternSet, checked_skeleton
 from taskgate.core.resource_uri import normal_form
-from taskgate.lazy_dataclass import dataclass
+from taskgate.core.settings.governance import Action, Rule
 
 DEFAULT_RULE = "defaults"
 
@@ -27,22 +27,7 @@ class BadRule(ValueError):
     """A rule that is invalid or contradicts itself; the message begins with its place in the configuration."""
 
 
-class Rule(msgspec.Struct, frozen=True):
-    """One rule as configured. A struct, because there may be thousands."""
-
-    match: str
-    action: Action
-    server: str | None = None
-    approval: str | None = None
-    policy_id: str | None = None
-    reason: str = ""
-    where: str | None = None
-    from_script: bool = False
-    """Whether it applies only to calls that scripts make."""
-
-
-@dataclass(frozen=True, slots=True)
-class Matched:
+class Matched(msgspec.Struct, frozen=True):
     """The rule that applies to a name. `label` is for logs, the audit log and the approver."""
 
     action: Action
@@ -50,6 +35,21 @@ class Matched:
     policy_id: str
     label: str
     reason: str = ""
+
+
+class DescribedRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule for display."""
+
+    rule: Annotated[str, Meta(description="label of the rule in decisions")]
+    match: Annotated[str, Meta(description="pattern")]
+    server: Annotated[str, Meta(description="server that it is limited to; may be empty")]
+    origin: Annotated[
+        str, Meta(description="`script` if it is limited to calls that scripts make, otherwise empty")
+    ] = msgspec.field(name="from")
+    action: Annotated[Action, Meta(description="action of the rule")]
+    workflow: Annotated[str, Meta(description="workflow of `approve`; may be empty")]
+    policy_id: Annotated[str, Meta(description="policy of `policy`; may be empty")]
+    reason: Annotated[str, Meta(description="reason in the configuration; may be empty")]
 
 
 class _CompiledRule(msgspec.Struct, frozen=True):
@@ -64,7 +64,13 @@ class _CompiledRule(msgspec.Struct, frozen=True):
 
     def matched(self) -> Matched:
         rule = self.rule
-        return Matched(rule.action, rule.approval, rule.policy_id or "", self.label, rule.reason)
+        return Matched(
+            action=rule.action,
+            workflow=rule.approval,
+            policy_id=rule.policy_id or "",
+            label=self.label,
+            reason=rule.reason or "",
+        )
 
 
 class RuleSet:
@@ -113,23 +119,23 @@ class RuleSet:
             named.setdefault(self._default.workflow, self._default.label)
         return named
 
-    def described(self) -> list[dict[str, str]]:
-        """Return every rule in order, and the default, for display. `rule` is the label that decisions have."""
+    def described(self) -> list[DescribedRule]:
+        """Return every rule in order, and the default, for display."""
         rows = [
-            (each.pattern.text, each.rule.server or "", each.rule.from_script, each.matched()) for each in self._rules
+            (each.pattern.text, each.rule.server or "", each.rule.from_ or "", each.matched()) for each in self._rules
         ]
         return [
-            {
-                "rule": matched.label,
-                "match": match,
-                "server": server,
-                "from": "script" if from_script else "",
-                "action": matched.action.value,
-                "workflow": matched.workflow or "",
-                "policy_id": matched.policy_id,
-                "reason": matched.reason,
-            }
-            for match, server, from_script, matched in [*rows, ("everything else", "", False, self._default)]
+            DescribedRule(
+                rule=matched.label,
+                match=match,
+                server=server,
+                origin=scripts,
+                action=matched.action,
+                workflow=matched.workflow or "",
+                policy_id=matched.policy_id,
+                reason=matched.reason,
+            )
+            for match, server, scripts, matched in [*rows, ("everything else", "", "", self._default)]
         ]
 
     def match_lookalike(self, kind: PatternKind, server: str, name: str) -> Matched:
@@ -172,8 +178,11 @@ def compile_rules(
     contradicts itself.
     """
     every = [_compile(number, rule) for number, rule in enumerate(rules)]
-    compiled = [each for each in every if from_script or not each.rule.from_script]
-    _check(Rule("*", default, approval=default_workflow, policy_id=default_policy_id), "governance.defaults")
+    compiled = [each for each in every if from_script or each.rule.from_ is None]
+    try:
+        Rule("*", default, approval=default_workflow, policy_id=default_policy_id)
+    except ValueError as error:
+        raise BadRule(f"governance.defaults: {error}") from None
     return RuleSet(
         compiled,
         Matched(default, default_workflow, default_policy_id or "", DEFAULT_RULE),
@@ -208,19 +217,13 @@ def _covers(wide: Pattern, limit: str | None, narrow: Pattern, server: str | Non
 
 
 def _compile(number: int, rule: Rule) -> _CompiledRule:
-    if rule.policy_id is not None or rule.approval is not None:
-        _check(rule, _where(number, rule))
     try:
         pattern = Pattern.compile(rule.match)
     except PatternError as error:
-        raise BadRule(f"{_where(number, rule)}: {error.message}") from error
-    if rule.from_script and pattern.kind is not PatternKind.TOOL:
-        raise BadRule(f"{_where(number, rule)}: `from: script` only makes sense for tools, not for `{rule.match}`")
+        raise BadRule(f"governance.rules[{number}]: {error.message}") from error
+    if rule.from_ is not None and pattern.kind is not PatternKind.TOOL:
+        raise BadRule(f"governance.rules[{number}]: `from: script` only makes sense for tools, not for `{rule.match}`")
     return _CompiledRule(number, rule, pattern)
-
-
-def _where(number: int, rule: Rule) -> str:
-    return rule.where or f"governance.rules[{number}]"
 
 
 def _forced(patterns: Iterable[str]) -> PatternSet:
@@ -228,10 +231,3 @@ def _forced(patterns: Iterable[str]) -> PatternSet:
         return PatternSet.of(patterns)
     except PatternError as error:
         raise BadRule(f"governance.force_required: {error.message}") from error
-
-
-def _check(rule: Rule, where: str) -> None:
-    if rule.policy_id is not None and rule.action is not Action.POLICY:
-        raise BadRule(f"{where}: `policy_id` only makes sense with `action: policy`, not `action: {rule.action}`")
-    if rule.approval is not None and rule.action not in (Action.APPROVE, Action.POLICY):
-        raise BadRule(f"{where}: `approval` only makes sense with `action: approve` or `policy`, not `{rule.action}`")

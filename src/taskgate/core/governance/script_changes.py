@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 CONTEXT: Final = 3
 """Equal lines before and after a change."""
@@ -23,8 +23,7 @@ class LineKind(StrEnum):
     ADDED = "added"
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedLine:
+class ChangedLine(msgspec.Struct, frozen=True):
     """One line. The number is that in the approved script (`before`) or the new one (`after`); None if it is not in it."""
 
     kind: LineKind
@@ -33,8 +32,7 @@ class ChangedLine:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptChanges:
+class ScriptChanges(msgspec.Struct, frozen=True):
     """The changed lines in order. Numbers that do not follow each other mean equal lines that are not listed."""
 
     lines: tuple[ChangedLine, ...] = ()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 MAX_TOOLS: Final = 100
 MAX_LINES: Final = 20
@@ -35,8 +35,7 @@ _WORDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTool:
+class PlannedTool(msgspec.Struct, frozen=True):
     """A tool that the script names. `lines` are the first lines that name it."""
 
     tool: str
@@ -44,8 +43,7 @@ class PlannedTool:
     lines: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedScript:
+class PlannedScript(msgspec.Struct, frozen=True):
     """The plan of a script, with limits on its length."""
 
     tools: tuple[PlannedTool, ...] = ()
@@ -69,8 +67,7 @@ class PlannedScript:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptOrigin:
+class ScriptOrigin(msgspec.Struct, frozen=True):
     """The script that made a held call."""
 
     task_id: str
@@ -96,7 +93,13 @@ def planned_script(
     kept = sorted(tools, key=lambda tool: tool.meets is Meets.FORWARD)[:MAX_TOOLS]
     names = {tool.tool for tool in kept}
     shown = tuple(PlannedTool(tool.tool, tool.meets, _first(tool.lines)) for tool in tools if tool.tool in names)
-    return PlannedScript(shown, len(tools) - len(shown), _first(unknown), _first(computed), _first(question_lines))
+    return PlannedScript(
+        tools=shown,
+        tools_left_out=len(tools) - len(shown),
+        unknown_lines=_first(unknown),
+        computed_lines=_first(computed),
+        question_lines=_first(question_lines),
+    )
 
 
 def meets_word(meets: Meets) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
-
-from taskgate.lazy_dataclass import dataclass
+from msgspec import Meta
 
 ALWAYS_APPROVED: Final = 5
 """Number of approvals without a denial after which fewer approvals are suggested."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolHistory:
+class ToolHistory(msgspec.Struct, frozen=True):
     """The history of one tool over some days: decisions of approvers, and calls that needed no approval."""
 
     server: str
@@ -27,15 +25,14 @@ class ToolHistory:
     """Its server declares it destructive, or the operator declares that it may run only once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    ask: str
-    """`less` or `more`."""
-    server: str
-    tool: str
-    why: str
-    rule: str
-    """A line for `governance.rules` with the suggestion."""
+class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A suggested rule."""
+
+    ask: Annotated[str, Meta(description="`less` or `more` often")]
+    server: Annotated[str, Meta(description="name of the server")]
+    tool: Annotated[str, Meta(description="name of the tool")]
+    why: Annotated[str, Meta(description="reason")]
+    rule: Annotated[str, Meta(description="suggested rule, as YAML")]
 
 
 def suggest(histories: Iterable[ToolHistory]) -> tuple[Suggestion, ...]:
@@ -47,10 +44,10 @@ def _suggestion(history: ToolHistory) -> Suggestion | None:
     decided = history.approved + history.denied + history.expired
     if history.approved >= ALWAYS_APPROVED and decided == history.approved and not history.risky:
         why = f"approved {history.approved} times, never denied"
-        return Suggestion("less", history.server, history.tool, why, _rule(history, "forward"))
+        return Suggestion(ask="less", server=history.server, tool=history.tool, why=why, rule=_rule(history, "forward"))
     if history.risky and history.forwarded and not decided:
         why = f"ran {history.forwarded} times without approval, although it is risky"
-        return Suggestion("more", history.server, history.tool, why, _rule(history, "approve"))
+        return Suggestion(ask="more", server=history.server, tool=history.tool, why=why, rule=_rule(history, "approve"))
     return None
 
 

@@ -11,15 +11,8 @@ from enum import StrEnum
 from typing import assert_never
 
 from taskgate.core.catalog.task_support import TaskSupport
-from taskgate.core.governance.decision import Action
-
-
-class AnnotationMode(StrEnum):
-    """`tasks.annotation_mode`."""
-
-    AUTO = "auto"
-    STRICT = "strict"
-    DUAL = "dual"
+from taskgate.core.settings.governance import Action
+from taskgate.core.settings.tasks import AnnotationMode
 
 
 class TaskCheck(StrEnum):

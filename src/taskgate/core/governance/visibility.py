@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Protocol, assert_never
 
+import msgspec
+
 from taskgate.core.globs import PatternError
 from taskgate.core.patterns import NO_PATTERNS, PatternKind, PatternSet
-from taskgate.lazy_dataclass import dataclass
 
 
 class Layer(Protocol):
@@ -34,8 +35,7 @@ class ExposeMode(StrEnum):
     BLOCKLIST = "blocklist"
 
 
-@dataclass(frozen=True, slots=True)
-class VisibilityLists:
+class VisibilityLists(msgspec.Struct, frozen=True):
     """One allow and one deny list. `allow` None allows everything that is not denied."""
 
     allow: PatternSet | None = None
@@ -56,8 +56,7 @@ class VisibilityLists:
         return "looks like a name on a deny list" if self.deny.matches_lookalike(server, name, kind) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Layers:
+class Layers(msgspec.Struct, frozen=True):
     """The layers of each server."""
 
     per_server: Mapping[str, tuple[Layer, ...]]

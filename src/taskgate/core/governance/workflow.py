@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 DEFAULT_WORKFLOW = "default"
 
@@ -16,8 +16,7 @@ class OnTimeout(StrEnum):
     APPROVE = "approve"
 
 
-@dataclass(frozen=True, slots=True)
-class Workflow:
+class Workflow(msgspec.Struct, frozen=True):
     """Who may approve, how many must approve, and within what time. Channels are named here and configured elsewhere."""
 
     name: str

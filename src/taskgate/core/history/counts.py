@@ -89,7 +89,7 @@ class Dimension(StrEnum):
     """Questions of tasks, like `WAITING`: the latency is the time until the answer, or until the task ended without one."""
 
 
-class ChartSubject(NamedTuple):
+class ChartSubject(msgspec.Struct, frozen=True):
     """Whose calls a chart shows. `name` is empty for `Dimension.ALL`; `tenant` None means of all tenants."""
 
     dimension: Dimension = Dimension.ALL
@@ -135,6 +135,11 @@ class Summary(msgspec.Struct, frozen=True):
     def bad(self) -> int:
         """Calls that did not end well: tool errors, failures, denials and all other outcomes but `ok`."""
         return sum(count for outcome, count in self.counts.items() if outcome in BAD_OUTCOMES)
+
+    @property
+    def bad_share(self) -> float | None:
+        """None without calls."""
+        return self.bad / self.calls if self.calls else None
 
 
 class Bucket(msgspec.Struct, frozen=True):
@@ -213,7 +218,14 @@ def series(rows: Iterable[CountRow], since_ms: int, until_ms: int, bucket_ms: in
             total.add(outcome, step, calls)
     buckets = tuple(Bucket(first + place * bucket_ms, part.summary()) for place, part in enumerate(sums))
     latencies = tuple((upper_bound_ms(step), total.steps[step]) for step in sorted(total.steps))
-    return Series(first, first + number * bucket_ms, bucket_ms, buckets, total.summary(), latencies)
+    return Series(
+        since_ms=first,
+        until_ms=first + number * bucket_ms,
+        bucket_ms=bucket_ms,
+        buckets=buckets,
+        total=total.summary(),
+        latencies=latencies,
+    )
 
 
 def courses(rows: Iterable[CountRow], since_ms: int, until_ms: int, bucket_ms: int) -> dict[str, tuple[int, ...]]:
@@ -301,10 +313,23 @@ def counted(
     caller: str, tenant: str, server: str, tool: str, *, outcome: CallOutcome, step: int, calls: int
 ) -> tuple[Counted, ...]:
     """The counts that calls add to, one for each dimension. An empty server or tool is not counted by name."""
-    found = [Counted(Dimension.ALL, "", tenant, outcome, step, calls)]
+    found = [Counted(dimension=Dimension.ALL, name="", tenant=tenant, outcome=outcome, step=step, calls=calls)]
     if server:
-        found.append(Counted(Dimension.SERVER, server, tenant, outcome, step, calls))
+        found.append(
+            Counted(dimension=Dimension.SERVER, name=server, tenant=tenant, outcome=outcome, step=step, calls=calls)
+        )
     if server and tool:
-        found.append(Counted(Dimension.TOOL, f"{server}/{tool}", tenant, outcome, step, calls))
-    found.append(Counted(Dimension.CALLER, caller, tenant, outcome, step, calls))
+        found.append(
+            Counted(
+                dimension=Dimension.TOOL,
+                name=f"{server}/{tool}",
+                tenant=tenant,
+                outcome=outcome,
+                step=step,
+                calls=calls,
+            )
+        )
+    found.append(
+        Counted(dimension=Dimension.CALLER, name=caller, tenant=tenant, outcome=outcome, step=step, calls=calls)
+    )
     return tuple(found)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -36,7 +36,7 @@ class Sample:
         return self._taken <= per_second
 
 
-class _Alike(NamedTuple):
+class _Alike(msgspec.Struct, frozen=True):
     outcome: CallOutcome
     caller: str
     scope: str
@@ -48,31 +48,70 @@ class _Alike(NamedTuple):
 
 
 class _Sum:
-    __slots__ = ("count", "first_ms", "last_ms", "row", "until_ms")
+    __slots__ = ("count", "first_ms", "last_ms", "number", "row", "taken", "until_ms")
 
     def __init__(self, row: HistoryRow) -> None:
         self.row = row
         self.first_ms = self.last_ms = row.ended_ms
         self.until_ms = row.ended_ms + SUM_MS
-        self.count = 0
+        self.count = self.taken = 0
+        self.number = 0
 
     def add(self, at_ms: int) -> None:
         if not self.count:
             self.first_ms = at_ms
         self.count, self.last_ms = self.count + 1, at_ms
 
+    def take(self, number_of: Callable[[int], int]) -> HistoryRow:
+        """The row of what was added so far. The trace is that of the first one, which has a row of its own."""
+        self.taken, self.number = self.count, self.number or number_of(self.last_ms)
+        return msgspec.structs.replace(
+            self.row,
+            number=self.number,
+            count=self.count,
+            trace="",
+            accepted_ms=self.first_ms,
+            ended_ms=self.last_ms,
+        )
+
+
+class Summed(msgspec.Struct, frozen=True):
+    """Rows of sums: those that are new, and those that have grown since they were written."""
+
+    new: list[HistoryRow]
+    grown: list[HistoryRow]
+
 
 class EqualRows:
-    """Sums equal rows, such as denials. The first one is written at once; those that follow within `SUM_MS` become one row."""
+    """Sums equal rows, such as denials. The first one is a row of its own; those that follow within `SUM_MS` become one row, which
+    grows."""
 
     def __init__(self) -> None:
         self._sums: dict[_Alike, _Sum] = {}
 
     def add(self, row: HistoryRow) -> HistoryRow | None:
         """Return the row to write now, or None if it is summed."""
-        kind = _Alike(row.outcome, row.caller, row.scope, row.server, row.tool, row.client, row.error_type, row.rule)
+        kind = _Alike(
+            outcome=row.outcome,
+            caller=row.caller,
+            scope=row.scope,
+            server=row.server,
+            tool=row.tool,
+            client=row.client,
+            error_type=row.error_type,
+            rule=row.rule,
+        )
         if kind not in self._sums and len(self._sums) >= MAX_KINDS:
-            kind = _Alike(row.outcome, row.caller if len(self._sums) < 2 * MAX_KINDS else "", "", "", "", "", "", "")
+            kind = _Alike(
+                outcome=row.outcome,
+                caller=row.caller if len(self._sums) < 2 * MAX_KINDS else "",
+                scope="",
+                server="",
+                tool="",
+                client="",
+                error_type="",
+                rule="",
+            )
             if not kind.caller:
                 row = msgspec.structs.replace(row, caller="")
             row = msgspec.structs.replace(
@@ -89,21 +128,18 @@ class EqualRows:
         """Drop what was summed of a caller."""
         self._sums = {kind: found for kind, found in self._sums.items() if kind.caller != caller}
 
-    def due(self, now_ms: int, *, last: bool = False) -> list[HistoryRow]:
-        """The summed rows whose interval is over; with `last`, all of them. An interval also ends if the clock was set back."""
-        ended = [
-            kind
-            for kind, found in self._sums.items()
-            if last or now_ms >= found.until_ms or now_ms < found.until_ms - 2 * SUM_MS
-        ]
-        rows = []
-        for kind in ended:
-            found = self._sums.pop(kind)
-            if found.count:
-                times = {"accepted_ms": found.first_ms, "ended_ms": found.last_ms}
-                # The trace is that of the first one, which has a row of its own.
-                rows.append(msgspec.structs.replace(found.row, count=found.count, trace="", **times))
-        return rows
+    def take(self, now_ms: int, number_of: Callable[[int], int]) -> Summed:
+        """Return the sums that were added to since the last time, so that a crash loses no more of them than of other rows.
+        `number_of` assigns the number of a row that ended at this time. An interval also ends if the clock was set back."""
+        taken = Summed([], [])
+        for kind, found in list(self._sums.items()):
+            if now_ms >= found.until_ms or now_ms < found.until_ms - 2 * SUM_MS:
+                del self._sums[kind]
+            if found.count == found.taken:
+                continue
+            rows = taken.grown if found.number else taken.new
+            rows.append(found.take(number_of))
+        return taken
 
 
 def to_delete(rows_of: Mapping[str, int], maximum: int, portion: int) -> dict[str, int]:

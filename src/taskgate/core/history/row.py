@@ -7,9 +7,10 @@ that keep rows of one millisecond apart. A range of time is therefore a range of
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from taskgate.core.digest import digest_of_bytes
 from taskgate.core.identity.identity import tenant_of
@@ -23,7 +24,7 @@ PREFIX: Final = "hr_"
 """Prefix of the ids of rows that have no task."""
 _DIGITS: Final = 16
 LONGEST_NAME: Final = 120
-LONGEST_REASON: Final = 160
+LONGEST_REASON: Final = 200
 LONGEST_KEY: Final = 300
 _DISTINCT: Final = 16
 
@@ -62,50 +63,52 @@ class CallOutcome(StrEnum):
 BAD_OUTCOMES: Final = frozenset(CallOutcome) - {CallOutcome.OK, CallOutcome.GAP}
 
 
-class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that has ended. Texts are cleaned and bounded by `cleaned`. Times are milliseconds since 1970 by the store's clock."""
+class EndedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored of a call that has ended, and returned by the API in the same form. New members are added at the end.
 
-    kind: RowKind
-    outcome: CallOutcome
-    number: int = 0
-    """Assigned by the store when the row is written."""
-    task_id: str = ""
-    caller: str = ""
-    """The principal."""
-    scope: str = ""
-    server: str = ""
-    tool: str = ""
-    """The tool's name at its server; of a denial the name that was requested."""
-    client: str = ""
+    Texts are cleaned and bounded by `cleaned`.
+    """
+
+    kind: Annotated[RowKind, Meta(description="kind of row")]
+    outcome: Annotated[CallOutcome, Meta(description="how it ended; `tool_error`: a result with `isError`")]
+    caller: Annotated[str, Meta(description="principal of the caller")] = ""
+    scope: Annotated[str, Meta(description="scope of the call")] = ""
+    server: Annotated[str, Meta(description="name of the server")] = ""
+    tool: Annotated[str, Meta(description="name of the tool at its server")] = ""
+    """Of a denial the name that was requested."""
+    client: Annotated[str, Meta(description="name of the client; may be empty")] = ""
     """The name in the client's `clientInfo`."""
-    generation: str = ""
-    trace: str = ""
-    """The trace id of the caller's W3C `traceparent`, if it sent one."""
+    generation: Annotated[str, Meta(description="`stateful` or `stateless`; may be empty")] = ""
+    error_type: Annotated[str, Meta(description="error type; empty without an error")] = ""
+    rule: Annotated[str, Meta(description="rule that decided it; may be empty")] = ""
+    """The rule, grant or policy that decided a denial."""
+    reason: Annotated[str, Meta(description="why it ended like this; may be empty")] = ""
+    """Empty if values are encrypted at rest and the text is the server's."""
+    executed: Annotated[str, Meta(description="whether the tool ran: `yes`, `no` or `maybe`")] = ""
+    attempts: Annotated[int, Meta(description="number of times the call was sent")] = 0
+    asked: Annotated[bool, Meta(description="whether a question was asked during the call")] = False
+    approval_id: Annotated[str, Meta(description="its approval; may be empty")] = ""
+    approved_by: Annotated[str, Meta(description="approvers, separated by commas; may be empty")] = ""
+    size_in: Annotated[int, Meta(description="size of the arguments in bytes")] = 0
+    size_out: Annotated[int, Meta(description="size of the result in bytes")] = 0
+    digest: Annotated[str, Meta(description="digest of the arguments, as in the audit log; may be empty")] = ""
+    trace: Annotated[str, Meta(description="trace id that the caller sent; may be empty")] = ""
+    """From its W3C `traceparent`."""
+    parent: Annotated[str, Meta(description="task that this one repeats; may be empty")] = ""
+    count: Annotated[int, Meta(description="number of equal calls that the row represents")] = 1
+    """Of denials; of a gap the number of rows that are known to be lost."""
+
+
+class HistoryRow(EndedCall, frozen=True, kw_only=True):
+    """A call that has ended, as it is stored. Times are milliseconds since 1970 by the store's clock."""
+
+    number: int = 0
+    """Assigned by the store when the row is written, unless the row will grow."""
+    task_id: str = ""
     accepted_ms: int = 0
     sent_ms: int = 0
     """When the call was last sent to its server; 0 if it was not sent."""
     ended_ms: int = 0
-    error_type: str = ""
-    rule: str = ""
-    """The rule, grant or policy that decided a denial."""
-    reason: str = ""
-    """Why it ended with this outcome. Empty if values are encrypted at rest and the text is the server's."""
-    executed: str = ""
-    """`yes`, `no` or `maybe`."""
-    attempts: int = 0
-    approval_id: str = ""
-    approved_by: str = ""
-    """The approvers, separated by commas."""
-    asked: bool = False
-    """Whether a question was asked during the call."""
-    size_in: int = 0
-    size_out: int = 0
-    digest: str = ""
-    """Digest of the arguments, as in the audit log."""
-    parent: str = ""
-    """The task that this one repeats."""
-    count: int = 1
-    """The number of equal denials that this row represents."""
 
     @property
     def id(self) -> str:
@@ -119,6 +122,12 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     def duration_ms(self) -> int:
         """From acceptance to end. A clock that was set back meanwhile makes it 0."""
         return max(0, self.ended_ms - self.accepted_ms) if self.accepted_ms else 0
+
+
+def why(outcome: CallOutcome, error_type: str, reason: str, rule: str) -> tuple[str, ...]:
+    """Why a call ended like this, in parts. The rule that forwarded a call is not why it failed."""
+    forwarded = outcome in (CallOutcome.OK, CallOutcome.FAILED, CallOutcome.TOOL_ERROR)
+    return tuple(part for part in (error_type, reason, "" if forwarded else rule) if part)
 
 
 def first_number(at_ms: int) -> int:

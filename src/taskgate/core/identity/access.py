@@ -9,9 +9,19 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from taskgate.core.identity.identity import NO_REQUIREMENT, Identity, Requirement, tenant_of, tenant_of_person
+import msgspec
+
+from taskgate.core.identity.identity import (
+    NO_REQUIREMENT,
+    Identity,
+    missing_claim,
+    missing_group,
+    missing_oauth_scopes,
+    tenant_of,
+    tenant_of_person,
+)
 from taskgate.core.identity.roles import Permission, allows
-from taskgate.lazy_dataclass import dataclass
+from taskgate.core.settings.identity import ScopeRequirement
 
 
 class Access(StrEnum):
@@ -85,15 +95,14 @@ _STATUS: Final = {
 _FAILED: Final = frozenset({AccessRefusal.UNKNOWN_CREDENTIAL, AccessRefusal.EXPIRED, AccessRefusal.REVOKED})
 
 
-@dataclass(frozen=True, slots=True)
-class TargetScope:
+class TargetScope(msgspec.Struct, frozen=True):
     """The scope in which a request would call, as far as the decision depends on it."""
 
     name: str
     exists: bool
     resource: str = ""
     """Its identifier as an OAuth resource: the address at which it is served."""
-    requirement: Requirement = NO_REQUIREMENT
+    requirement: ScopeRequirement = NO_REQUIREMENT
     handed_over_by: str | None = None
     """The principal that created a temporary scope; None for a scope of the configuration."""
 
@@ -154,9 +163,9 @@ def _is_open_to(identity: Identity, scope: TargetScope, names: frozenset[str]) -
     return identity.is_operator and tenant in ("", tenant_of(scope.handed_over_by))
 
 
-def _unmet(requirement: Requirement, identity: Identity) -> AccessRefusal | None:
-    if requirement.missing_oauth_scopes(identity):
+def _unmet(requirement: ScopeRequirement, identity: Identity) -> AccessRefusal | None:
+    if missing_oauth_scopes(requirement, identity):
         return AccessRefusal.LACKS_OAUTH_SCOPE
-    if requirement.missing_group(identity):
+    if missing_group(requirement, identity):
         return AccessRefusal.LACKS_GROUP
-    return AccessRefusal.LACKS_CLAIM if requirement.missing_claim(identity) else None
+    return AccessRefusal.LACKS_CLAIM if missing_claim(requirement, identity) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 ANONYMOUS: Final = "anonymous"
 OPERATOR: Final = "operator"
@@ -12,8 +12,7 @@ ANONYMOUS_LIMIT: Final = "address:"
 """Prefix of the limit key of callers without an identity; no principal's name has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class CredentialFacts:
+class CredentialFacts(msgspec.Struct, frozen=True):
     """Facts about the holder of an issuer's token, for policies. Stored with a task, which is evaluated again before it is sent."""
 
     oauth_scopes: frozenset[str] = frozenset()
@@ -22,8 +21,7 @@ class CredentialFacts:
     """In seconds since 1970."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """A principal with its roles, in one scope."""
 
     principal: str = ANONYMOUS

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from taskgate.core.identity.identity import Identity, claim_at, principal_name
 from taskgate.core.identity.roles import GATEWAY_ROLES
-from taskgate.lazy_dataclass import dataclass
+from taskgate.core.settings.identity import Issued, Role
 
 MAX_SUBJECT: Final = 255
 MAX_STRINGS: Final = 500
@@ -70,45 +70,29 @@ class TokenExpired(TokenRefused):
     """A token that was valid and has expired."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimRules:
-    """Requirements for the tokens of one issuer, and the names of its claims."""
-
-    issuer: str
-    audiences: frozenset[str] | None = None
-    """Accepted audiences; None: only the resource of the requested scope."""
-    skew_s: int = 60
-    required: tuple[tuple[str, frozenset[str]], ...] = ()
-    groups: str = "groups"
-    tenant: str | None = None
-    scopes: str = "scope"
-    roles: tuple[tuple[str, frozenset[str]], ...] = ()
-    """Roles of this gateway, each with the groups that have it."""
-
-
-def identity_in(claims: Mapping[str, Any], rules: ClaimRules, now: float) -> tuple[Identity, float]:
+def identity_in(claims: Mapping[str, Any], rules: Issued, now: float) -> tuple[Identity, float]:
     """Return the identity and its expiry. Raises TokenRefused."""
     if claims.get("iss") != rules.issuer:
         raise TokenRefused(TokenProblem.OTHER_ISSUER)
-    expires = _in_time(claims, rules.skew_s, now)
+    expires = _in_time(claims, rules.skew, now)
     audiences = _audiences(claims)
     if rules.audiences is not None:
-        if not audiences & rules.audiences:
+        if audiences.isdisjoint(rules.audiences):
             raise TokenRefused(TokenProblem.OTHER_AUDIENCE)
         audiences = frozenset()
-    for path, allowed in rules.required:
+    for path, allowed in rules.require.items():
         found = claim_at(claims, path)
         if not any(_as_word(each) in allowed for each in (found if isinstance(found, list) else [found])):
             raise TokenRefused(TokenProblem.CLAIM_MISSING)
-    tenant = _tenant(claims, rules.tenant)
+    tenant = _tenant(claims, rules.claims.tenant)
     client = claims.get("client_id", claims.get("azp"))
     return (
         Identity(
             principal_name(tenant, f"{rules.issuer}#{_subject(claims)}"),
-            _roles(strings_in(claim_at(claims, rules.groups)), rules.roles),
+            _roles(strings_in(claim_at(claims, rules.claims.groups)), rules.roles),
             tenant=tenant,
             audiences=None if rules.audiences is not None else audiences,
-            oauth_scopes=frozenset(strings_in(claim_at(claims, rules.scopes), split=True)),
+            oauth_scopes=frozenset(strings_in(claim_at(claims, rules.claims.scopes), split=True)),
             client_id=client if isinstance(client, str) else "",
             authenticated_at=_whole(claims.get("auth_time")),
             claims=claims,
@@ -141,9 +125,9 @@ def _kind(value: Any) -> str:
     return value.rpartition(":")[2].strip().lower() if isinstance(value, str) else ""
 
 
-def _roles(groups: tuple[str, ...], given: tuple[tuple[str, frozenset[str]], ...]) -> frozenset[str]:
+def _roles(groups: tuple[str, ...], given: Mapping[Role, tuple[str, ...]]) -> frozenset[str]:
     """Groups, and the roles that they grant. A group named like a role of the gateway grants none."""
-    from_groups = {role for role, by in given if by & set(groups)}
+    from_groups = {role for role, by in given.items() if not set(groups).isdisjoint(by)}
     return frozenset(from_groups | {group for group in groups if group not in GATEWAY_ROLES})
 
 
@@ -160,7 +144,7 @@ def strings_in(value: Any, *, split: bool = False) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _in_time(claims: Mapping[str, Any], skew_s: int, now: float) -> float:
+def _in_time(claims: Mapping[str, Any], skew_s: float, now: float) -> float:
     expires = _whole(claims.get("exp"))
     if expires is None:
         raise TokenRefused(TokenProblem.NO_EXPIRY)

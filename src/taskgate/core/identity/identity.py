@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from typing import Any, Final
+
+import msgspec
 
 from taskgate.core.identity.caller import ANONYMOUS, CredentialFacts
 from taskgate.core.identity.roles import Permission, allows
-from taskgate.lazy_dataclass import dataclass
+from taskgate.core.settings.identity import ScopeRequirement
 
 TENANT_MARK: Final = "/"
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """The identity of a request. Code behind the authentication does not depend on how it was established."""
 
     principal: str = ANONYMOUS
@@ -30,7 +30,7 @@ class Identity:
     client_id: str = ""
     authenticated_at: int | None = None
     """When the person logged in, in seconds since 1970, if the issuer states it."""
-    claims: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
+    claims: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def anonymous(self) -> bool:
@@ -73,25 +73,22 @@ def tenant_of_person(name: str, names: Iterable[str]) -> str:
     return next((tenant for each in (name, *sorted(names)) if (tenant := tenant_of(each))), "")
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """What a scope requires of an identity. Groups: any of them; OAuth scopes: all; claims: each with one of its values."""
-
-    groups: frozenset[str] = frozenset()
-    oauth_scopes: frozenset[str] = frozenset()
-    claims: tuple[tuple[str, frozenset[str]], ...] = ()
-
-    def missing_oauth_scopes(self, identity: Identity) -> bool:
-        return not self.oauth_scopes <= identity.oauth_scopes
-
-    def missing_group(self, identity: Identity) -> bool:
-        return bool(self.groups) and not self.groups & identity.roles
-
-    def missing_claim(self, identity: Identity) -> bool:
-        return any(not _holds(claim_at(identity.claims, path), allowed) for path, allowed in self.claims)
+NO_REQUIREMENT: Final = ScopeRequirement()
 
 
-NO_REQUIREMENT: Final = Requirement()
+def missing_oauth_scopes(requirement: ScopeRequirement, identity: Identity) -> bool:
+    """Whether the identity lacks one of the OAuth scopes."""
+    return not identity.oauth_scopes.issuperset(requirement.oauth_scopes)
+
+
+def missing_group(requirement: ScopeRequirement, identity: Identity) -> bool:
+    """Whether the identity has none of the groups."""
+    return bool(requirement.groups) and identity.roles.isdisjoint(requirement.groups)
+
+
+def missing_claim(requirement: ScopeRequirement, identity: Identity) -> bool:
+    """Whether the identity has one of the claims with none of its values."""
+    return any(not _holds(claim_at(identity.claims, path), allowed) for path, allowed in requirement.claims.items())
 
 
 def claim_at(claims: Mapping[str, Any], path: str) -> Any:
@@ -110,7 +107,7 @@ def claim_at(claims: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def _holds(value: Any, allowed: frozenset[str]) -> bool:
+def _holds(value: Any, allowed: tuple[str, ...]) -> bool:
     found = value if isinstance(value, list) else [value]
     return any(_word(each) in allowed for each in found if isinstance(each, (str, int, bool)))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from taskgate.core.questions.question import ELICIT, SAMPLE
 
@@ -18,7 +20,7 @@ class Ending(StrEnum):
     REJECTED = "rejected"
 
 
-class EndingEffect(NamedTuple):
+class EndingEffect(msgspec.Struct, frozen=True):
     """The cause of an ending, and what the server receives."""
 
     cause: str

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.meta import META, with_meta
 from taskgate.core.wire import Raw
-from taskgate.lazy_dataclass import dataclass
 
 ELICIT: Final = "elicitation/create"
 SAMPLE: Final = "sampling/createMessage"
@@ -22,8 +23,7 @@ FORMS: Final = (ELICIT, ROOTS)
 QUESTION_METHODS: Final = frozenset({ELICIT, SAMPLE, ROOTS})
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """One question of a server. `params` are the server's own bytes."""
 
     method: str
@@ -64,8 +64,7 @@ SCRIPTS: Final = "a script"
 """In place of the server in questions of scripts. No server has this name, because it contains a space."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A result or a JSON-RPC error object, as raw bytes. Exactly one is set."""
 
     result: bytes | None = None

@@ -11,7 +11,9 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from taskgate.core.questions.secret_words import CONCEPTS, NEUTRAL, NUMERIC_SECRETS, SECRETS, TOGETHER
 from taskgate.core.text.lookalikes import CAPITALS, DRAWN_LIKE
@@ -80,7 +82,7 @@ def secret_fields(params: Mapping[str, Any]) -> list[str]:
     return [name for name in properties if name in found or name not in form.known]
 
 
-class _Form(NamedTuple):
+class _Form(msgspec.Struct, frozen=True):
     """The part of a form that is searched: its texts without those of `fields`, and the fields a secret can be written into."""
 
     about: list[str]

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from taskgate.core.redaction.fields import NOTHING_HIDDEN, Redaction
-from taskgate.lazy_dataclass import dataclass
 
 MAX_CHANGES = 500
 MAX_DEPTH = 100
@@ -25,8 +26,7 @@ class ChangeKind(StrEnum):
     CHANGED = "changed"
 
 
-@dataclass(frozen=True, slots=True)
-class FieldChange:
+class FieldChange(msgspec.Struct, frozen=True):
     """One difference. `before` and `after` are redacted; None if there is no value on that side."""
 
     path: str
@@ -36,8 +36,7 @@ class FieldChange:
     hidden: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """All changes, or the first of them if there are too many (`left_out` is the number of the others)."""
 
     changes: tuple[FieldChange, ...]
@@ -92,5 +91,9 @@ def _shown(path: tuple[str, ...], kind: ChangeKind, old: Any, new: Any, redactio
     after = None if kind is ChangeKind.REMOVED else redaction.redact(new, under=path)
     hidden = any(side is not None and side.hidden for side in (before, after))
     return FieldChange(
-        ".".join(path), kind, None if before is None else before.value, None if after is None else after.value, hidden
+        path=".".join(path),
+        kind=kind,
+        before=None if before is None else before.value,
+        after=None if after is None else after.value,
+        hidden=hidden,
     )

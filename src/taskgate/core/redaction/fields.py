@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from taskgate.core.globs import Glob, PatternError
 from taskgate.core.text.confusables import fold
-from taskgate.lazy_dataclass import dataclass
 
 HIDDEN = "[hidden]"
 _ANY_DEPTH = None
@@ -17,8 +18,7 @@ _Places = frozenset[_Place]
 _NOWHERE: _Places = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Redacted:
+class Redacted(msgspec.Struct, frozen=True):
     """A copy that is safe to show, and the paths of the hidden values."""
 
     value: Any
@@ -53,6 +53,17 @@ class Redaction:
             return Redacted(HIDDEN, ("",))
         walk = _Walk([], {})
         return Redacted(self._copy(value, places, "", walk), tuple(walk.hidden))
+
+    @property
+    def hides(self) -> bool:
+        """Whether there is anything that it could hide."""
+        return bool(self._paths)
+
+    def hidden_values(self, value: Any) -> set[str]:
+        """Return the texts and numbers, as text, that `redact` would hide."""
+        found: set[str] = set()
+        _collect_hidden(value, self.redact(value).value, found)
+        return found
 
     def _reach(self, path: Iterable[str]) -> _Places:
         places: _Places = frozenset().union(*(self._settled(index, 0) for index in range(len(self._paths))))
@@ -111,8 +122,19 @@ class Redaction:
         return not places.isdisjoint(self._ends)
 
 
-@dataclass(frozen=True, slots=True)
-class _Walk:
+def _collect_hidden(value: Any, shown: Any, found: set[str]) -> None:
+    """Collect what `value` has where `shown` has `[hidden]`."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _collect_hidden(item, HIDDEN if shown == HIDDEN else shown[key], found)
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            _collect_hidden(item, HIDDEN if shown == HIDDEN else shown[number], found)
+    elif shown == HIDDEN and value != HIDDEN and not isinstance(value, bool | None):
+        found.add(str(value))
+
+
+class _Walk(msgspec.Struct, frozen=True):
     """One redaction in progress: hidden paths, and cached steps, because documents repeat their keys."""
 
     hidden: list[str]

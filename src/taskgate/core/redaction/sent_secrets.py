@@ -21,7 +21,6 @@ from taskgate.core.redaction.fields import HIDDEN
 from taskgate.core.redaction.looks_secret import looks_secret
 from taskgate.core.redaction.secret_values import has_secret_name
 from taskgate.core.text.plain_text import html_escaped
-from taskgate.lazy_dataclass import dataclass
 
 SHORTEST: Final = 12
 """Shorter values are kept: inside a text they cannot be distinguished from ordinary words."""
@@ -59,8 +58,7 @@ _ENCODINGS: Final[tuple[Callable[[str], str], ...]] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Needle:
+class _Needle(msgspec.Struct, frozen=True):
     """One secret in all its forms. A text without `mark` contains none of them."""
 
     mark: str

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskgate.core.sampling.choose_model import Model
+import msgspec
+
 from taskgate.core.sampling.request import Text, ToolUse
-from taskgate.lazy_dataclass import dataclass
+from taskgate.core.settings.providers import Model
 
 END_TURN, MAX_TOKENS, STOP_SEQUENCE, TOOL_USE = "endTurn", "maxTokens", "stopSequence", "toolUse"
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingAnswer:
+class SamplingAnswer(msgspec.Struct, frozen=True):
     """The answer of a provider. `model` is the vendor's own name of the model."""
 
     content: tuple[Text | ToolUse, ...]

@@ -10,30 +10,7 @@ from collections.abc import Sequence
 
 from taskgate.core.sampling.errors import SamplingError, SamplingProblem
 from taskgate.core.sampling.request import Audio, Image, Preferences, SamplingRequest
-from taskgate.lazy_dataclass import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """One declared model. `cost` is how cheap it is; cost, speed and intelligence are from 0 to 1 and compare models."""
-
-    name: str
-    provider: str
-    cost: float = 0.5
-    speed: float = 0.5
-    intelligence: float = 0.5
-    input_price: float = 0.0
-    output_price: float = 0.0
-    max_tokens: int | None = None
-    images: bool = False
-    audio: bool = False
-    tools: bool = True
-    aliases: tuple[str, ...] = ()
-
-    def matches_hint(self, hint: str) -> bool:
-        """Whether a hint, which may be part of a name, matches this model."""
-        part = hint.casefold()
-        return any(part in name.casefold() for name in (self.name, *self.aliases))
+from taskgate.core.settings.providers import Model
 
 
 def choose_model(models: Sequence[Model], request: SamplingRequest) -> Model:
@@ -59,7 +36,7 @@ def missing_abilities(model: Model, request: SamplingRequest) -> tuple[str, ...]
 
 def _matching(models: Sequence[Model], hint: str) -> list[Model]:
     exact = [model for model in models if hint in (model.name, *model.aliases)]
-    return exact or [model for model in models if model.matches_hint(hint)]
+    return exact or [model for model in models if matches_hint(model, hint)]
 
 
 def _score(model: Model, preferences: Preferences) -> float:
@@ -68,3 +45,9 @@ def _score(model: Model, preferences: Preferences) -> float:
         preferences.cost * model.cost + preferences.speed * model.speed + preferences.intelligence * model.intelligence,
         9,
     )
+
+
+def matches_hint(model: Model, hint: str) -> bool:
+    """Whether a hint, which may be part of a name, matches this model."""
+    part = hint.casefold()
+    return any(part in name.casefold() for name in (model.name, *model.aliases))

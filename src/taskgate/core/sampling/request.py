@@ -8,30 +8,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 Role = Literal["user", "assistant"]
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(msgspec.Struct, frozen=True):
     data: str
     mime_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class Audio:
+class Audio(msgspec.Struct, frozen=True):
     data: str
     mime_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUse:
+class ToolUse(msgspec.Struct, frozen=True):
     """The model requests a tool."""
 
     id: str
@@ -39,8 +35,7 @@ class ToolUse:
     input: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(msgspec.Struct, frozen=True):
     """The result of the tool."""
 
     tool_use_id: str
@@ -51,14 +46,12 @@ class ToolResult:
 Block = Text | Image | Audio | ToolUse | ToolResult
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingMessage:
+class SamplingMessage(msgspec.Struct, frozen=True):
     role: Role
     content: tuple[Block, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(msgspec.Struct, frozen=True):
     """A tool that the model may request. The server runs it, not the gateway."""
 
     name: str
@@ -66,8 +59,7 @@ class Tool:
     input_schema: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Preferences:
+class Preferences(msgspec.Struct, frozen=True):
     """The server's preferences: hints in order, and three priorities from 0 to 1."""
 
     hints: tuple[str, ...] = ()
@@ -76,8 +68,7 @@ class Preferences:
     intelligence: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingRequest:
+class SamplingRequest(msgspec.Struct, frozen=True):
     """One request to a model."""
 
     messages: tuple[SamplingMessage, ...]

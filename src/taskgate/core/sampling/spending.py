@@ -10,40 +10,27 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from typing import Any, assert_never
 
+import msgspec
+
 from taskgate.core.sampling.answer import price
-from taskgate.core.sampling.choose_model import Model
 from taskgate.core.sampling.errors import SamplingError, SamplingProblem
 from taskgate.core.sampling.request import Audio, Block, Image, SamplingRequest, Text, ToolResult, ToolUse
-from taskgate.lazy_dataclass import dataclass
+from taskgate.core.settings.limits import Limits
+from taskgate.core.settings.providers import Model, SpendLimits
 
 _MINUTE_S, _HOUR_S = 60.0, 3600.0
 _TOKENS_PER_MEDIUM = 1600
 _CHARACTERS_PER_TOKEN = 3.5
 
 
-@dataclass(frozen=True, slots=True)
-class SpendLimits:
-    """None means no limit."""
-
-    tokens_per_hour: int | None = None
-    money_per_hour: float | None = None
-    requests_per_minute: int | None = None
-
-    def part(self, among: int) -> SpendLimits:
-        """Return the limits of each of several gateways that count separately. At least one request per minute remains."""
-        tokens, money, requests = self.tokens_per_hour, self.money_per_hour, self.requests_per_minute
-        return SpendLimits(
-            None if tokens is None else tokens // among,
-            None if money is None else money / among,
-            None if requests is None else max(min(requests, 1), requests // among),
-        )
+def limits_of_tenant(limits: Limits) -> SpendLimits:
+    """Return what models may spend for all callers of one tenant together."""
+    return SpendLimits(limits.sampling_tokens_per_tenant_per_hour, limits.sampling_money_per_tenant_per_hour)
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(msgspec.Struct, frozen=True):
     """The maximum cost of a request. `money` is in the currency of the price table."""
 
     tokens_in: int
@@ -55,8 +42,7 @@ class Estimate:
         return self.tokens_in + self.tokens_out
 
 
-@dataclass(slots=True, eq=False)
-class Spending:
+class Spending(msgspec.Struct, eq=False):
     """One recorded request, at its estimate until it is settled."""
 
     at: float
@@ -64,14 +50,14 @@ class Spending:
     money: float
 
 
-@dataclass(slots=True)
 class SpendLedger:
     """The spending of all servers, or of all tenants."""
 
-    limits: SpendLimits
-    owner_text: str = "This server's"
-    """The owner of the limit as text for error messages."""
-    _spent: dict[str, list[Spending]] = field(default_factory=dict)
+    def __init__(self, limits: SpendLimits, owner_text: str = "This server's") -> None:
+        self.limits = limits
+        self.owner_text = owner_text
+        """The owner of the limit as text for error messages."""
+        self._spent: dict[str, list[Spending]] = {}
 
     def adopt(self, limits: SpendLimits) -> None:
         """Apply other limits from now on; what was spent still counts."""

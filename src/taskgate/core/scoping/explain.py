@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+import msgspec
+
 from taskgate.core.scoping.subset import Exclusion, Subset
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainRow:
+class ExplainRow(msgspec.Struct, frozen=True):
     """One row: a server (no tool) or a tool. `reason` is empty if it is included."""
 
     server: str
@@ -34,16 +34,23 @@ def _rows(subset: Subset, tools: Mapping[str, Iterable[str]]) -> Iterator[Explai
     for server in subset.servers:
         noted = notes.pop(server, [])
         yield ExplainRow(
-            server, "", True, ", ".join(line.reason for line in noted), "; ".join(line.detail for line in noted)
+            server=server,
+            tool="",
+            seen=True,
+            reason=", ".join(line.reason for line in noted),
+            detail="; ".join(line.detail for line in noted),
         )
         for tool in tools.get(server, ()):
             yield _tool_row(subset, server, tool)
     for subject, lines in notes.items():
-        yield from (ExplainRow(subject, "", False, line.reason.value, line.detail) for line in lines)
+        yield from (
+            ExplainRow(server=subject, tool="", seen=False, reason=line.reason.value, detail=line.detail)
+            for line in lines
+        )
 
 
 def _tool_row(subset: Subset, server: str, tool: str) -> ExplainRow:
     why = subset.explain(server, tool)
     if why is None:
-        return ExplainRow(server, tool, True, "", "")
-    return ExplainRow(server, tool, False, why.reason.value, why.detail)
+        return ExplainRow(server=server, tool=tool, seen=True, reason="", detail="")
+    return ExplainRow(server=server, tool=tool, seen=False, reason=why.reason.value, detail=why.detail)

@@ -8,13 +8,14 @@ no other code needs to know that profiles extend each other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+import msgspec
+from msgspec.structs import replace
 
 from taskgate.core.errors import CallerError
 from taskgate.core.globs import Glob
 from taskgate.core.patterns import NO_PATTERNS, PatternSet
 from taskgate.core.text.similar_names import similar_names
-from taskgate.lazy_dataclass import dataclass
 
 MAX_PROFILE_DEPTH = 16
 
@@ -26,8 +27,7 @@ class ProfileError(CallerError):
         super().__init__(error_type, message)
 
 
-@dataclass(frozen=True, slots=True)
-class Narrowing:
+class Narrowing(msgspec.Struct, frozen=True):
     """Restrictions of one scope on top of a profile."""
 
     servers: tuple[str, ...] | None = None
@@ -36,8 +36,7 @@ class Narrowing:
     tool_denylist: PatternSet = NO_PATTERNS
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(msgspec.Struct, frozen=True):
     """One profile as configured."""
 
     name: str
@@ -49,8 +48,7 @@ class Profile:
     tool_denylist: PatternSet = NO_PATTERNS
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedProfile:
+class ResolvedProfile(msgspec.Struct, frozen=True):
     """A profile merged with all profiles that it extends. A tool must pass every allow list and no deny list."""
 
     name: str

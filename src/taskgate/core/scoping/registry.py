@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from enum import StrEnum
 
+import msgspec
+
 from taskgate.core.patterns import ALL_TOOLS, NO_PATTERNS, PatternSet
-from taskgate.lazy_dataclass import dataclass
+from taskgate.core.settings.servers import Budgets
 
 MAX_SERVER_ID = 64
 
@@ -43,17 +44,7 @@ class ApprovalDemand(StrEnum):
     DENY = "deny"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerBudgets:
-    """Limits of one server. None (written as 0 or omitted) means the gateway's default."""
-
-    tool_timeout_ms: int | None = None
-    max_concurrency: int | None = None
-    max_tool_output_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ApprovalPolicy:
+class ApprovalPolicy(msgspec.Struct, frozen=True):
     """The approval requirements of a record: the first matching entry of `per_tool`, else the default."""
 
     default: ApprovalDemand = ApprovalDemand.FORWARD
@@ -69,8 +60,7 @@ class ApprovalPolicy:
         return next((ask for patterns, ask in self.per_tool if patterns.matches_lookalike(server, tool)), self.default)
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryRecord:
+class RegistryRecord(msgspec.Struct, frozen=True):
     """One server as the platform defines it. An empty `allowed_tools` denies every tool."""
 
     id: str
@@ -78,7 +68,7 @@ class RegistryRecord:
     display_name: str = ""
     allowed_tools: PatternSet = ALL_TOOLS
     denied_tools: PatternSet = NO_PATTERNS
-    budgets: ServerBudgets = ServerBudgets()
+    budgets: Budgets = Budgets()
     approval_policy: ApprovalPolicy = ApprovalPolicy()
     tags: frozenset[str] = frozenset()
     namespace: str = ""
@@ -87,21 +77,19 @@ class RegistryRecord:
     skip_detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryProblem:
+class RegistryProblem(msgspec.Struct, frozen=True):
     """A record that could not be registered. Others are not affected."""
 
     server: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Registry:
+class Registry(msgspec.Struct, frozen=True):
     """All valid records, in their order."""
 
     records: Mapping[str, RegistryRecord]
     revision: int = 1
-    problems: tuple[RegistryProblem, ...] = field(default=())
+    problems: tuple[RegistryProblem, ...] = ()
 
     @classmethod
     def build(cls, records: Iterable[RegistryRecord], revision: int = 1) -> Registry:

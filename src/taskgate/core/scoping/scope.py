@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Final
 
+import msgspec
+
 from taskgate.core.catalog.names import NameStyle
 from taskgate.core.globs import Glob
 from taskgate.core.patterns import NO_PATTERNS, PatternSet
 from taskgate.core.scoping.profile import ResolvedProfile
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.text.similar_names import similar_names
-from taskgate.lazy_dataclass import dataclass
 
 
 class ScopeMode(StrEnum):
@@ -40,8 +41,7 @@ class HelperTools(StrEnum):
     NEVER = "never"
 
 
-@dataclass(frozen=True, slots=True)
-class ScopePolicy:
+class ScopePolicy(msgspec.Struct, frozen=True):
     """One scope. Server lists have ids or globs; without `allowed_servers` the default servers are the limit."""
 
     name: str = "default"
@@ -89,8 +89,7 @@ class ScopePolicy:
         return tuple(dict.fromkeys(text for names in lists for text in names if Glob.compile(text).literal))
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeProblem:
+class ScopeProblem(msgspec.Struct, frozen=True):
     """A problem of a scope. A scope with a fatal problem is not served; others are warnings."""
 
     scope: str

@@ -13,10 +13,11 @@ from itertools import chain
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+import msgspec
+
 from taskgate.core.errors import CallerError
 from taskgate.core.globs import Glob
 from taskgate.core.patterns import NO_PATTERNS, PatternSet
-from taskgate.lazy_dataclass import dataclass
 
 MAX_ENTRIES = 200
 MAX_TEXT = 8192
@@ -32,8 +33,7 @@ class RequestError(CallerError):
         super().__init__("bad_scope_request", message)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRequest:
+class SessionRequest(msgspec.Struct, frozen=True):
     """The request of one session. Each list restricts; without `server_lists` all servers of the scope are requested."""
 
     server_lists: tuple[tuple[str, ...], ...] = ()

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from taskgate.core.errors import CallerError
 from taskgate.core.globs import AnyOf
@@ -18,7 +20,6 @@ from taskgate.core.patterns import ALL_TOOLS, NO_PATTERNS, PatternKind, PatternS
 from taskgate.core.scoping.registry import Registry, RegistryRecord
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.session_request import SessionRequest
-from taskgate.lazy_dataclass import dataclass
 
 # A caller may guess names without limit; beyond this number results are not cached.
 MAX_REMEMBERED = 5_000  # of one server
@@ -59,8 +60,7 @@ class NotAllowed(CallerError):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Exclusion:
+class Exclusion(msgspec.Struct, frozen=True):
     """One line of the decision log. `subject` is the id of a server, or `server:tool`."""
 
     subject: str
@@ -68,8 +68,7 @@ class Exclusion:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFilter:
+class ToolFilter(msgspec.Struct, frozen=True):
     """One list that tools must pass (`allow`) or must not match. `origin` names where it is configured."""
 
     origin: str
@@ -77,8 +76,7 @@ class ToolFilter:
     allow: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFilter:
+class ServerFilter(msgspec.Struct, frozen=True):
     """All lists that apply to one server, outermost first."""
 
     server: str
@@ -124,8 +122,7 @@ class ServerFilter:
         return layer.patterns.for_server(self.server, kind)
 
 
-@dataclass(frozen=True, slots=True)
-class Subset:
+class Subset(msgspec.Struct, frozen=True, eq=False):
     """What one session sees. `revision` identifies the decision and is recorded with each call."""
 
     scope: str
@@ -133,7 +130,7 @@ class Subset:
     filters: Mapping[str, ServerFilter]
     log: tuple[Exclusion, ...]
     revision: str
-    _known: dict[str, dict[str, bool]] = field(default_factory=dict, compare=False, repr=False)
+    _known: dict[str, dict[str, bool]] = msgspec.field(default_factory=dict)
 
     def admits(self, server: str, tool: str) -> bool:
         """Whether this session sees that tool. The result is cached."""
@@ -206,7 +203,13 @@ def compose(
         else:
             log.append(excluded)
     log += _unknown(registry, scope, narrowing)
-    return Subset(scope.name, tuple(filters), filters, tuple(log), _revision(registry, scope, narrowing))
+    return Subset(
+        scope=scope.name,
+        servers=tuple(filters),
+        filters=filters,
+        log=tuple(log),
+        revision=_revision(registry, scope, narrowing),
+    )
 
 
 def _refuse_beyond(scope: ScopePolicy, ceiling: frozenset[str], narrowing: SessionRequest) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from taskgate.core.catalog.names import NameStyle
 from taskgate.core.errors import CallerError

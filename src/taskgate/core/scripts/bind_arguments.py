@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 _TIMEOUT: Final = "timeout"
 
@@ -18,8 +18,7 @@ class ArgumentError(Exception):
     """The arguments do not match the parameters. Nothing was sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class BoundArguments:
+class BoundArguments(msgspec.Struct, frozen=True):
     """The arguments by name, and how long the script waits at most; None if the script does not limit it."""
 
     arguments: dict[str, Any]

@@ -13,10 +13,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
+import msgspec
+
 from taskgate.core.scripts.names import FUNCTIONS, MODULES, PythonName
 from taskgate.core.scripts.source_size import exceeding_line
 from taskgate.core.text.similar_names import similar_names
-from taskgate.lazy_dataclass import dataclass
 
 MAX_BYTES: Final = 200_000
 _MAX_DEPTH: Final = 400
@@ -58,8 +59,7 @@ _MISSING_FUNCTIONS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFault:
+class SourceFault(msgspec.Struct, frozen=True):
     """Something that a script cannot use."""
 
     line: int

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 FUNCTIONS: Final = ("call_tool", "map_tool", "ask", "sleep", "progress", "now", "random", "tool_error")
 """What every script can call besides its tools."""
@@ -54,8 +54,7 @@ _RESERVED: Final = frozenset(
 _LONGEST: Final = 80
 
 
-@dataclass(frozen=True, slots=True)
-class PythonName:
+class PythonName(msgspec.Struct, frozen=True):
     """How a script calls a tool: `await NAMESPACE.FUNCTION(...)`."""
 
     namespace: str

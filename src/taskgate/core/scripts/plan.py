@@ -10,9 +10,10 @@ import ast
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from taskgate.core.scripts.check_source import SourceFault
 from taskgate.core.scripts.names import PythonName
-from taskgate.lazy_dataclass import dataclass
 
 _BY_NAME: Final = frozenset({"call_tool", "map_tool"})
 """Functions that call a tool by its listed name."""
@@ -20,16 +21,14 @@ _REACH_ANY: Final = frozenset({"eval", "exec", "locals"})
 """Functions with which a script reaches tools that it does not name."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedCall:
+class NamedCall(msgspec.Struct, frozen=True):
     """A tool that a script names, with every line that does."""
 
     tool: str
     lines: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptPlan:
+class ScriptPlan(msgspec.Struct, frozen=True):
     """What a script may call."""
 
     tools: tuple[NamedCall, ...] = ()

@@ -15,7 +15,7 @@ import hashlib
 import hmac
 from typing import Final
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
 
 _DOMAIN: Final = b"taskgate script snapshot 1"
 """Separates these codes from every other use of the same key."""
@@ -29,8 +29,7 @@ class WeakKeyError(ValueError):
     """The key is too short to authenticate anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotPlace:
+class SnapshotPlace(msgspec.Struct, frozen=True):
     """Which snapshot it is."""
 
     task: str

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from taskgate.core.text.confusables import limit_combining_marks
-from taskgate.lazy_dataclass import dataclass
 
 MAX_TOKENS: Final = 15_000
 """Parsing this many takes less than 0.05 s of CPU time, whatever they are."""
@@ -51,8 +52,7 @@ _TEXT: Final = {
 }
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     """An f-string, or a field of one, that has not ended."""
 
     quote: str

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core.scripts.names import PythonName
 from taskgate.core.text.plain_text import visible
-from taskgate.lazy_dataclass import dataclass
 
 _DEEPEST: Final = 4
 _MAX_MEMBERS: Final = 30
@@ -26,8 +27,7 @@ _SCALARS: Final = {"string": "str", "integer": "int", "number": "float", "boolea
 _ANY: Final = "Any"
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedTool:
+class DescribedTool(msgspec.Struct, frozen=True):
     """A tool as its stub needs it."""
 
     name: PythonName
@@ -36,8 +36,7 @@ class DescribedTool:
     output_schema: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Stubs:
+class Stubs(msgspec.Struct, frozen=True):
     """The stubs of some tools, and how large they are."""
 
     text: str
@@ -138,11 +137,10 @@ def _text(value: str) -> str:
     return json.dumps(value[:80])
 
 
-class _Schema:
+class _Schema(msgspec.Struct, frozen=True, eq=False):
     """A JSON schema as Python types. References are followed only within the schema and up to `_DEEPEST` levels."""
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        self._root = root
+    root: Mapping[str, Any]
 
     def type_of(self, schema: Any, depth: int = 0) -> str:
         """The type of a parameter: `str`, `list[int]`, `dict`."""
@@ -202,7 +200,7 @@ class _Schema:
         return None
 
     def _referenced(self, reference: str) -> Any:
-        found: Any = self._root
+        found: Any = self.root
         parts = reference.split("/")
         if parts[0] != "#" or len(parts) > 8:
             return None

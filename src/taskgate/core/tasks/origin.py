@@ -42,7 +42,7 @@ def create(draft: Task, origin: TaskOrigin, *, now_ms: int, owner: str, fence: i
     task = replace(draft, created_ms=now_ms, updated_ms=now_ms, owner=owner, fence=fence, revision=1)
     match origin:
         case AlreadySent(byte_hash, upstream, sent_at_ms, request_state):
-            attempt = Attempt(1, fence, byte_hash, upstream, sent_at_ms)
+            attempt = Attempt(number=1, fence=fence, byte_hash=byte_hash, upstream=upstream, sent_at_ms=sent_at_ms)
             deadline = sent_at_ms + task.execution_budget_ms
             return replace(
                 task,

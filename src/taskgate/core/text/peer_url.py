@@ -14,8 +14,9 @@ import re
 import unicodedata
 from urllib.parse import urlsplit
 
+import msgspec
+
 from taskgate.core.errors import UpstreamError
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.addresses import is_public
 
 MAX_URL = 2048
@@ -36,8 +37,7 @@ class UnsafeUrl(UpstreamError):
         super().__init__("unsafe_url", f"The server sent a URL that cannot be used: {problem}.")
 
 
-@dataclass(frozen=True, slots=True)
-class ShownUrl:
+class ShownUrl(msgspec.Struct, frozen=True):
     """A URL that may be shown. `host` is the part to highlight, in its Unicode form."""
 
     url: str

@@ -9,26 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 from markupsafe import Markup
 
 from taskgate.dashboard.charts.markup import address, number, text
-from taskgate.lazy_dataclass import dataclass
 
 WIDTH: Final = 600
 HEIGHT: Final = 120
 MAX_LABELS: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(msgspec.Struct, frozen=True):
     """One kind of value in a chart. `tone` is the class that the style sheet gives its colour."""
 
     label: str
     tone: str
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """One place on the horizontal axis, with a value for each series; None where there is none."""
 
     label: str
@@ -44,8 +42,7 @@ class Column:
     """What the horizontal axis shows instead of `label`, if that is too long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """A row of the table of a chart."""
 
     column: Column

@@ -19,11 +19,11 @@ from taskgate.core.scoping.scope import ScopeMode
 from taskgate.gateway.calls.durable_calls import DurableCalls
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.calls.sending import Sending
-from taskgate.gateway.calls.tool_results import as_tool_result, small_members, upstream_task
+from taskgate.gateway.calls.tool_results import as_tool_result, first_text_of, message_of, small_members, upstream_task
 from taskgate.gateway.catalog.argument_checks import ArgumentChecks
 from taskgate.gateway.catalog.validate import Validation
 from taskgate.gateway.catalog.views import ToolRef
-from taskgate.gateway.governance.call_log import CallLog
+from taskgate.gateway.governance.journal import CallEnded, Journal
 from taskgate.gateway.requests.caller_keys import fair_key
 from taskgate.gateway.requests.heartbeat import Heartbeat
 from taskgate.gateway.requests.request import Request, yield_if_large
@@ -55,8 +55,8 @@ class ToolCalls:
     __slots__ = (
         "_arguments",
         "_budgets",
-        "_call_log",
         "_durable",
+        "_journal",
         "_lookup",
         "_plan",
         "_promotions",
@@ -76,7 +76,7 @@ class ToolCalls:
         *,
         arguments: ArgumentChecks,
         validation: Validation,
-        call_log: CallLog,
+        journal: Journal,
     ) -> None:
         # Resolved once: every plain call uses these.
         self._plan, self._views = lookup.plan, lookup.views
@@ -87,7 +87,7 @@ class ToolCalls:
         self._promotions = tasks.promotions
         self._arguments = arguments
         self._validation = validation
-        self._call_log = call_log
+        self._journal = journal
 
     def call(self, request: Request, not_listed: NotListed | None = None) -> Awaitable[bytes]:
         """Run a server's tool.
@@ -170,7 +170,7 @@ class ToolCalls:
         return self._durable.new_call(request, tool)
 
     def _start_heartbeat(self, request: Request, tool: ToolRef) -> Heartbeat:
-        interval_s = self._plan.value.calls.delivery.heartbeat_s
+        interval_s = self._plan.value.tasks.heartbeat_ms / 1000
         heartbeat = Heartbeat(request, interval_s, f"{tool.wire} is still running")
         heartbeat.start()
         return heartbeat
@@ -220,8 +220,14 @@ class ToolCalls:
         return self._noted(request, tool, result, members)
 
     def _noted(self, request: Request, tool: ToolRef, result: bytes, members: Mapping[str, Any]) -> bytes:
-        outcome = CallOutcome.TOOL_ERROR if members.get("isError") is True else _OK
-        self._call_log.note(request, tool, outcome, _EXECUTED, len(result))
+        if members.get("isError") is not True:
+            ended = CallEnded(request=request, tool=tool, outcome=_OK, executed=_EXECUTED, size=len(result))
+        else:
+            why, size = first_text_of(members), len(result)
+            ended = CallEnded(
+                request=request, tool=tool, outcome=CallOutcome.TOOL_ERROR, executed=_EXECUTED, size=size, why=why
+            )
+        self._journal.note(ended)
         return result
 
     async def _fail_internal(self, request: Request, tool: ToolRef, promotion: Promotion, fault: Exception) -> bytes:
@@ -246,10 +252,19 @@ class ToolCalls:
         if isinstance(problem, AccountNeeded) and not request.delivery.answered:
             return await self._durable.connect_account_first(request, tool, problem)
         if isinstance(problem, TaskgateError):
-            executed, error_type = problem.executed, problem.error_type
+            executed, error_type, why = problem.executed, problem.error_type, problem.message
         else:
-            executed, error_type = Executed.YES, f"jsonrpc {problem.code}"
-        self._call_log.note(request, tool, CallOutcome.FAILED, executed, error_type=error_type)
+            executed, error_type, why = Executed.YES, f"jsonrpc {problem.code}", message_of(problem.raw)
+        self._journal.note(
+            CallEnded(
+                request=request,
+                tool=tool,
+                outcome=CallOutcome.FAILED,
+                executed=executed,
+                error_type=error_type,
+                why=why,
+            )
+        )
         if request.delivery.answered:
             return _ALREADY_ANSWERED
         if isinstance(problem, UpstreamError):

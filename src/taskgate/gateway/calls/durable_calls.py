@@ -7,10 +7,10 @@ handle, or its reply is held for as long as its delivery mode allows. `DurableCa
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from taskgate.core.catalog.schema_check import UnusableSchema
 from taskgate.core.catalog.task_support import TaskSupport
@@ -18,6 +18,7 @@ from taskgate.core.delivery import ReplyForm
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import Generation
 from taskgate.core.governance.decision import Denied, Forward
+from taskgate.core.governance.held_call import ApprovalRequest
 from taskgate.core.governance.task_annotation import TaskCheck
 from taskgate.core.meta import meta_of
 from taskgate.gateway.calls.lookup import Lookup
@@ -25,16 +26,14 @@ from taskgate.gateway.calls.task_contract import TaskContract, requests_handle
 from taskgate.gateway.catalog.argument_checks import ArgumentChecks
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.approval_by_url import ApprovalByUrl
-from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.gate import CallGate
+from taskgate.gateway.governance.journal import Journal
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.requests.caller_keys import fair_key, idempotency_key
 from taskgate.gateway.requests.request import Request, yield_if_large
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.task_records import NewCall
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.param_headers import mismatch
-from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.upstream_credentials import AccountNeeded
 from taskgate.telemetry.logs import log
 
@@ -42,8 +41,7 @@ TTL_META: Final = "taskgate/ttl"
 """With `taskgate/task` in `_meta`: the ttl that a stateless caller requests for its task, in milliseconds."""
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(msgspec.Struct):
     """One call on its way through the steps, and what they found out about it."""
 
     request: Request
@@ -58,23 +56,21 @@ class _Call:
     approval: ApprovalRequest | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedCall:
+class PreparedCall(msgspec.Struct, frozen=True):
     """A call that passed the checks. `approval`: what it must wait for after it is stored."""
 
     call: NewCall
     approval: ApprovalRequest | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DurableCalls:
+class DurableCalls(msgspec.Struct, frozen=True, kw_only=True):
     lookup: Lookup
     arguments: ArgumentChecks
     budgets: Budgets
     gate: CallGate
     by_url: ApprovalByUrl
     tasks: TaskEngine
-    call_log: CallLog
+    journal: Journal
     contract: TaskContract
 
     async def answer(self, request: Request, tool: ToolRef, arguments: Any) -> bytes | None:
@@ -82,7 +78,7 @@ class DurableCalls:
         decision, entry = tool.decision, tool.entry
         governed = type(decision) is not Forward or decision.note is not None
         requires_task = entry is not None and entry.task_support is TaskSupport.REQUIRED
-        call = _Call(request, tool, arguments, governed, requires_task)
+        call = _Call(request=request, tool=tool, arguments=arguments, governed=governed, requires_task=requires_task)
         for step in self.STEPS:
             reply = await step(self, call)
             if reply is not None:
@@ -237,26 +233,27 @@ class DurableCalls:
     def new_call(self, request: Request, tool: ToolRef, ttl_ms: int | None = None) -> NewCall:
         """Describe the call as it is stored in its task."""
         plan = self.lookup.plan.value
-        self.call_log.became_task(request, tool)
+        self.journal.became_task(request, tool)
         annotations = tool.entry.annotations if tool.entry is not None else {}
         return NewCall(
-            tool.server,
-            tool.name,
-            tool.wire,
-            request.members(),
-            plan.class_of(tool.server, tool.name, annotations),
-            tool.definition_digest,
-            plan.gates.revision,
-            int(plan.timeout_of(tool.server) * 1000),
-            ttl_ms if ttl_ms is not None else self._default_ttl_ms(request),
+            server=tool.server,
+            tool=tool.name,
+            wire_name=tool.wire,
+            params=request.members(),
+            tool_class=plan.class_of(tool.server, tool.name, annotations),
+            definition_digest=tool.definition_digest,
+            policy_revision=plan.gates.revision,
+            budget_ms=int(plan.timeout_of(tool.server) * 1000),
+            ttl_ms=ttl_ms if ttl_ms is not None else self._default_ttl_ms(request),
             scope_revision=tool.revision,
-            keep_result_ms=plan.calls.keep_result_ms,
+            keep_result_ms=plan.tasks.keep_result_ms,
         )
 
     def _default_ttl_ms(self, request: Request) -> int:
         """The ttl of a task whose caller requests none. Tasks of the facade's tools have their own default."""
-        calls = self.lookup.plan.value.calls
-        return calls.facade_ttl_ms if request.inner else calls.default_ttl_ms
+        tasks = self.lookup.plan.value.tasks
+        own_default_ms = min(tasks.tool_face_default_ttl_ms, tasks.tool_face_max_ttl_ms)
+        return own_default_ms if request.inner else tasks.default_ttl_ms
 
     async def connect_account_first(self, request: Request, tool: ToolRef, needed: AccountNeeded) -> bytes:
         """Ask the person to connect their account at the server, and hold the call as a task until then. Nothing was sent."""

@@ -6,6 +6,8 @@ refused, the servers it may belong to are listed again.
 
 from __future__ import annotations
 
+import msgspec
+
 from taskgate.core.catalog.names import SEPARATOR
 from taskgate.core.errors import CallerError
 from taskgate.core.text.similar_names import similar_names
@@ -13,12 +15,10 @@ from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import ToolRef, View, Views
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.call_failure import NotListed
 
 
-@dataclass(frozen=True, slots=True)
-class Lookup:
+class Lookup(msgspec.Struct, frozen=True):
     """The views that the current plan makes of the servers' lists."""
 
     plan: Live[Plan]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import Address
 from taskgate.core.errors import CallerError
@@ -21,15 +23,13 @@ from taskgate.gateway.governance.pinned_contents import PinnedContents
 from taskgate.gateway.requests.caller_keys import memory_key
 from taskgate.gateway.requests.large_results import elements_of, members_of
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 
 
 def permitted(view: View, server: str, name: str, kind: PatternKind) -> bool:
     return not isinstance(view.decision_on(kind, server, name), Denied)
 
 
-@dataclass(frozen=True, slots=True)
-class Readings:
+class Readings(msgspec.Struct, frozen=True):
     """`resources/read` and `prompts/get`, and the ownership and permission checks of every request for one resource."""
 
     lookup: Lookup

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from taskgate.core.catalog.links import MARK
 from taskgate.core.wire import Members
 from taskgate.gateway.catalog.returned_uris import ReturnedUris
@@ -12,14 +14,12 @@ from taskgate.gateway.relay.relay import Relay
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.requests.caller_keys import fair_key
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream import Upstream
 from taskgate.ports.upstream_call import UpstreamCall
 from taskgate.turns import LARGE_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Sending:
+class Sending(msgspec.Struct, frozen=True):
     """What is needed to send a request: servers, relay, queues, and which caller was given which link."""
 
     plan: Live[Plan]

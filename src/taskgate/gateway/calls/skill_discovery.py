@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Final
+
+import msgspec
 
 from taskgate.core.catalog.skills import declares_skills
 from taskgate.core.errors import TaskgateError
@@ -17,20 +18,18 @@ from taskgate.core.generations.generation import Generation
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 
 _STDIO: Final = "stdio"
 
 
-@dataclass(frozen=True, slots=True)
-class SkillDiscovery:
+class SkillDiscovery(msgspec.Struct, frozen=True):
     lookup: Lookup
     upstreams: Live[Mapping[str, Upstream]]
-    _tried: dict[str, str] = field(default_factory=dict)
+    _tried: dict[str, str] = msgspec.field(default_factory=dict)
     """The fingerprints of servers that were connected for this purpose."""
-    _running: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _running: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
     def is_needed(self, servers: tuple[str, ...]) -> bool:
         """Whether one of these servers may have skills that are not known yet."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.pinned_content import content_bytes
@@ -21,15 +23,13 @@ from taskgate.gateway.catalog.known_skills import KnownSkills, PlaceInSkill
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.requests.large_results import elements_of, members_of
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_replies import RelayedError
 
 GET: Final = "skills/get"
 _NONE: Final = Raw(b"[]")
 
 
-@dataclass(frozen=True, slots=True)
-class SkillFiles:
+class SkillFiles(msgspec.Struct, frozen=True):
     lookup: Lookup
     sending: Sending
     known: KnownSkills

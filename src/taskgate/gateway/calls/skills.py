@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import Address
 from taskgate.core.catalog.pages import EntryList, page
@@ -19,15 +21,13 @@ from taskgate.gateway.calls.skill_files import SkillFiles, read_entry
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.requests.large_results import elements_of, members_of
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_replies import RelayedError
 
 PAGE: Final = 1000
 _NOT_OFFERED: Final = -32601
 
 
-@dataclass(frozen=True, slots=True)
-class Skills:
+class Skills(msgspec.Struct, frozen=True):
     readings: Readings
     files: SkillFiles
     discovery: SkillDiscovery

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from taskgate.core.catalog.task_support import TaskSupport
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.stateful import supports_tasks
@@ -14,7 +16,6 @@ from taskgate.core.meta_keys import TASK_META
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 
 
 def requests_handle(request: Request) -> bool:
@@ -22,8 +23,7 @@ def requests_handle(request: Request) -> bool:
     return request.envelope is not None and meta_of(request.params).get(TASK_META) is True
 
 
-@dataclass(frozen=True, slots=True)
-class TaskContract:
+class TaskContract(msgspec.Struct, frozen=True):
     lookup: Lookup
     count_violation: Callable[[str], None]
     """Count a call that violated the task contract of its tool, by kind."""

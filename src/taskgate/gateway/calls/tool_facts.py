@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.links import MARK
 from taskgate.core.catalog.task_support import TaskSupport
@@ -12,12 +14,10 @@ from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.returned_uris import ReturnedUris
 from taskgate.gateway.catalog.validate import Validation
 from taskgate.gateway.requests.caller_keys import fair_key_of
-from taskgate.lazy_dataclass import dataclass
 from taskgate.turns import LARGE_BYTES
 
 
-@dataclass(slots=True, eq=False)
-class ToolFacts:
+class ToolFacts(msgspec.Struct, eq=False):
     _catalogs: Catalogs
     _validation: Validation
     _handed_out: ReturnedUris

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from taskgate.core import wire
 from taskgate.core.errors import UpstreamError
@@ -15,12 +17,40 @@ from taskgate.core.tasks.task import UpstreamHandle
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.requests.large_results import summarized
 from taskgate.gateway.requests.request import Request
+from taskgate.mcp.json_errors import UNDECODABLE
+from taskgate.turns import LARGE_BYTES
+
+
+class _Error(msgspec.Struct):
+    message: str = ""
+
+
+_read_error: Final = msgspec.json.Decoder(_Error).decode
 
 
 async def small_members(result: bytes) -> Mapping[str, Any]:
     """The decoded members of a result that was not decoded before. Large members of a large result are placeholders."""
     decoded = wire.parse_strictly(await summarized(result))
     return decoded if type(decoded) is dict else {}
+
+
+def first_text_of(members: Mapping[str, Any]) -> str:
+    """The first text of a decoded result; empty if it has none."""
+    content = members.get("content")
+    for block in content if type(content) is list else ():
+        if type(block) is dict and type(text := block.get("text")) is str:
+            return text
+    return ""
+
+
+def message_of(error: bytes) -> str:
+    """The message of a JSON-RPC error object; empty if it cannot be read at once."""
+    if len(error) >= LARGE_BYTES:
+        return ""
+    try:
+        return _read_error(error).message
+    except UNDECODABLE:
+        return ""
 
 
 def upstream_task(request: Request, tool: ToolRef, result: Mapping[str, Any]) -> UpstreamHandle | None:

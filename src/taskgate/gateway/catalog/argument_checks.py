@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.gateway.catalog.completions import MAX_NOTED_BYTES, Completions
 from taskgate.gateway.catalog.refs import ToolRef
 from taskgate.gateway.catalog.validate import Validation
@@ -11,13 +13,11 @@ from taskgate.gateway.features import Validate
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.caller_keys import memory_key
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 
 _UNCHECKED: Final = Validate.OFF
 
 
-@dataclass(slots=True, eq=False)
-class ArgumentChecks:
+class ArgumentChecks(msgspec.Struct, eq=False):
     """Applies the settings of the plan in force."""
 
     _plan: Live[Plan]

@@ -5,7 +5,9 @@ The decision for each tool is taken here, by the same function that decides a ca
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import Address, folders_above
@@ -85,25 +87,27 @@ def build_view(
         for name, e in found[EntryKind.TOOL].entries.items()
     }
     return View(
-        scope,
-        subset,
-        plan,
-        tools,
-        {name: PromptRef(name, e.server, e.name, e) for name, e in found[EntryKind.PROMPT].entries.items()},
-        found[EntryKind.RESOURCE].entries,
-        tuple((UriTemplate(name), e) for name, e in found[EntryKind.TEMPLATE].entries.items()),
-        tuple(notes),
-        tool_names,
-        capabilities,
-        catalogs.quarantined,
-        withheld,
-        _schemes((*found[EntryKind.RESOURCE].entries.values(), *found[EntryKind.TEMPLATE].entries.values()), addresses),
-        addresses,
-        found[EntryKind.SKILL].entries,
-        _app_tools(tools.values(), addresses),
-        slow_tools,
-        {server: each for server, each in omitted.items() if each != NOTHING_OMITTED},
-        {(_PATTERNS[kind], server): offer.alike(kind) for server, offer in offers.items() for kind in _NAMED},
+        scope=scope,
+        subset=subset,
+        plan=plan,
+        tools=tools,
+        prompts={name: PromptRef(name, e.server, e.name, e) for name, e in found[EntryKind.PROMPT].entries.items()},
+        resources=found[EntryKind.RESOURCE].entries,
+        templates=tuple((UriTemplate(name), e) for name, e in found[EntryKind.TEMPLATE].entries.items()),
+        notes=tuple(notes),
+        tool_names=tool_names,
+        capabilities=capabilities,
+        quarantined=catalogs.quarantined,
+        withheld=withheld,
+        schemes=_schemes(
+            (*found[EntryKind.RESOURCE].entries.values(), *found[EntryKind.TEMPLATE].entries.values()), addresses
+        ),
+        addresses=addresses,
+        skills=found[EntryKind.SKILL].entries,
+        app_tools=_app_tools(tools.values(), addresses),
+        slow_tools=slow_tools,
+        omitted={server: each for server, each in omitted.items() if each != NOTHING_OMITTED},
+        alike={(_PATTERNS[kind], server): offer.alike(kind) for server, offer in offers.items() for kind in _NAMED},
     )
 
 
@@ -199,7 +203,7 @@ _PATTERNS: Final = {
 }
 
 
-class _OfServer(NamedTuple):
+class _OfServer(msgspec.Struct, frozen=True):
     """What all tools of a server have in common."""
 
     has_tasks: bool
@@ -229,21 +233,21 @@ def _tool(
     as_task = support is TaskSupport.REQUIRED or (server.has_tasks and support is TaskSupport.OPTIONAL)
     plain = forwarded and not forced and not params and not as_task
     return ToolRef(
-        name,
-        entry.server,
-        entry.name,
-        decision,
-        entry,
-        server.has_tasks,
-        forced,
-        raw_name,
-        params,
-        unfit,
-        revision,
-        plain,
-        traits.has_output_schema,
-        server.plain_timeout_s,
-        catalogs.changed_interface(entry),
+        wire=name,
+        server=entry.server,
+        name=entry.name,
+        decision=decision,
+        entry=entry,
+        upstream_tasks=server.has_tasks,
+        forced=forced,
+        raw_name=raw_name,
+        header_params=params,
+        unfit_for_headers=unfit,
+        revision=revision,
+        plain=plain,
+        has_output_schema=traits.has_output_schema,
+        timeout_s=server.plain_timeout_s,
+        changed_interface=catalogs.changed_interface(entry),
     )
 
 

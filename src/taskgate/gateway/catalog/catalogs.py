@@ -19,6 +19,7 @@ from taskgate.core.catalog.pinned_content import changed_definition
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.subset import Reason
+from taskgate.core.settings.limits import Limits
 from taskgate.gateway.catalog.catalog_memory import CatalogMemory
 from taskgate.gateway.catalog.fetch_lists import fetch_lists
 from taskgate.gateway.catalog.list_state import ListState
@@ -27,7 +28,6 @@ from taskgate.gateway.catalog.offer import Offer as Offer
 from taskgate.gateway.catalog.quarantine import Quarantine
 from taskgate.gateway.catalog.snapshot import CatalogSnapshot
 from taskgate.gateway.events import EventHub, ListsChanged, ListsFetched
-from taskgate.gateway.limits import Limits
 from taskgate.gateway.plan import Live
 from taskgate.ports.call_failure import for_operators
 from taskgate.ports.upstream import Upstream
@@ -310,7 +310,7 @@ class Catalogs:
                 async with asyncio.timeout(CONNECT_S):
                     link = await upstream.listening_link()
                     if state.fetched > float("-inf"):
-                        await link.refresh_capabilities(limits.tools_fetch_timeout_s)
+                        await link.refresh_capabilities(limits.tools_fetch_timeout_ms / 1000)
         except TimeoutError:
             raise UpstreamError("upstream_timeout", f"The server {server} took too long to connect to.") from None
         return await fetch_lists(link, limits, state.offer, lambda offer: self._arrived(server, state, offer))
@@ -354,7 +354,7 @@ class Catalogs:
 
         The lifetime that a server declares counts as long as its lists change: at each fetch without a difference it is doubled.
         """
-        maximum = self._limits.list_max_age_s * (1 - 0.1 * (zlib.crc32(server.encode()) % 100) / 100)
+        maximum = self._limits.list_max_age * (1 - 0.1 * (zlib.crc32(server.encode()) % 100) / 100)
         if offer.announces_changes:
             return maximum * ANNOUNCED_FACTOR
         if offer.ttl_s is None:
@@ -363,4 +363,4 @@ class Catalogs:
 
 
 def _fetch_limits(limits: Limits) -> tuple[int, int, float]:
-    return limits.tools_max_pages, limits.tools_per_upstream, limits.tools_fetch_timeout_s
+    return limits.tools_max_pages, limits.tools_per_upstream, limits.tools_fetch_timeout_ms / 1000

@@ -14,10 +14,10 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind, name_in, read_entry, skill_fault
 from taskgate.core.errors import TaskgateError, UpstreamError
+from taskgate.core.settings.limits import Limits
 from taskgate.core.sliced_reading import TOO_LARGE, reads_quickly
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.catalog.offer import LISTS, NOTHING_OMITTED, Offer, OmittedTools, has_list
-from taskgate.gateway.limits import Limits
 from taskgate.gateway.requests.large_results import elements_of, members_of
 from taskgate.ports.client_profile import LISTING_PROFILE
 from taskgate.ports.link import Link
@@ -49,7 +49,7 @@ async def fetch_lists(
     try:
         if not await fetch.wait(PUBLISH_AFTER_S) and fetch.any_listed:
             await publish(fetch.offer())
-        await fetch.wait(max(0.0, limits.tools_fetch_timeout_s - PUBLISH_AFTER_S))
+        await fetch.wait(max(0.0, limits.tools_fetch_timeout_ms / 1000 - PUBLISH_AFTER_S))
         return fetch.final()
     finally:
         await fetch.end()
@@ -96,16 +96,16 @@ class _Fetch:
                 kept = self._before.entries.get(kind) if self._before is not None else None
                 entries[kind] = kept if kept is not None else ()
         return Offer(
-            entries,
-            self._link.capabilities,
-            self._link.instructions,
-            self._link.generation,
-            clock.wall_ms(),
-            min(self._ttls) / 1000 if self._ttls else None,
-            tuple(note for kind in LISTS for note in self._notes.get(kind, ())),
-            failed,
-            final,
-            self._omitted or (self._before.omitted if self._before is not None else NOTHING_OMITTED),
+            entries=entries,
+            capabilities=self._link.capabilities,
+            instructions=self._link.instructions,
+            generation=self._link.generation,
+            listed_ms=clock.wall_ms(),
+            ttl_s=min(self._ttls) / 1000 if self._ttls else None,
+            notes=tuple(note for kind in LISTS for note in self._notes.get(kind, ())),
+            failed=failed,
+            complete=final,
+            omitted=self._omitted or (self._before.omitted if self._before is not None else NOTHING_OMITTED),
         )
 
     def final(self) -> Offer:
@@ -205,7 +205,9 @@ class _Fetch:
 
     async def _page(self, method: str, cursor: Raw | None) -> Members:
         params: Members = {"cursor": cursor} if cursor is not None else {}
-        request = own_call(method, params, LISTING_PROFILE, self._limits.tools_fetch_timeout_s, read_in_parts=True)
+        request = own_call(
+            method, params, LISTING_PROFILE, self._limits.tools_fetch_timeout_ms / 1000, read_in_parts=True
+        )
         reply = await self._link.request(request)
         if isinstance(reply, ErrorReply):
             if reply.code == _METHOD_NOT_FOUND:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from taskgate.core.catalog.addresses import folders_above
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
@@ -18,20 +20,20 @@ from taskgate.gateway.catalog.catalogs import Catalogs, Offer
 MAX_FETCHED: Final = 2_000
 
 
-class PlaceInSkill(NamedTuple):
+class PlaceInSkill(msgspec.Struct, frozen=True):
     """A URI in the folder of a skill; `file` is None if the skill's entry does not list it."""
 
     entry: CatalogEntry
     file: SkillFile | None
 
 
-class _Fetched(NamedTuple):
+class _Fetched(msgspec.Struct, frozen=True):
     entry: CatalogEntry
     offer: Offer | None
     """The server's lists when the entry was fetched; later lists that have the skill replace it."""
 
 
-class _Index(NamedTuple):
+class _Index(msgspec.Struct, frozen=True):
     """Index of the skills of one server for one revision of its lists."""
 
     offer: Offer | None
@@ -98,9 +100,13 @@ class KnownSkills:
         entries = tuple((listed | fetched).values())
         resources = offer.entries.get(EntryKind.RESOURCE, ()) if offer is not None and entries else ()
         return _Index(
-            offer,
-            entries,
-            {normal_form(file.uri): PlaceInSkill(entry, file) for entry in entries for file in entry.skill.files or ()},
-            {normal_form(entry.skill.root).rstrip("/"): entry for entry in entries},
-            frozenset(normal_form(resource.name) for resource in resources),
+            offer=offer,
+            entries=entries,
+            files={
+                normal_form(file.uri): PlaceInSkill(entry, file)
+                for entry in entries
+                for file in entry.skill.files or ()
+            },
+            roots={normal_form(entry.skill.root).rstrip("/"): entry for entry in entries},
+            resources=frozenset(normal_form(resource.name) for resource in resources),
         )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import field
 from typing import Final
+
+import msgspec
 
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import TaskgateError
 from taskgate.gateway.catalog.offer import Offer
-from taskgate.lazy_dataclass import dataclass
 
 FIRST_LIST_WAIT_S: Final = 8.0
 """How long a list request waits for a server without known lists, counted from the first fetch attempt."""
@@ -23,8 +23,7 @@ RETRY_S: Final = 2.0
 LONGEST_RETRY_S: Final = 60.0
 
 
-@dataclass(slots=True)
-class ListState:
+class ListState(msgspec.Struct):
     offer: Offer | None = None
     failure: TaskgateError | None = None
     failures: int = 0
@@ -42,8 +41,8 @@ class ListState:
     """A list request was answered without these lists: when they arrive, callers must be notified."""
     unchanged: int = 0
     """Consecutive fetches that found no difference."""
-    announced: set[EntryKind] = field(default_factory=set)
-    unpublished: set[EntryKind] = field(default_factory=set)
+    announced: set[EntryKind] = msgspec.field(default_factory=set)
+    unpublished: set[EntryKind] = msgspec.field(default_factory=set)
     """Lists that the server announced as changed and that were not announced to other gateways yet."""
     fetch: asyncio.Task[None] | None = None
     began: float = 0.0

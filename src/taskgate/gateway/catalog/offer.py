@@ -7,7 +7,6 @@ The lists of one upstream are fetched and fail independently: a list that could 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +17,6 @@ from taskgate.core.catalog.skills import SKILLS_EXTENSION, declares_skills
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations.generation import Generation
 from taskgate.core.patterns import PatternKind, checked_skeleton
-from taskgate.lazy_dataclass import dataclass
 
 
 class ListMethod(msgspec.Struct, frozen=True):
@@ -43,8 +41,7 @@ def has_list(capabilities: Mapping[str, Any], kind: EntryKind) -> bool:
     return declares_skills(capabilities) if kind is EntryKind.SKILL else LISTS[kind].capability in capabilities
 
 
-@dataclass(frozen=True, slots=True)
-class OmittedTools:
+class OmittedTools(msgspec.Struct, frozen=True):
     """Tools that a server lists and that are in no view, because they are beyond a limit. They cannot be called either: their
     definitions were not read, so no rule, pin or approval was based on them.
     """
@@ -70,8 +67,7 @@ MAX_NAMED: Final = 1_000
 NOTHING_OMITTED: Final = OmittedTools()
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True, eq=False):
     """`listed_ms` is the time of the last fetch (0: never), `ttl_s` the lifetime that the server declares for its lists."""
 
     entries: Mapping[EntryKind, tuple[CatalogEntry, ...]]
@@ -81,12 +77,12 @@ class Offer:
     listed_ms: int = 0
     ttl_s: float | None = None
     notes: tuple[str, ...] = ()
-    failed: Mapping[EntryKind, TaskgateError] = field(default_factory=dict)
+    failed: Mapping[EntryKind, TaskgateError] = msgspec.field(default_factory=dict)
     complete: bool = True
     """Whether every list was received or has failed; otherwise the rest follows."""
     omitted: OmittedTools = NOTHING_OMITTED
 
-    _alike: dict[EntryKind, Mapping[str, tuple[str, ...]]] = field(default_factory=dict, compare=False, repr=False)
+    _alike: dict[EntryKind, Mapping[str, tuple[str, ...]]] = msgspec.field(default_factory=dict)
 
     def alike(self, kind: EntryKind) -> Mapping[str, tuple[str, ...]]:
         """Return the tools or prompts whose names look like others of this server, each with these others."""

@@ -33,13 +33,13 @@ def to_bytes(offer: Offer) -> bytes:
     entries = {kind.value: [Raw(bytes(entry.raw)) for entry in found] for kind, found in offer.entries.items()}
     return wire.encode(
         _Kept(
-            entries,
-            dict(offer.capabilities),
-            offer.instructions,
-            generation,
-            list(offer.notes),
-            sorted(offer.omitted.names),
-            offer.omitted.cut,
+            entries=entries,
+            capabilities=dict(offer.capabilities),
+            instructions=offer.instructions,
+            generation=generation,
+            notes=list(offer.notes),
+            omitted=sorted(offer.omitted.names),
+            cut=offer.omitted.cut,
         ),
     )
 
@@ -57,4 +57,12 @@ def from_bytes(server: str, body: bytes, listed_ms: int) -> Offer | None:
         return None
     omitted = OmittedTools(frozenset(kept.omitted), kept.cut)
     notes = tuple(kept.notes)
-    return Offer(entries, kept.capabilities, kept.instructions, generation, listed_ms, notes=notes, omitted=omitted)
+    return Offer(
+        entries=entries,
+        capabilities=kept.capabilities,
+        instructions=kept.instructions,
+        generation=generation,
+        listed_ms=listed_ms,
+        notes=notes,
+        omitted=omitted,
+    )

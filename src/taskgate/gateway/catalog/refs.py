@@ -8,7 +8,6 @@ from taskgate.core.catalog.entry import CatalogEntry
 from taskgate.core.catalog.pinned_content import changed_definition
 from taskgate.core.governance.decision import Decision
 from taskgate.core.wire import Raw
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.param_headers import ParamHeader
 
 
@@ -50,8 +49,7 @@ class ToolRef(msgspec.Struct, frozen=True, gc=False):
         return self.entry is None or self.entry.is_for_model
 
 
-@dataclass(frozen=True, slots=True)
-class PromptRef:
+class PromptRef(msgspec.Struct, frozen=True):
     wire: str
     server: str
     name: str

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from functools import cached_property
 from typing import Final
 
 from taskgate.core.catalog.addresses import Address, Claims, folders_above, named_address, read_named
 from taskgate.core.catalog.apps import UI_SCHEME
 from taskgate.core.catalog.entry import CatalogEntry
-from taskgate.lazy_dataclass import dataclass
 
 SKILL_SCHEME: Final = "skill://"
 MAX_HELD: Final = 20_000
@@ -42,17 +40,23 @@ class HeldAddresses:
             del self._servers[key]
 
 
-@dataclass(frozen=True)
 class ShownAddresses:
     """The addresses of one view. `interfaces` (declared by tools or listed) and `skills` (folders) are the servers' own addresses,
     by server.
     """
 
-    interfaces: Mapping[str, frozenset[str]]
-    skills: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    held: Mapping[str, str] = field(default_factory=dict)
-    refused: frozenset[Address] = frozenset()
-    """Interfaces that rules or pins keep from the callers of this view."""
+    def __init__(
+        self,
+        interfaces: Mapping[str, frozenset[str]],
+        skills: Mapping[str, frozenset[str]],
+        held: Mapping[str, str],
+        refused: frozenset[Address],
+    ) -> None:
+        self.interfaces = interfaces
+        self.skills = skills
+        self.held = held
+        self.refused = refused
+        """Interfaces that rules or pins keep from the callers of this view."""
 
     @cached_property
     def _renamed(self) -> frozenset[Address]:

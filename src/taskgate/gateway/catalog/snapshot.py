@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from taskgate.core.catalog.entry import CatalogEntry
 from taskgate.gateway.catalog.offer import Offer as Offer
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogSnapshot:
+class CatalogSnapshot(msgspec.Struct, frozen=True):
     """The offers of some servers, and what is quarantined."""
 
     offers: Mapping[str, Offer]

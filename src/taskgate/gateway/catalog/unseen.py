@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
+import msgspec
+
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.catalog.names import SEPARATOR, NameStyle, wire_name
 from taskgate.core.catalog.pin_keys import resource_key
@@ -21,14 +23,12 @@ from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.view import View
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.plan import Live, Plan
-from taskgate.lazy_dataclass import dataclass
 
 MAX_PREFIXED: Final = 1_000
 """Maximum number of prefixed names in an index. Building that many takes a few milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unseen:
+class Unseen(msgspec.Struct, frozen=True):
     """What a name refers to (`server` is empty if it refers to nothing) and why it is hidden. `reason` begins with a
     stable code: those of `core.scoping.subset.Reason`, or `quarantined`, `rule_denied`, `hidden`, `name_collision`, `not_listed`.
     """
@@ -39,8 +39,7 @@ class Unseen:
     rule: str = ""
 
 
-@dataclass(slots=True, eq=False)
-class UnseenNames:
+class UnseenNames(msgspec.Struct, eq=False):
     _plan: Live[Plan]
     _catalogs: Catalogs
     _views: Views

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
-from typing import Any, Final, NamedTuple, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 
@@ -39,14 +38,13 @@ from taskgate.gateway.catalog.refs import PromptRef, ToolRef
 from taskgate.gateway.catalog.shown_addresses import ShownAddresses
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.plan import Plan
-from taskgate.lazy_dataclass import dataclass
 
 Quarantined = frozenset[tuple[str, str]]
 RENDERED_AT_ONCE: Final = 500
 """Up to this many entries are rendered on the event loop, in a few milliseconds."""
 
 
-class _Look(NamedTuple):
+class _Look(msgspec.Struct, frozen=True):
     """How a tool is shown to one kind of caller, apart from its definition and its name."""
 
     support: TaskSupport | None
@@ -61,8 +59,7 @@ class _Look(NamedTuple):
         return f"{self.support} {self.has_notices} {self.has_card} {shown}"
 
 
-@dataclass(slots=True)
-class View:
+class View(msgspec.Struct):
     scope: ScopePolicy
     subset: Subset
     plan: Plan
@@ -84,13 +81,13 @@ class View:
     app_tools: Mapping[str, tuple[ToolRef, ...]]
     """Tools that apps may call, by the server's own names, which are the only ones an app has."""
     slow_tools: SlowTools
-    omitted: Mapping[str, OmittedTools] = field(default_factory=dict)
+    omitted: Mapping[str, OmittedTools] = msgspec.field(default_factory=dict)
     """By server: listed tools beyond the limit."""
-    alike: Mapping[tuple[PatternKind, str], Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    alike: Mapping[tuple[PatternKind, str], Mapping[str, tuple[str, ...]]] = msgspec.field(default_factory=dict)
     """By kind and server: names that look like others of that server, with these others."""
-    rendered: dict[tuple[EntryKind, Audience, int], EntryList] = field(default_factory=dict)
+    rendered: dict[tuple[EntryKind, Audience, int], EntryList] = msgspec.field(default_factory=dict)
     search_index: SearchIndex | None = None
-    unseen: dict[PatternKind, dict[str, tuple[str, str]]] = field(default_factory=dict)
+    unseen: dict[PatternKind, dict[str, tuple[str, str]]] = msgspec.field(default_factory=dict)
     """Listed entries that are not in this view, by the name they would have. Filled by `unseen` on first use."""
 
     def tool(self, name: str) -> ToolRef | None:
@@ -116,7 +113,18 @@ class View:
         raw = wire.raw(name)
         timeout_s = self.plan.plain_timeout_of(server)
         revision = self.subset.revision
-        return ToolRef(name, server, name, decision, None, False, False, raw, revision=revision, timeout_s=timeout_s)
+        return ToolRef(
+            wire=name,
+            server=server,
+            name=name,
+            decision=decision,
+            entry=None,
+            upstream_tasks=False,
+            forced=False,
+            raw_name=raw,
+            revision=revision,
+            timeout_s=timeout_s,
+        )
 
     def server_named_in(self, name: str) -> str | None:
         """Return the server of a prefixed name, even if its lists are not known yet."""
@@ -234,7 +242,7 @@ class View:
 
     def shown(self, tool: ToolRef, task_aware: bool) -> TaskSupport | None:
         return shown_support(
-            self.plan.calls.annotation_mode,
+            self.plan.tasks.annotation_mode,
             action_of(tool.decision),
             upstream_tasks=tool.upstream_tasks,
             upstream_support=tool.entry.task_support if tool.entry is not None else None,
@@ -280,7 +288,7 @@ class View:
             self.plan.features.task_card,
             audience,
             held=tool.forced or isinstance(decision, NeedsApproval | NeedsPolicy),
-            promotable=self.plan.calls.delivery.promote_after_s > 0,
+            promotable=self.plan.tasks.promote_after_ms > 0,
             takes_long=support in (TaskSupport.OPTIONAL, TaskSupport.REQUIRED)
             or (tool.server, tool.name) in self.slow_tools,
         )
@@ -289,7 +297,7 @@ class View:
         """Return whether a call may get a reply of the gateway: it may become a task, be held, or be cut."""
         record = self.plan.registry.records.get(tool.server)
         cut = record is not None and bool(record.budgets.max_tool_output_bytes)
-        return cut or not tool.plain or self.plan.calls.delivery.promote_after_s > 0
+        return cut or not tool.plain or self.plan.tasks.promote_after_ms > 0
 
     async def listed(self, kind: EntryKind, audience: Audience) -> EntryList:
         """Like `listing`; a long list is composed in a thread."""

@@ -8,14 +8,16 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import NamedTuple
+
+import msgspec
 
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.task_support import TaskSupport, sends_task_status, supports_tasks
-from taskgate.core.governance.decision import Action, action_of
+from taskgate.core.governance.decision import action_of
 from taskgate.core.governance.pipeline import decide_listed
 from taskgate.core.governance.task_annotation import annotation_line, shown_support
 from taskgate.core.patterns import PatternKind
+from taskgate.core.settings.governance import Action
 from taskgate.gateway.catalog.catalogs import Offer
 from taskgate.gateway.catalog.quarantine import Quarantine
 from taskgate.gateway.catalog.tool_entries import schema_of
@@ -25,7 +27,7 @@ from taskgate.telemetry.metrics import Gauge, Labels, Metrics
 from taskgate.turns import PORTION, in_turns, let_others_run
 
 
-class _Annotation(NamedTuple):
+class _Annotation(msgspec.Struct, frozen=True):
     shown: TaskSupport | None
     action: Action
     upstream_tasks: bool
@@ -86,7 +88,7 @@ class AnnotationReport:
         action = action_of(decision)
         forced = any(plan.gates.rules.forced(server, each) for each in (name, *alike))
         shown = shown_support(
-            plan.calls.annotation_mode,
+            plan.tasks.annotation_mode,
             action,
             upstream_tasks=upstream_tasks,
             upstream_support=entry.task_support,

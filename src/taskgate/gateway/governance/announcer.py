@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from dataclasses import field
 from typing import Any, Final
+
+import msgspec
 
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.approval import State
 from taskgate.core.governance.card import Card
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_channel import ApprovalChannel, Decide, Delivered, Delivery
-from taskgate.ports.approval_store import ApprovalStore, StoredReceipt
+from taskgate.ports.store import Store
+from taskgate.store.operations.receipts import DropReceipt, PutReceipt, Receipts, StoredReceipt
 from taskgate.telemetry.logs import log
 
 DELIVERY_S: Final = 600.0
@@ -27,18 +28,17 @@ IsElsewhere = Callable[[str], Awaitable[bool]]
 """Whether another live gateway has the call of this approval. Only that gateway announces it."""
 
 
-@dataclass(slots=True)
-class _Deliveries:
+class _Deliveries(msgspec.Struct):
     """Where one approval was announced."""
 
     workflow: str
-    receipts: dict[str, str] = field(default_factory=dict)
-    turns: dict[str, asyncio.Lock] = field(default_factory=dict)
+    receipts: dict[str, str] = msgspec.field(default_factory=dict)
+    turns: dict[str, asyncio.Lock] = msgspec.field(default_factory=dict)
     """One delivery at a time at each place, so that the newest state is shown last."""
 
 
 class Announcer:
-    def __init__(self, store: ApprovalStore, card_of: CardOf, is_elsewhere: IsElsewhere) -> None:
+    def __init__(self, store: Store, card_of: CardOf, is_elsewhere: IsElsewhere) -> None:
         self._store = store
         self._card_of = card_of
         self._is_elsewhere = is_elsewhere
@@ -61,7 +61,7 @@ class Announcer:
     async def resume(self) -> None:
         """Resume announcements made before a restart, or by a gateway that has died."""
         found: set[str] = set()
-        for kept in await self._store.receipts():
+        for kept in await self._store.ask(Receipts()):
             if kept.approval_id in found or kept.approval_id not in self._delivered:
                 if kept.approval_id not in found and await self._is_elsewhere(kept.approval_id):
                     continue
@@ -180,14 +180,14 @@ class Announcer:
         if deliveries.receipts.get(place) != sent.receipt:
             deliveries.receipts[place] = sent.receipt
             await self._stored(
-                self._store.put_receipt(StoredReceipt(approval_id, place, deliveries.workflow, sent.receipt))
+                self._store.do(PutReceipt(StoredReceipt(approval_id, place, deliveries.workflow, sent.receipt)))
             )
         return True
 
     async def _forget(self, approval_id: str, deliveries: _Deliveries, place: str) -> None:
         """Remove the receipt: the approval is closed, and this place shows it or cannot."""
         if deliveries.receipts.pop(place, None) is not None:
-            await self._stored(self._store.drop_receipt(approval_id, place))
+            await self._stored(self._store.do(DropReceipt(approval_id, place)))
         if not deliveries.receipts and self._delivered.get(approval_id) is deliveries:
             del self._delivered[approval_id]
 

@@ -13,6 +13,7 @@ from taskgate.core import wire
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import Generation
 from taskgate.core.governance.approval import Verdict
+from taskgate.core.governance.held_call import ApprovalRequest
 from taskgate.core.identity.addressees import has_conversation
 from taskgate.core.questions.capabilities import can_answer
 from taskgate.core.questions.question import ELICIT
@@ -27,7 +28,7 @@ from taskgate.gateway.requests.request_state import RequestStateSigner, text_of
 from taskgate.gateway.requests.strict_arguments import arguments_digest, read_ahead
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.task_records import NewCall
-from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.store.operations.approvals import FindHeld
 
 STATE_KIND: Final = "approval"
 MAX_REMEMBERED: Final = 10_000
@@ -123,7 +124,7 @@ class ApprovalByUrl:
         if answer.get("action") in ("decline", "cancel"):
             await self._tasks.methods.cancel_task(task, "the caller declined the approval request")
             return
-        held = await self._tasks.store.held(task.approval_id)
+        held = await self._tasks.store.ask(FindHeld(task.approval_id))
         vote = own_vote(self._plan.value, held, answer) if held is not None else None
         if vote is not None:
             await self._approvals.decide(

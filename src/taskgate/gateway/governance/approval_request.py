@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from taskgate.core.audit.chain import AuditEntry, revisions
 from taskgate.core.governance.decision import NeedsApproval
+from taskgate.core.governance.held_call import ApprovalRequest
 from taskgate.core.governance.pipeline import workflow_named
 from taskgate.core.strict_json import AmbiguousJson
 from taskgate.gateway.governance.evaluate import binding_of
 from taskgate.gateway.governance.gated_call import GatedCall
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.strict_arguments import strict_value
-from taskgate.ports.approval_store import ApprovalRequest
 
 MAX_AUDITED_ARGUMENTS: Final = 16_384
 
@@ -22,15 +22,15 @@ def question(
 ) -> ApprovalRequest:
     """Return the request, bound to everything that approvers agree to."""
     return ApprovalRequest(
-        approval_id,
-        workflow_named(plan.gates, needs.workflow),
-        f"{needs.rule}: {needs.reason}" if needs.reason else needs.rule,
-        binding_of(plan, call),
-        caller,
-        wire_name,
-        call.arguments,
-        call.scope_revision,
-        limit_key,
+        id=approval_id,
+        workflow=workflow_named(plan.gates, needs.workflow),
+        rule=f"{needs.rule}: {needs.reason}" if needs.reason else needs.rule,
+        binding=binding_of(plan, call),
+        caller=caller,
+        wire_name=wire_name,
+        arguments=call.arguments,
+        scope_revision=call.scope_revision,
+        limit_key=limit_key,
     )
 
 
@@ -40,20 +40,20 @@ def audit_of(plan: Plan, request: ApprovalRequest, task_id: str = "") -> AuditEn
     small = len(request.arguments) <= MAX_AUDITED_ARGUMENTS
     bound = request.binding
     return AuditEntry(
-        0,
-        "approval_asked",
-        bound.principal,
-        bound.scope,
-        bound.server,
-        bound.tool,
-        bound.kind.value,
-        bound.arguments_digest,
-        redacted.value if small else None,
-        redacted.hidden,
-        request.rule,
-        "held",
-        revisions(bound.policy_revision, request.scope_revision),
-        request.id,
+        at_ms=0,
+        event="approval_asked",
+        principal=bound.principal,
+        scope=bound.scope,
+        server=bound.server,
+        name=bound.tool,
+        kind=bound.kind.value,
+        arguments_digest=bound.arguments_digest,
+        arguments=redacted.value if small else None,
+        hidden=redacted.hidden,
+        rule=request.rule,
+        decision="held",
+        policy_revision=revisions(bound.policy_revision, request.scope_revision),
+        approval_id=request.id,
         task_id=task_id,
     )
 

@@ -19,6 +19,7 @@ from taskgate.core.governance.approval import Approval, Changed, Drifted, Recall
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.card import Card, card
 from taskgate.core.governance.decision import NeedsApproval
+from taskgate.core.governance.held_call import ApprovalRequest, HeldCall
 from taskgate.core.governance.pipeline import workflow_named
 from taskgate.core.governance.recheck import REQUEST_DRIFT
 from taskgate.core.governance.workflow import OnTimeout, Workflow
@@ -27,7 +28,6 @@ from taskgate.core.ids import RANDOM_BYTES, ulid
 from taskgate.core.tasks.endings import after_recall
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
-from taskgate.gateway.call_settings import ExecuteOn
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.events import ApprovalOpened, ApprovalOver, DefinitionChanged, EventHub, TaskChanged
 from taskgate.gateway.governance.announcer import Announcer
@@ -44,7 +44,17 @@ from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL, VoteReply, VoteRequest
 from taskgate.ports.approval_decisions import GrantRequest, Ruling
-from taskgate.ports.approval_store import ApprovalRequest, AuditOf, Decided, HeldCall
+from taskgate.store.operations.approvals import (
+    AuditOf,
+    ChangeHeld,
+    Decided,
+    FindHeld,
+    HeldCalls,
+    LastApproved,
+    TakeHeld,
+)
+from taskgate.store.operations.grants import FindGrants
+from taskgate.store.operations.task_queries import FindTask
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
@@ -107,7 +117,7 @@ class Approvals:
         """Register the expiry of open approvals of earlier runs with the monotonic clock."""
         after: str | None = None
         while True:
-            page = await self._store.held_page(after=after, limit=PAGE)
+            page = await self._store.ask(HeldCalls(after=after, limit=PAGE))
             for held in page.held:
                 self.expiries.note(held.approval)
             if page.after is None:
@@ -122,19 +132,19 @@ class Approvals:
 
     async def _is_elsewhere(self, approval_id: str) -> bool:
         """Return whether another live gateway has the call. A held request of a dead gateway, if it is no task, is taken over."""
-        rows, ours = self._store.sessions, self._store.ownership.owner
+        rows, ours = self._store.shared, self._store.ownership.owner
         if rows is None:
             return False
-        held = await self._store.held(approval_id)
-        task = await self._store.get(held.task_id) if held is not None and held.task_id else None
+        held = await self._store.ask(FindHeld(approval_id))
+        task = await self._store.ask(FindTask(held.task_id)) if held is not None and held.task_id else None
         if task is not None:
             return task.owner != ours and rows.is_alive(task.owner)
-        return held is not None and not await self._store.take_held(approval_id)
+        return held is not None and not await self._store.do(TakeHeld(approval_id))
 
     async def _announce_again(self) -> None:
         after: str | None = None
         while True:
-            page = await self._store.held_page(after=after, limit=PAGE)
+            page = await self._store.ask(HeldCalls(after=after, limit=PAGE))
             for held in page.held:
                 if not await self._is_elsewhere(held.approval.id):
                     self.announcer.announce(held.approval.id, held.approval.workflow)
@@ -159,10 +169,10 @@ class Approvals:
     def run_on(self) -> RunOn:
         """Return what starts a task whose caller has only its handle."""
         return {
-            ExecuteOn.DEMAND: RunOn.DEMAND,
-            ExecuteOn.APPROVAL: RunOn.ONCE_ALLOWED,
-            ExecuteOn.RESULT: RunOn.RESULT,
-        }[self._plan.value.calls.execute_on]
+            "demand": RunOn.DEMAND,
+            "approval": RunOn.ONCE_ALLOWED,
+            "result": RunOn.RESULT,
+        }[self._plan.value.tasks.execute_on]
 
     def _opened(self, event: ApprovalOpened) -> None:
         approval = event.approval
@@ -204,7 +214,7 @@ class Approvals:
         grant: GrantRequest | None = None,
     ) -> Ruling:
         """Record one person's vote and apply its outcome. The store orders concurrent votes."""
-        held = await self._store.held(approval_id)
+        held = await self._store.ask(FindHeld(approval_id))
         approver = self._plan.value.governing.person(approver)
         if held is None or not approver.reaches(held.approval.binding.principal):
             return Ruling("No such approval.", UNKNOWN_APPROVAL)
@@ -215,8 +225,11 @@ class Approvals:
         if grant is not None and verdict is Verdict.APPROVE:
             self.grants.check(grant)
         workflow = self.workflow(held.approval.workflow)
-        event, not_before_ms = Voted(approver, verdict, 0, reason, channel), self.expiries.passed_ms(held.approval)
-        answer = await self._store.change_held(approval_id, workflow, event, not_before_ms=not_before_ms)
+        event, not_before_ms = (
+            Voted(by=approver, verdict=verdict, at_ms=0, reason=reason, channel=channel),
+            self.expiries.passed_ms(held.approval),
+        )
+        answer = await self._store.do(ChangeHeld(approval_id, workflow, event, not_before_ms=not_before_ms))
         if not isinstance(answer, Decided):
             raise GatewayFault("store_unavailable", "The decision could not be stored; nothing was decided.")
         starts = await self._apply_outcome(held.approval, answer)
@@ -233,11 +246,11 @@ class Approvals:
             channel=channel,
         )
         text = accepted_text(answer.held.approval, workflow, given, starts=starts)
-        return Ruling(text, "", answer.held, given, starts)
+        return Ruling(text, held=answer.held, grant=given, starts=starts)
 
     async def can_be_recalled(self, approver: Approver, held: HeldCall) -> bool:
         """Whether a person's approval can be taken back: its task still waits for its caller, and nothing was sent."""
-        task = await self._store.get(held.task_id) if held.task_id is not None else None
+        task = await self._store.ask(FindTask(held.task_id)) if held.task_id is not None else None
         if task is None or task.state is not TaskState.APPROVED or await self._starts_now(task):
             return False
         workflow = self.workflow(held.approval.workflow)
@@ -246,22 +259,22 @@ class Approvals:
 
     async def recall(self, approver: Approver, approval_id: str) -> Ruling:
         """Take a person's approval back. The call waits for a decision again; one that is being sent is not affected."""
-        held = await self._store.held(approval_id)
+        held = await self._store.ask(FindHeld(approval_id))
         approver = self._person(approver)
         if held is None or not approver.reaches(held.approval.binding.principal):
             return Ruling("No such approval.", UNKNOWN_APPROVAL)
         if not await self.can_be_recalled(approver, held):
             return Ruling(TOO_LATE, rules.Refusal.ALREADY_DECIDED.value, held)
         workflow = self.workflow(held.approval.workflow)
-        answer = await self._store.change_held(
-            approval_id, workflow, Recalled(approver, 0), then=after_recall, audit=_recall_entry(approver)
+        answer = await self._store.do(
+            ChangeHeld(approval_id, workflow, Recalled(approver, 0), then=after_recall, audit=_recall_entry(approver))
         )
         if not isinstance(answer, Decided):
             raise GatewayFault("store_unavailable", "The approval could not be taken back; it remains approved.")
         if not isinstance(answer.outcome, Changed):
             return Ruling(TOO_LATE, answer.outcome.why.value, answer.held)
         self.expiries.note(answer.held.approval)
-        for grant in await self._store.grants():
+        for grant in await self._store.ask(FindGrants()):
             if grant.approval_id == approval_id:
                 await self.grants.revoke(approver, grant.id)
         if answer.change is not None:
@@ -275,7 +288,7 @@ class Approvals:
 
     async def time_passed(self, approval_id: str) -> None:
         """End an approval that has timed out: denied, unless its workflow defines another outcome."""
-        held = await self._store.held(approval_id)
+        held = await self._store.ask(FindHeld(approval_id))
         if held is None:
             self.expiries.drop(approval_id)
             return
@@ -283,7 +296,7 @@ class Approvals:
         if workflow.on_timeout is OnTimeout.APPROVE and self.expiries.is_unexpired(held.approval):
             return  # a clock that was set forward must not approve anything before the timeout has passed
         not_before_ms = self.expiries.passed_ms(held.approval)
-        answer = await self._store.change_held(approval_id, workflow, TimePassed(0), not_before_ms=not_before_ms)
+        answer = await self._store.do(ChangeHeld(approval_id, workflow, TimePassed(0), not_before_ms=not_before_ms))
         if isinstance(answer, Decided):
             if workflow.on_timeout is OnTimeout.APPROVE and answer.held.approval.state is State.APPROVED:
                 log.warning("approved by timeout", approval=approval_id, workflow=workflow.name)
@@ -308,7 +321,7 @@ class Approvals:
         """End open approvals of the old definition, because approvers were not shown the new one. Return their number."""
         count, after = 0, None
         while True:
-            page = await self._store.held_page(after=after, limit=PAGE)
+            page = await self._store.ask(HeldCalls(after=after, limit=PAGE))
             for held in page.held:
                 bound = held.approval.binding
                 if (bound.server, bound.tool) == (server, tool) and bound.definition_digest != digest:
@@ -321,7 +334,7 @@ class Approvals:
     async def _drifted(self, held: HeldCall) -> None:
         workflow = self.workflow(held.approval.workflow)
         reason = f"{REQUEST_DRIFT}: the tool's definition changed after the approval was requested"
-        answer = await self._store.change_held(held.approval.id, workflow, Drifted(0, REQUEST_DRIFT, reason))
+        answer = await self._store.do(ChangeHeld(held.approval.id, workflow, Drifted(0, REQUEST_DRIFT, reason)))
         if isinstance(answer, Decided):
             await self._apply_outcome(held.approval, answer)
 
@@ -368,7 +381,7 @@ class Approvals:
 
     def _start(self, task: Task, starts: bool | None) -> None:
         """Start the task if this gateway owns it, or if the owner is dead. The owner holds the task's connections."""
-        rows, owner = self._store.sessions, self._store.ownership.owner
+        rows, owner = self._store.shared, self._store.ownership.owner
         if starts and (task.owner == owner or rows is None or not rows.is_alive(task.owner)):
             self._runs.start(task)
 
@@ -384,7 +397,7 @@ class Approvals:
         waiting = self._waiting.setdefault(approval_id, [])
         waiting.append(future)
         try:
-            held = await self._store.held(approval_id)
+            held = await self._store.ask(FindHeld(approval_id))
             if held is None or held.approval.state is not State.OPEN:
                 return held
             async with asyncio.timeout(timeout_s):
@@ -395,7 +408,7 @@ class Approvals:
             waiting.remove(future)
             if not waiting:
                 self._waiting.pop(approval_id, None)
-        return await self._store.held(approval_id)
+        return await self._store.ask(FindHeld(approval_id))
 
     def _wake(self, approval_id: str, principal: str) -> None:
         self._events.publish(ApprovalOver(approval_id, principal))
@@ -408,7 +421,7 @@ class Approvals:
         return rules.may_decide(workflow, held.approval.binding, self._plan.value.governing.person(approver)) is None
 
     async def card_of(self, approval_id: str) -> Card | None:
-        held = await self._store.held(approval_id)
+        held = await self._store.ask(FindHeld(approval_id))
         return await self.card(held) if held is not None else None
 
     async def card(self, held: HeldCall) -> Card:
@@ -418,7 +431,7 @@ class Approvals:
         approval = rules.as_of(held.approval, workflow, self._store.now_ms())
         redaction, url = self._plan.value.governing.redaction(workflow.name), self.page_url(held.approval.id)
         origin = approval.from_script
-        script = await self._store.get(origin.task_id) if origin is not None else None
+        script = await self._store.ask(FindTask(origin.task_id)) if origin is not None else None
         of_script = script.arguments if script is not None else b"null"
         bound = approval.binding
         alike = self._catalogs.alike(bound.kind, bound.server, bound.tool)
@@ -444,7 +457,7 @@ class Approvals:
     async def _last_approved(self, held: HeldCall) -> HeldCall | None:
         bound, before = held.approval.binding, held.approval.id
         for _ in range(MAX_LOOKBACK):
-            last = await self._store.last_approved(bound.server, bound.tool, before=before)
+            last = await self._store.ask(LastApproved(bound.server, bound.tool, before=before))
             if last is None or tenant_of(last.approval.binding.principal) == tenant_of(bound.principal):
                 return last
             before = last.approval.id

@@ -9,6 +9,7 @@ from typing import Final
 
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError
+from taskgate.core.governance.held_call import ApprovalRequest
 from taskgate.core.questions.capabilities import can_answer
 from taskgate.core.questions.question import ELICIT, Answer, Question
 from taskgate.core.tasks.task import Task
@@ -21,8 +22,8 @@ from taskgate.gateway.requests.caller_questions import ask_session
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.tasks.followers import Followers
-from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
+from taskgate.store.operations.approvals import FindHeld
 from taskgate.telemetry.logs import log
 
 MAX_LATER: Final = 10_000
@@ -112,7 +113,7 @@ class AskCaller:
             answer = await answering
             if answer.result is None:
                 return
-            held = await self._store.held(approval.id)
+            held = await self._store.ask(FindHeld(approval.id))
             vote = own_vote(self._plan.value, held, wire.parse_strictly(answer.result)) if held is not None else None
             if vote is not None:
                 await self._approvals.decide(

@@ -70,16 +70,16 @@ def binding_of(plan: Plan, call: GatedCall) -> Binding:
     """Return what an approval is bound to. Its deadline is set when the approval is requested."""
     read_arguments(call)
     return Binding(
-        call.principal,
-        call.server,
-        call.name,
-        strict_digest(call.arguments),
-        call.definition_digest,
-        plan.gates.revision,
-        0,
-        call.kind,
-        call.scope,
-        call.script_digest,
+        principal=call.principal,
+        server=call.server,
+        tool=call.name,
+        arguments_digest=strict_digest(call.arguments),
+        definition_digest=call.definition_digest,
+        policy_revision=plan.gates.revision,
+        expires_at_ms=0,
+        kind=call.kind,
+        scope=call.scope,
+        script_digest=call.script_digest,
     )
 
 
@@ -96,7 +96,13 @@ def rule_book(plan: Plan) -> RuleBook:
         arguments = (recorded.arguments or "{}").encode()
         roles = frozenset(recorded.roles)
         call = GatedCall(
-            recorded.principal, roles, recorded.scope, recorded.server, recorded.name, arguments, kind=recorded.kind
+            principal=recorded.principal,
+            roles=roles,
+            scope=recorded.scope,
+            server=recorded.server,
+            name=recorded.name,
+            arguments=arguments,
+            kind=recorded.kind,
         )
         return _policy_answer(plan, call, decision, recorded.at_ms // 1000)
 
@@ -110,17 +116,17 @@ def _policy_answer(plan: Plan, call: GatedCall, decision: NeedsPolicy, at_s: int
     record = plan.registry.records.get(call.server)
     return engine.evaluate(
         PolicyRequest(
-            call.principal,
-            call.roles,
-            call.server,
-            normal_form(call.name) if call.kind is PatternKind.RESOURCE else call.name,
-            read_arguments(call),
-            call.scope,
-            decision.policy_id,
-            PolicyTime.at(at_s),
-            record.tags if record is not None else frozenset(),
-            call.kind,
-            call.facts,
+            principal=call.principal,
+            roles=call.roles,
+            server=call.server,
+            name=normal_form(call.name) if call.kind is PatternKind.RESOURCE else call.name,
+            arguments=read_arguments(call),
+            scope=call.scope,
+            policy_id=decision.policy_id,
+            time=PolicyTime.at(at_s),
+            tags=record.tags if record is not None else frozenset(),
+            kind=call.kind,
+            facts=call.facts,
         )
     )
 

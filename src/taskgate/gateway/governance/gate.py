@@ -10,24 +10,26 @@ import asyncio
 from functools import partial
 from typing import NoReturn
 
+import msgspec
+
 from taskgate.core.audit.chain import AuditEntry, revisions
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.governance.decision import Decision, Denied, Forward, NeedsApproval
+from taskgate.core.governance.held_call import ApprovalRequest
 from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.approvals import Approvals
-from taskgate.gateway.governance.call_recorder import CallRecorder
 from taskgate.gateway.governance.denials import Denials, RecordedRefusal
 from taskgate.gateway.governance.evaluate import evaluate, log_note
 from taskgate.gateway.governance.gated_call import GatedCall, gated_tool_call
+from taskgate.gateway.governance.journal import Journal
 from taskgate.gateway.governance.pre_send_recheck import PreSendRecheck
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.strict_arguments import READ_AT_ONCE, arguments_digest, read_ahead
-from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
+from taskgate.store.operations.audit import RecordAudit
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
@@ -38,15 +40,14 @@ _UNKNOWN = {
 }
 
 
-@dataclass(slots=True, eq=False)
-class CallGate:
-    _store: Store
-    _plan: Live[Plan]
+class CallGate(msgspec.Struct, eq=False):
+    store: Store
+    plan: Live[Plan]
     approvals: Approvals
     pre_send: PreSendRecheck
-    _metrics: Metrics
-    _denials: Denials
-    _recorder: CallRecorder
+    metrics: Metrics
+    denials: Denials
+    journal: Journal
 
     async def for_tool(self, request: Request, tool: ToolRef) -> ApprovalRequest | None:
         """Return the approval request that this call must wait for, or None if it may be sent."""
@@ -59,7 +60,7 @@ class CallGate:
     async def settle(self, request: Request, call: GatedCall, decision: Decision, shown: str) -> ApprovalRequest | None:
         grants, server_requested = self.approvals.grants.current, bool(request.narrowing.server_lists)
         try:
-            evaluated = partial(evaluate, self._plan.value, call, decision, grants, self._store.now_ms())
+            evaluated = partial(evaluate, self.plan.value, call, decision, grants, self.store.now_ms())
             if len(call.arguments) <= READ_AT_ONCE:
                 settled = evaluated()
             else:
@@ -67,9 +68,9 @@ class CallGate:
                 await read_ahead(call.arguments)
                 settled = await asyncio.to_thread(evaluated)
         except CallerError:
-            self._recorder.governed(call, decision, server_requested=server_requested)
+            self.journal.governed(call, decision, server_requested=server_requested)
             raise
-        self._recorder.governed(call, settled, server_requested=server_requested)
+        self.journal.governed(call, settled, server_requested=server_requested)
         if isinstance(settled, Denied):
             self._refuse(request, call, settled, shown)
         if isinstance(settled, NeedsApproval):
@@ -78,32 +79,34 @@ class CallGate:
         return None
 
     def _refuse(self, request: Request, call: GatedCall, denied: Denied, shown: str) -> NoReturn:
-        self._metrics.denied.add(denied.gate.value)
+        self.metrics.denied.add(denied.gate.value)
         log.info("denied", name=call.name, server=call.server, caller=call.principal, why=denied.reason)
         entry = self._entry(call, "call_denied", denied.rule, denied.error_type, denied.reason)
-        self._denials.call_refused(entry, request)
+        self.denials.call_refused(entry, request)
         raise refusal(denied, call.kind, shown)
 
     def _record_forwarded(self, call: GatedCall, settled: Forward) -> None:
         log_note(settled, call.name, call.principal)
         if settled.note is not None:
-            self._store.record(self._entry(call, settled.note.value.lower(), settled.rule, "forward", settled.reason))
+            self.store.defer(
+                RecordAudit(self._entry(call, settled.note.value.lower(), settled.rule, "forward", settled.reason))
+            )
         elif settled.rule.startswith("grant "):
-            self._store.record(self._entry(call, "grant_used", settled.rule, "forward", ""))
+            self.store.defer(RecordAudit(self._entry(call, "grant_used", settled.rule, "forward", "")))
 
     def _entry(self, call: GatedCall, event: str, rule: str, decision: str, reason: str) -> AuditEntry:
         return AuditEntry(
-            0,
-            event,
-            call.principal,
-            call.scope,
-            call.server,
-            call.name,
-            call.kind.value,
-            arguments_digest(call.arguments),
+            at_ms=0,
+            event=event,
+            principal=call.principal,
+            scope=call.scope,
+            server=call.server,
+            name=call.name,
+            kind=call.kind.value,
+            arguments_digest=arguments_digest(call.arguments),
             rule=rule,
             decision=decision,
-            policy_revision=revisions(self._plan.value.gates.revision, call.scope_revision),
+            policy_revision=revisions(self.plan.value.gates.revision, call.scope_revision),
             reason=reason,
         )
 

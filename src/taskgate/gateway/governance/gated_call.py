@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from taskgate.core import wire
 from taskgate.core.identity.caller import Caller, CredentialFacts
 from taskgate.core.patterns import PatternKind
 from taskgate.gateway.catalog.tool_entries import schema_of
 from taskgate.gateway.catalog.views import ToolRef
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class GatedCall:
+class GatedCall(msgspec.Struct, frozen=True):
     """`arguments` are the exact bytes that would be sent."""
 
     principal: str
@@ -26,11 +26,14 @@ class GatedCall:
     arguments: bytes
     definition_digest: str = ""
     kind: PatternKind = PatternKind.TOOL
-    input_schema: Mapping[str, Any] = field(default_factory=dict)
+    input_schema: Mapping[str, Any] = msgspec.field(default_factory=dict)
     scope_revision: str = ""
     facts: CredentialFacts | None = None
     from_script: bool = False
     script_digest: str = ""
+
+    def without_arguments(self) -> GatedCall:
+        return replace(self, arguments=b"")
 
 
 def gated_tool_call(
@@ -38,19 +41,19 @@ def gated_tool_call(
 ) -> GatedCall:
     """A call of a tool in the caller's view, or of an unlisted tool that the view permits."""
     return GatedCall(
-        caller.principal,
-        caller.roles,
-        caller.scope,
-        tool.server,
-        tool.name,
-        arguments,
-        tool.definition_digest,
-        PatternKind.TOOL,
-        schema_of(tool.entry),
-        tool.revision,
-        caller.facts,
-        from_script,
-        script_digest,
+        principal=caller.principal,
+        roles=caller.roles,
+        scope=caller.scope,
+        server=tool.server,
+        name=tool.name,
+        arguments=arguments,
+        definition_digest=tool.definition_digest,
+        kind=PatternKind.TOOL,
+        input_schema=schema_of(tool.entry),
+        scope_revision=tool.revision,
+        facts=caller.facts,
+        from_script=from_script,
+        script_digest=script_digest,
     )
 
 
@@ -60,12 +63,12 @@ def gated_reading(
     """A request for a resource or a prompt. Only prompts have arguments; a resource is evaluated by its URI."""
     content = arguments if arguments is not None and kind is PatternKind.PROMPT else wire.encode({"name": name})
     return GatedCall(
-        caller.principal,
-        caller.roles,
-        caller.scope,
-        server,
-        name,
-        content,
+        principal=caller.principal,
+        roles=caller.roles,
+        scope=caller.scope,
+        server=server,
+        name=name,
+        arguments=content,
         kind=kind,
         scope_revision=revision,
         facts=caller.facts,

@@ -13,6 +13,7 @@ from taskgate import clock
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.governance.approval import CallDispatched, Changed, State
 from taskgate.core.governance.decision import Decision, Forward
+from taskgate.core.governance.held_call import ApprovalRequest, HeldCall
 from taskgate.core.identity.caller import ANONYMOUS
 from taskgate.gateway.events import ApprovalOpened, EventHub
 from taskgate.gateway.governance.approval_request import audit_of
@@ -26,8 +27,8 @@ from taskgate.gateway.requests.limit_errors import limit_error
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.methods import KEEP_ALIVE_S
-from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall
 from taskgate.ports.store_answers import TooManyOpen
+from taskgate.store.operations.approvals import ChangeHeld, Decided, FindHeld, HoldCall
 
 MAX_REMEMBERED: Final = 10_000
 
@@ -68,7 +69,7 @@ class HeldReadings:
 
     async def _known(self, key: tuple[str, ...]) -> str | None:
         known = self._open.get(key)
-        held = await self._store.held(known) if known is not None else None
+        held = await self._store.ask(FindHeld(known)) if known is not None else None
         return known if held is not None and held.approval.state in (State.OPEN, State.APPROVED) else None
 
     async def _ask(self, request: Request, approval: ApprovalRequest, key: tuple[str, ...]) -> str:
@@ -76,7 +77,7 @@ class HeldReadings:
         # The store cannot distinguish callers without an identity.
         joins = approval.binding.principal != ANONYMOUS
         audit = audit_of(self._plan.value, approval)
-        held = await self._store.hold(approval, pending=pending, audit=audit, joins=joins)
+        held = await self._store.do(HoldCall(approval, pending=pending, audit=audit, joins=joins))
         if isinstance(held, TooManyOpen):
             raise limit_error(held, "Wait for some to be decided.")
         if not isinstance(held, HeldCall):
@@ -90,9 +91,9 @@ class HeldReadings:
 
     async def _wait(self, request: Request, approval_id: str, shown: str) -> HeldCall:
         delivery_mode = self._tasks.promotions.delivery_mode(request)
-        settings = self._plan.value.calls.delivery
-        wait_s = delivery_mode.wait_s if delivery_mode.wait_s is not None else settings.hold_s
-        beat = Heartbeat(request, settings.heartbeat_s, f"Waiting for approval of {shown}")
+        settings = self._plan.value.tasks
+        wait_s = delivery_mode.wait_s if delivery_mode.wait_s is not None else settings.hold_ms / 1000
+        beat = Heartbeat(request, settings.heartbeat_ms / 1000, f"Waiting for approval of {shown}")
         beat.start(at_once=True)
         end = clock.monotonic() + wait_s
         try:
@@ -122,7 +123,7 @@ class HeldReadings:
         if stopped is not None:
             raise CallerError(stopped.error_type, f"{stopped.reason} It was not executed.", gate="approval")
         workflow = self._approvals.workflow(approval.workflow)
-        used = await self._store.change_held(approval.id, workflow, CallDispatched(0), not_before_ms=passed_ms)
+        used = await self._store.do(ChangeHeld(approval.id, workflow, CallDispatched(0), not_before_ms=passed_ms))
         if not isinstance(used, Decided) or not isinstance(used.outcome, Changed):
             raise CallerError(
                 "approval_expired", "The approval was used or has ended. Send the request again.", gate="approval"

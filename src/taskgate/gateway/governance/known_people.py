@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import ChainMap, OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.governance.approver import Approver
@@ -21,8 +21,16 @@ from taskgate.core.identity.roles import GATEWAY_ROLES
 from taskgate.gateway.events import CredentialsChanged, EventHub
 from taskgate.gateway.governing import Governing
 from taskgate.gateway.plan import Plan
-from taskgate.ports.identity_store import CONSOLE_SESSION, PERSON, REVOKED, IdentityRecord
 from taskgate.ports.store import Store
+from taskgate.store.operations.identity_records import (
+    CONSOLE_SESSION,
+    PERSON,
+    REVOKED,
+    ForgetIdentityRecordsOf,
+    IdentityRecord,
+    IdentityRecords,
+    KeepIdentityRecord,
+)
 from taskgate.telemetry.damaged_rows import decoded
 
 T = TypeVar("T")
@@ -76,8 +84,8 @@ class KnownPeople:
 
     async def load(self) -> None:
         """Load everything: at the start, and when another gateway may have changed it."""
-        revoked = await self._store.identity_records(REVOKED)
-        people = await self._store.identity_records(PERSON)
+        revoked = await self._store.ask(IdentityRecords(REVOKED))
+        people = await self._store.ask(IdentityRecords(PERSON))
         before = (self._revoked, dict(self._approvers))
         self._revoked = {record.name: self._revocation(record) for record in revoked}
         self._revoked_ms = {}
@@ -120,9 +128,11 @@ class KnownPeople:
             self._events.publish(CredentialsChanged())
         self._noted_ms[principal] = now
         body = msgspec.json.encode(_Person(sorted(identity.roles)))
-        kept = IdentityRecord(PERSON, principal, principal, now + KEPT_MS, body)
+        kept = IdentityRecord(kind=PERSON, name=principal, principal=principal, expires_ms=now + KEPT_MS, body=body)
         # Announce approvers only: other gateways learn of other principals from their own requests.
-        self._store.note_identity_record(kept, announce=bool(before & GATEWAY_ROLES or identity.roles & GATEWAY_ROLES))
+        self._store.defer(
+            KeepIdentityRecord(kept, announce=bool(before & GATEWAY_ROLES or identity.roles & GATEWAY_ROLES))
+        )
 
     def _put(self, principal: str, roles: frozenset[str]) -> None:
         self._roles[principal] = roles
@@ -162,12 +172,12 @@ class KnownPeople:
         revoked = Revoked(by, self._store.now_ms(), reason)
         entry = AuditEntry(0, "token_revoked", principal, kind="token", decision="revoked", reason=f"by {by}: {reason}")
         body = msgspec.json.encode(revoked)
-        kept = IdentityRecord(REVOKED, name, principal, FOR_EVER_MS, body)
-        await self._store.keep_identity_record(kept, entry, announce=True)
+        kept = IdentityRecord(kind=REVOKED, name=name, principal=principal, expires_ms=FOR_EVER_MS, body=body)
+        await self._store.do(KeepIdentityRecord(kept, entry, announce=True))
         self._revoked[name] = revoked
         self._note_revoked(principal, revoked)
         self._events.publish(CredentialsChanged())
-        await self._store.forget_identity_records_of(CONSOLE_SESSION, principal)
+        await self._store.do(ForgetIdentityRecordsOf(CONSOLE_SESSION, principal))
         self._events.publish(CredentialsChanged())
 
     @property
@@ -177,7 +187,7 @@ class KnownPeople:
     async def forget(self, principal: str) -> None:
         """Erase a principal's data."""
         self._drop(principal)
-        await self._store.forget_identity_records_of(PERSON, principal)
+        await self._store.do(ForgetIdentityRecordsOf(PERSON, principal))
 
 
 def check_record(kind: str, body: bytes) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from taskgate.core.governance.approval import Verdict
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.card import excerpt, show_json
+from taskgate.core.governance.held_call import ApprovalRequest, HeldCall
 from taskgate.core.redaction.fields import compile_redaction
 from taskgate.core.strict_json import AmbiguousJson
 from taskgate.core.text.homoglyphs import escape_homoglyphs
@@ -15,14 +18,11 @@ from taskgate.gateway.governance.pre_send_recheck import as_own_approver
 from taskgate.gateway.governing import Elicits
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.strict_arguments import strict_value
-from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.approval_store import ApprovalRequest, HeldCall
 
 _SHOWN = 4_000
 
 
-@dataclass(frozen=True, slots=True)
-class OwnVote:
+class OwnVote(msgspec.Struct, frozen=True):
     approver: Approver
     verdict: Verdict
     reason: str

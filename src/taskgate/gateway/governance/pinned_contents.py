@@ -90,7 +90,7 @@ class PinnedContents:
         if upstream is None:
             return
         link = await upstream.listening_link()
-        timeout_s = self._plan.value.limits.tools_fetch_timeout_s
+        timeout_s = self._plan.value.limits.tools_fetch_timeout_ms / 1000
         call = own_call("resources/read", {"uri": wire.raw(uri)}, LISTING_PROFILE, timeout_s, name=uri)
         reply = await link.request(call)
         if isinstance(reply, Result):

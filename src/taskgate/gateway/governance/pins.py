@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from itertools import zip_longest
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.apps import UI_SCHEME
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
@@ -39,9 +41,11 @@ from taskgate.gateway.catalog.catalogs import Offer
 from taskgate.gateway.catalog.quarantine import Quarantine
 from taskgate.gateway.events import DefinitionChanged, EventHub
 from taskgate.gateway.plan import Live, Plan
-from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.approval_store import FirstPin
 from taskgate.ports.store import Store
+from taskgate.replies.definitions import AcceptedDefinition, ChangedDefinition, Finding
+from taskgate.replies.differences import changes_in
+from taskgate.store.operations.audit import RecordAudit
+from taskgate.store.operations.pins import AcceptedDefinitions, FirstPin, PutFirstPins, PutPin, StoredPins
 from taskgate.telemetry.logs import log
 from taskgate.turns import PORTION
 
@@ -57,8 +61,7 @@ Key = tuple[str, str]
 """A server, and the name of a tool or the key of something else (`core.catalog.pin_keys`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unaccepted:
+class Unaccepted(msgspec.Struct, frozen=True):
     """A definition that differs from the pinned one, or one that is new where new ones must be accepted."""
 
     digest: str
@@ -73,8 +76,7 @@ class Unaccepted:
         return parsed_definition(self.raw)
 
 
-@dataclass(frozen=True, slots=True)
-class Interface:
+class Interface(msgspec.Struct, frozen=True):
     tools: frozenset[str] = frozenset()
     """The tools that declare it."""
     listed: Mapping[str, Any] | None = None
@@ -99,7 +101,7 @@ class Pins:
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
-        self._pinned = {(stored.server, stored.tool): stored.pin for stored in await self._store.pins()}
+        self._pinned = {(stored.server, stored.tool): stored.pin for stored in await self._store.ask(StoredPins())}
         self._pinned_servers = {server for server, _ in self._pinned}
 
     async def load_again(self, offers: Callable[[], Mapping[str, Offer]]) -> None:
@@ -252,7 +254,12 @@ class Pins:
             before = self._unaccepted.get(key)
             if before is None or before.digest != found.digest:
                 log.warning(f"new {what} withheld until it is accepted", server=key[0], tool=key[1])
-            self._keep(key, Unaccepted(found.digest, raw, None, None, found.flags, True))
+            self._keep(
+                key,
+                Unaccepted(
+                    digest=found.digest, raw=raw, pinned=None, changes=None, flags=found.flags, quarantined=True
+                ),
+            )
             return
         if server_known:
             log.warning(f"new {what}", server=key[0], tool=key[1])
@@ -286,7 +293,7 @@ class Pins:
                 await self._guarded(self._pin_first([each]))
 
     async def _pin_first(self, first: Sequence[FirstPin]) -> None:
-        for ours, holds in zip(first, await self._store.put_first_pins(first), strict=True):
+        for ours, holds in zip(first, await self._store.do(PutFirstPins(first)), strict=True):
             if holds.digest != ours.pin.digest:
                 self._pinned_elsewhere((ours.server, ours.tool), ours.pin, holds)
 
@@ -304,7 +311,17 @@ class Pins:
 
     def _changed(self, key: Key, raw: Raw, found: PinChanged) -> None:
         before = self._unaccepted.get(key)
-        self._keep(key, Unaccepted(found.digest, raw, found.pinned, found.changes, found.flags, found.quarantined))
+        self._keep(
+            key,
+            Unaccepted(
+                digest=found.digest,
+                raw=raw,
+                pinned=found.pinned,
+                changes=found.changes,
+                flags=found.flags,
+                quarantined=found.quarantined,
+            ),
+        )
         if before is not None and before.digest == found.digest:
             return
         log.warning(
@@ -314,7 +331,7 @@ class Pins:
             quarantined=found.quarantined,
             where=[change.path for change in found.changes.changes[:20]],
         )
-        self._run(self._store.record_now(_entry("tool_changed", key, found.digest)))
+        self._run(self._store.do(RecordAudit(_entry("tool_changed", key, found.digest))))
         for server, tool in self._tools_of(key):
             self._events.publish(DefinitionChanged(server, tool, found.digest))
 
@@ -375,7 +392,9 @@ class Pins:
         if what is None or what.digest != digest:
             return False
         pin = Pin(digest, what.raw)
-        await self._store.put_pin(server, tool, pin, by=by, audit=_entry("tool_accepted", (server, tool), digest, by))
+        await self._store.do(
+            PutPin(server, tool, pin, by=by, audit=_entry("tool_accepted", (server, tool), digest, by))
+        )
         self._pinned[server, tool] = pin
         self._pinned_servers.add(server)
         self._unaccepted.pop((server, tool), None)
@@ -383,11 +402,11 @@ class Pins:
         log.info(f"{kind_of(tool)} accepted", server=server, tool=tool, by=by)
         return True
 
-    def changed_rows(self) -> list[dict[str, Any]]:
+    def changed_rows(self) -> list[ChangedDefinition]:
         """Return all unaccepted definitions, with their differences."""
         return [_row(key, what) for key, what in sorted(self._unaccepted.items())]
 
-    def changes_of(self, server: str, tool: str) -> list[dict[str, Any]]:
+    def changes_of(self, server: str, tool: str) -> list[ChangedDefinition]:
         """Return the unaccepted changes of one tool: its definition, and its interface."""
         return [
             _row(key, what)
@@ -395,18 +414,18 @@ class Pins:
             if key[0] == server and (server, tool) in self._tools_of(key)
         ]
 
-    async def accepted_definitions(self, server: str, tool: str) -> list[dict[str, Any]]:
+    async def accepted_definitions(self, server: str, tool: str) -> list[AcceptedDefinition]:
         """Return the definitions that were accepted, newest first, each with its differences from the one before."""
-        found = await self._store.accepted_definitions(server, tool)
+        found = await self._store.ask(AcceptedDefinitions(server, tool))
         return [
-            {
-                "digest": one.pin.digest,
-                "at": iso(one.at_ms),
-                "by": one.by,
-                "changes": _changes(difference(dict(before.pin.definition), dict(one.pin.definition)))
+            AcceptedDefinition(
+                digest=one.pin.digest,
+                at=iso(one.at_ms),
+                by=one.by,
+                changes=changes_in(difference(dict(before.pin.definition), dict(one.pin.definition)))
                 if before is not None
                 else None,
-            }
+            )
             for one, before in zip_longest(found, found[1:])
         ]
 
@@ -440,28 +459,18 @@ def _interfaces(offer: Offer) -> dict[str, Interface]:
     return {uri: Interface(frozenset(tools.get(uri, ())), listed.get(uri)) for uri in {**tools, **listed}}
 
 
-def _row(key: Key, what: Unaccepted) -> dict[str, Any]:
+def _row(key: Key, what: Unaccepted) -> ChangedDefinition:
     found = what.changes if what.changes is not None else difference({}, dict(what.definition))
-    return {
-        "server": key[0],
-        "tool": key[1],
-        "kind": kind_of(key[1]),
-        "digest": what.digest,
-        "pinned": what.pinned,
-        "quarantined": what.quarantined,
-        "flags": [{"kind": f.kind.value, "where": f.path, "what": f.detail} for f in what.flags],
-        "changes": _changes(found),
-    }
-
-
-def _changes(found: Difference) -> dict[str, Any]:
-    return {
-        "left_out": found.left_out,
-        "list": [
-            {"path": c.path, "kind": c.kind.value, "before": c.before, "after": c.after, "hidden": c.hidden}
-            for c in found.changes
-        ],
-    }
+    return ChangedDefinition(
+        server=key[0],
+        tool=key[1],
+        kind=kind_of(key[1]),
+        digest=what.digest,
+        pinned=what.pinned,
+        quarantined=what.quarantined,
+        flags=[Finding(kind=one.kind.value, where=one.path, what=one.detail) for one in what.flags],
+        changes=changes_in(found),
+    )
 
 
 def _entry(event: str, key: Key, digest: str, by: str = "") -> AuditEntry:

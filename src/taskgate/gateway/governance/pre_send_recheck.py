@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.catalog.own_tool_names import OWN_SERVER
 from taskgate.core.errors import CallerError
@@ -41,7 +43,6 @@ from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.strict_arguments import strict_digest
-from taskgate.lazy_dataclass import dataclass
 
 CREDENTIAL_REVOKED: Final = "credential_revoked"
 _NOT_RUN = "The call was not executed."
@@ -52,25 +53,24 @@ _ENTRIES: Final = {
 }
 
 
-@dataclass(slots=True, eq=False)
-class PreSendRecheck:
-    _plan: Live[Plan]
-    _catalogs: Catalogs
-    _grants: StandingGrants
-    _expiries: ApprovalExpiries
-    _views: Views
-    _people: KnownPeople
+class PreSendRecheck(msgspec.Struct, eq=False):
+    plan: Live[Plan]
+    catalogs: Catalogs
+    grants: StandingGrants
+    expiries: ApprovalExpiries
+    views: Views
+    people: KnownPeople
 
     async def prepare(self, task: Task) -> None:
         """Fetch the server's lists if the call was approved, so that it is compared with the tool's current definition."""
         if task.approval_id is not None and task.attempts == 0:
-            await self._catalogs.refresh(task.server)
+            await self.catalogs.refresh(task.server)
         else:
-            await self._catalogs.ready([task.server])
+            await self.catalogs.ready([task.server])
 
     def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> TransitionEvent | None:
         """Return None if the call may be sent, otherwise the event that ends the task."""
-        passed_ms = 0 if approval is None else self._expiries.passed_ms(approval)
+        passed_ms = 0 if approval is None else self.expiries.passed_ms(approval)
         stopped = self._stopped(task, approval, max(now_ms, passed_ms))
         if stopped is None:
             return None
@@ -79,20 +79,20 @@ class PreSendRecheck:
         return refused(task, CallerError(stopped.error_type, text, gate=Gate.APPROVAL.value, data=data))
 
     def _stopped(self, task: Task, approval: Approval | None, now_ms: int) -> Stopped | None:
-        plan = self._plan.value
-        if task.parent and self._people.was_revoked_since(task.principal, task.created_ms):
+        plan = self.plan.value
+        if task.parent and self.people.was_revoked_since(task.principal, task.created_ms):
             return Stopped(CREDENTIAL_REVOKED, "The credential of the caller of this script was revoked.")
         withdrawn = script_withdrawn(plan, task) if task.parent else None
         if withdrawn is not None:
             return withdrawn
         call = GatedCall(
-            task.principal,
-            plan.governing.roles.get(task.principal, frozenset()),
-            task.scope,
-            task.server,
-            task.tool,
-            task.arguments,
-            self.definition(task.server, task.tool),
+            principal=task.principal,
+            roles=plan.governing.roles.get(task.principal, frozenset()),
+            scope=task.scope,
+            server=task.server,
+            name=task.tool,
+            arguments=task.arguments,
+            definition_digest=self.definition(task.server, task.tool),
             facts=task.facts,
             from_script=bool(task.parent),
             script_digest=task.script_digest,
@@ -104,23 +104,23 @@ class PreSendRecheck:
 
     def evaluated(self, plan: Plan, call: GatedCall, now_ms: int) -> Settled:
         # A session's own narrowing ends with the session, so only the scope is checked; it may have shrunk since.
-        subset = self._views.subset(plan, call.scope, SessionRequest())
+        subset = self.views.subset(plan, call.scope, SessionRequest())
         if call.server != OWN_SERVER and not _admits(subset, call.kind, call.server, call.name):
             return Denied(Gate.VISIBILITY, "the scope no longer has it", REFUSED)
         gates = plan.gates.for_calls(from_script=call.from_script)
         decision = self._decision(gates, subset, call.kind, call.server, call.name)
         try:
-            return evaluate(plan, call, decision, self._grants.current, now_ms)
+            return evaluate(plan, call, decision, self.grants.current, now_ms)
         except CallerError as problem:
             return Denied(Gate.POLICY, problem.message, REFUSED)
 
     def _decision(self, gates: Gates, subset: Subset, kind: PatternKind, server: str, name: str) -> Decision:
         """Like `View.decision_on`, without a view: none can be built on the store's thread."""
-        held = self._catalogs.quarantined
-        offer = self._catalogs.offer(server)
+        held = self.catalogs.quarantined
+        offer = self.catalogs.offer(server)
         entries = [e for k in _ENTRIES[kind] for e in offer.entries.get(k, ())] if offer is not None else []
         is_listed = any(entry.name == name for entry in entries)
-        others = self._catalogs.alike(kind, server, name)
+        others = self.catalogs.alike(kind, server, name)
         if is_listed and not others:
             return decide(gates, kind, server, name, quarantined=held)
         excluded = subset.denies_lookalike(server, name, kind)
@@ -145,24 +145,24 @@ class PreSendRecheck:
         found = recheck(
             approval,
             CallAtDispatch(
-                call.principal,
-                call.server,
-                call.name,
-                _digest(call.arguments),
-                call.definition_digest,
-                plan.gates.revision,
-                decision,
-                _known(plan, approval.workflow),
-                standing(plan, approval.binding, approval.workflow),
-                now_ms,
+                principal=call.principal,
+                server=call.server,
+                tool=call.name,
+                arguments_digest=_digest(call.arguments),
+                definition_digest=call.definition_digest,
+                policy_revision=plan.gates.revision,
+                decision=decision,
+                workflow=_known(plan, approval.workflow),
+                approvers=standing(plan, approval.binding, approval.workflow),
+                now_ms=now_ms,
             ),
         )
         return found if isinstance(found, Stopped) else None
 
     def definition(self, server: str, tool: str) -> str:
         """Return the digest of the tool's current definition; empty if it is not listed."""
-        entry = entry_of(self._catalogs, server, tool)
-        return self._catalogs.definition(entry) if entry is not None else ""
+        entry = entry_of(self.catalogs, server, tool)
+        return self.catalogs.definition(entry) if entry is not None else ""
 
 
 def script_withdrawn(plan: Plan, task: Task) -> Stopped | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from typing import Final
 
+import msgspec
+
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approval, State
 from taskgate.core.governance.approver import Approver
@@ -12,26 +14,25 @@ from taskgate.core.governance.grants import Grant, GrantRefused, grant_from
 from taskgate.core.ids import RANDOM_BYTES, ulid
 from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.plan import Live, Plan
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.approval_decisions import GrantRequest
 from taskgate.ports.store import Store
+from taskgate.store.operations.grants import AddGrant, FindGrants, RevokeGrant
 
 PREFIX: Final = "gr_"
 
 
-@dataclass(slots=True, eq=False)
-class StandingGrants:
+class StandingGrants(msgspec.Struct, eq=False):
     _store: Store
     _plan: Live[Plan]
     _expiries: ApprovalExpiries
 
     @property
     def current(self) -> tuple[Grant, ...]:
-        return self._expiries.standing(self._store.known_grants)
+        return self._expiries.standing(self._store.state.known_grants)
 
     async def load(self) -> None:
-        await self._store.grants()
-        self._expiries.standing(self._store.known_grants)
+        await self._store.ask(FindGrants())
+        self._expiries.standing(self._store.state.known_grants)
 
     def check(self, requested: GrantRequest) -> None:
         """Check a requested grant before the vote is recorded. Raises CallerError."""
@@ -60,11 +61,11 @@ class StandingGrants:
             )
         except GrantRefused as problem:
             raise CallerError("invalid_params", f"No grant: {problem}.") from None
-        await self._store.add_grant(grant)
+        await self._store.do(AddGrant(grant))
         await self.load()
         return grant
 
     async def revoke(self, approver: Approver, grant_id: str) -> Grant | None:
-        grant = await self._store.revoke_grant(grant_id, approver.id)
+        grant = await self._store.do(RevokeGrant(grant_id, approver.id))
         await self.load()
         return grant

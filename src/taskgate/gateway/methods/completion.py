@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import own_address
@@ -35,7 +37,6 @@ from taskgate.gateway.catalog.views import ToolRef, View
 from taskgate.gateway.requests.caller_keys import memory_key
 from taskgate.gateway.requests.request import Request
 from taskgate.late_imports import FUZZY, load
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_replies import RelayedError
 
 PROMPT, RESOURCE, TOOL, COMMAND = "ref/prompt", "ref/resource", "ref/tool", "ref/command"
@@ -48,8 +49,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S*")
 _NO_CANDIDATES: Final = CandidateIndex.build(())
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionQuery:
+class CompletionQuery(msgspec.Struct, frozen=True):
     """A valid request. `given` are the arguments so far."""
 
     kind: str
@@ -59,8 +59,7 @@ class CompletionQuery:
     given: frozenset[tuple[str, str]] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """Where suggestions come from: the gateway's candidates, values that the caller used, and the server if it supports
     completion.
     """
@@ -90,7 +89,9 @@ def read_query(params: Mapping[str, Any]) -> CompletionQuery:
     which, typed = argument.get("name"), argument.get("value")
     if type(which) is not str or type(typed) is not str:
         raise CallerError("invalid_params", '"argument" needs "name" and "value", both strings.')
-    return CompletionQuery(str(kind), name, which, typed, _context_arguments(params.get("context")))
+    return CompletionQuery(
+        kind=str(kind), name=name, argument=which, typed=typed, given=_context_arguments(params.get("context"))
+    )
 
 
 def _context_arguments(given: Any) -> frozenset[tuple[str, str]]:
@@ -121,8 +122,7 @@ def _has_values(answer: bytes) -> bool:
     return type(completion) is dict and bool(completion.get("values"))
 
 
-@dataclass(frozen=True, slots=True)
-class Completing:
+class Completing(msgspec.Struct, frozen=True):
     lookup: Lookup
     sending: Sending
     completions: Completions

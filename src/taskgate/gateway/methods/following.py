@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import own_address
 from taskgate.core.errors import CallerError, GatewayFault
@@ -18,13 +20,12 @@ from taskgate.gateway.methods.subscriptions import LIST_CHANGED, Listen, Subscri
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.lazy_dataclass import dataclass
+from taskgate.store.operations.task_queries import FindTask
 
 MAX_URIS: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Following:
+class Following(msgspec.Struct, frozen=True):
     """Start and end subscriptions."""
 
     subscriptions: Subscriptions
@@ -142,7 +143,7 @@ class Following:
         """Send changes that happened before the stream was open or while it was being opened."""
         records = self.tasks.records
         for before in found:
-            now = await records.store.get(before.id)
+            now = await records.store.ask(FindTask(before.id))
             if now is not None and (now.state.is_terminal or now.revision != before.revision):
                 detailed = await records.detailed(now)
                 detailed.pop("resultType", None)

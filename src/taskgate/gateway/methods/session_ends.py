@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 
 from taskgate.core.errors import TaskgateError
 from taskgate.gateway.events import ConversationIdle, EventHub, SessionEnded
@@ -12,8 +12,9 @@ from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.tasks.conversation import RESUMED, Conversations
-from taskgate.ports.shared_sessions import SessionStore
+from taskgate.ports.store import SharedStore
 from taskgate.ports.upstream import Upstream
+from taskgate.store.operations.shared_sessions import EndSession, ReleaseSession
 from taskgate.telemetry.logs import log
 
 
@@ -26,7 +27,7 @@ class SessionEnds:
         upstreams: Live[Mapping[str, Upstream]],
         *,
         events: EventHub,
-        rows: SessionStore | None,
+        rows: SharedStore | None,
     ) -> None:
         """`rows`: where other gateways find sessions; None if no other gateway could continue them."""
         self._sessions = sessions
@@ -41,18 +42,18 @@ class SessionEnds:
         events.subscribe(ConversationIdle, self._idle)
 
     async def end(self, session: Session) -> None:
-        await self._end(session, self._rows.end_session if self._rows is not None else None)
+        await self._end(session, EndSession(session.id))
 
     async def hand_over(self, session: Session) -> None:
         """End the session here and let another gateway continue it."""
-        await self._end(session, self._rows.release_session if self._rows is not None else None)
+        await self._end(session, ReleaseSession(session.id))
 
-    async def _end(self, session: Session, write: Callable[[str], Awaitable[None]] | None) -> None:
+    async def _end(self, session: Session, write: EndSession | ReleaseSession) -> None:
         if not self._sessions.remove(session):
             return
         self._events.publish(SessionEnded(session))
-        if write is not None:
-            await write_or_log(write(session.id))
+        if self._rows is not None:
+            await write_or_log(self._rows.do(write))
         await self._subscriptions.release(self._upstreams.value, session)
         if self._conversations.in_use(session.id):
             self._awaiting_tasks.add(session.id)

@@ -33,19 +33,19 @@ class SessionBody(msgspec.Struct, frozen=True):
 def session_body(session: Session) -> bytes:
     caller, narrowing = session.caller, session.narrowing
     body = SessionBody(
-        sorted(caller.roles),
-        caller.place,
-        caller.address,
-        session.version,
-        dict(session.capabilities),
-        dict(session.client_info),
-        [list(names) for names in narrowing.server_lists],
-        [_texts(patterns) for patterns in narrowing.tool_allowlists],
-        _texts(narrowing.tool_denylist),
-        dict(session.subscriptions),
-        session.log_level,
-        session.used_tasks,
-        caller.facts,
+        roles=sorted(caller.roles),
+        place=caller.place,
+        address=caller.address,
+        version=session.version,
+        capabilities=dict(session.capabilities),
+        client_info=dict(session.client_info),
+        server_lists=[list(names) for names in narrowing.server_lists],
+        tool_allowlists=[_texts(patterns) for patterns in narrowing.tool_allowlists],
+        tool_denylist=_texts(narrowing.tool_denylist),
+        subscriptions=dict(session.subscriptions),
+        log_level=session.log_level,
+        used_tasks=session.used_tasks,
+        facts=caller.facts,
     )
     return msgspec.json.encode(body)
 

@@ -29,8 +29,20 @@ from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.requests.session_table import SessionTable, too_many_sessions
 from taskgate.gateway.tasks.conversation_homes import ConversationHomes
-from taskgate.ports.shared_sessions import KeptSession, SessionLimits, SessionStore, TooManySessions
+from taskgate.ports.store import SharedStore
 from taskgate.ports.topics import SESSIONS, Wakeups
+from taskgate.store.operations.shared_sessions import (
+    ChangeSession,
+    ConfirmSessions,
+    EndSession,
+    KeptSession,
+    OpenSession,
+    OwnSessions,
+    ReleaseSessions,
+    SessionLimits,
+    SessionsElsewhere,
+    TooManySessions,
+)
 from taskgate.telemetry.logs import log
 
 CHECK_INTERVAL_S: Final = 10.0
@@ -44,7 +56,7 @@ _IDLE_CHECK_S: Final = 0.05
 class SharedSessions:
     def __init__(
         self,
-        rows: SessionStore,
+        rows: SharedStore,
         wakeups: Wakeups,
         sessions: SessionTable,
         following: Following,
@@ -94,7 +106,7 @@ class SharedSessions:
                 return
             since = self.rows.unbroken_since
             try:
-                own = await self.rows.own_sessions()
+                own = await self.rows.ask(OwnSessions())
             except GatewayFault as fault:
                 if not self._may_continue_without_store(fault):
                     raise
@@ -160,13 +172,13 @@ class SharedSessions:
     async def _open_row(self, session: Session) -> None:
         """Raises GatewayFault."""
         body, caller, limits = session_body(session), session.caller, self._plan.value.limits
-        kept = KeptSession(session.id, caller.principal, caller.scope, "", 0, body)
+        kept = KeptSession(id=session.id, principal=caller.principal, scope=caller.scope, home="", moves=0, body=body)
         session_limits = SessionLimits(caller.limit_key, limits.sessions_per_caller, limits.sessions_per_tenant)
-        full = await self.rows.open_session(kept, session_limits)
+        full = await self.rows.do(OpenSession(kept, session_limits))
         unused = self._unused(caller, full) if full is not None else None
         if unused is not None:
             await self._ends.end(unused)
-            full = await self.rows.open_session(kept, session_limits)
+            full = await self.rows.do(OpenSession(kept, session_limits))
         if full is not None:
             subject = "You have" if full is TooManySessions.OF_CALLER else "Your tenant has"
             raise too_many_sessions(f"{subject} too many sessions")
@@ -184,13 +196,20 @@ class SharedSessions:
         body = session_body(session)
         if self._written.get(session.id) == body:
             return
-        if await self.rows.change_session(session.id, body):
+        if await self.rows.do(ChangeSession(session.id, body)):
             self._written[session.id] = body
 
     def restored(self, kept: KeptSession) -> Session:
         """Open a session that this gateway has adopted. Its subscriptions are renewed in the background."""
         body = msgspec.json.decode(kept.body, type=SessionBody)
-        caller = Caller(kept.principal, frozenset(body.roles), kept.scope, body.place, body.address, body.facts)
+        caller = Caller(
+            principal=kept.principal,
+            roles=frozenset(body.roles),
+            scope=kept.scope,
+            place=body.place,
+            address=body.address,
+            facts=body.facts,
+        )
         opening = InitializeParams(body.version, body.capabilities, body.client_info)
         session = Session(kept.id, caller, opening, narrowing_in(body), moves=kept.moves)
         if body.log_level is not None:
@@ -223,7 +242,7 @@ class SharedSessions:
     async def _listen(self) -> None:
         while True:
             try:
-                self._elsewhere.replace(await self.rows.sessions_elsewhere())
+                self._elsewhere.replace(await self.rows.ask(SessionsElsewhere()))
                 self.conversations.refresh()
                 if self._store_unavailable:
                     await self.verify()
@@ -239,16 +258,16 @@ class SharedSessions:
         here = {session.id for session in self._sessions} | self.conversations.rows_here()
         for session in self._sessions:
             await self.changed(session)
-        missing = await self.rows.own_sessions() - here
+        missing = await self.rows.ask(OwnSessions()) - here
         # A session that is just being opened, adopted or handed over may be missing once, but not twice.
         for gone in missing & self._missing:
             if self._sessions.get(gone) is None:
-                await self.rows.end_session(gone)
+                await self.rows.do(EndSession(gone))
         self._missing = missing
         self.conversations.retain(here)
         self._written = {key: body for key, body in self._written.items() if self._sessions.get(key)}
         self._unwritten = {key for key in self._unwritten if self._sessions.get(key)}
-        await self.rows.sessions_seen(now_ms - int(KEEP_S * 1000))
+        await self.rows.do(ConfirmSessions(now_ms - int(KEEP_S * 1000)))
 
     async def hand_over(self) -> None:
         """At shutdown: release every session as soon as it has no request in flight."""
@@ -260,7 +279,7 @@ class SharedSessions:
 
     async def release_all(self) -> None:
         """Release what could not be handed over, when no request can arrive here any more."""
-        await write_or_log(self.rows.release_sessions())
+        await write_or_log(self.rows.do(ReleaseSessions()))
 
     def _spawn(self, work: Any) -> None:
         job = asyncio.get_running_loop().create_task(work)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
 from typing import Any, Final
+
+import msgspec
 
 from taskgate.core import wire
 from taskgate.core.catalog.addresses import can_be_named, named_address, own_address
@@ -23,7 +24,6 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import LISTENER, Link
 from taskgate.ports.upstream import Upstream
 from taskgate.turns import in_turns
@@ -50,15 +50,14 @@ def kinds_in(method: str) -> frozenset[EntryKind]:
 UPDATED: Final = "notifications/resources/updated"
 
 
-@dataclass(eq=False, slots=True)
-class Listen:
+class Listen(msgspec.Struct, eq=False):
     """An open `subscriptions/listen`."""
 
     request: Request
     lists: frozenset[str]
-    uris: dict[str, str] = field(default_factory=dict)
+    uris: dict[str, str] = msgspec.field(default_factory=dict)
     tasks: frozenset[str] = frozenset()
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     def follow_tasks(self, tasks: Iterable[Task]) -> None:
         self.tasks = frozenset(task.id for task in tasks)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from taskgate import clock
 from taskgate.core.audit.chain import AuditEntry
@@ -23,8 +23,9 @@ from taskgate.core.scoping.task_config import TaskConfigError, scope_from_task_c
 from taskgate.gateway.events import EventHub, TemporaryScopesChanged
 from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.plan import Plan
-from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.scope_store import KeptScope, ScopeStore
+from taskgate.ports.store import Store
+from taskgate.shown_fields import repr_without
+from taskgate.store.operations.scopes import ForgetScope, KeepScope, KeptScope, KeptScopes
 from taskgate.telemetry.damaged_rows import decoded
 from taskgate.telemetry.logs import log
 
@@ -51,17 +52,20 @@ class TemporaryScope(msgspec.Struct, frozen=True):
     created_ms: int
     expires_ms: int
 
+    __repr__ = repr_without("token_sha256")
 
-@dataclass(frozen=True, slots=True)
-class IssuedScope:
+
+class IssuedScope(msgspec.Struct, frozen=True):
     """A new scope and its token, which is returned only once."""
 
     scope: TemporaryScope
     token: str
 
+    __repr__ = repr_without("token")
+
 
 class TemporaryScopes:
-    def __init__(self, store: ScopeStore, session_ends: SessionEnds, events: EventHub) -> None:
+    def __init__(self, store: Store, session_ends: SessionEnds, events: EventHub) -> None:
         self._store = store
         self._session_ends = session_ends
         self._events = events
@@ -72,7 +76,7 @@ class TemporaryScopes:
 
     async def start(self) -> None:
         """Serve the stored scopes after a restart, and end those that have expired."""
-        for kept in await self._store.kept_scopes():
+        for kept in await self._store.ask(KeptScopes()):
             if (scope := decoded("temporary_scopes", kept.name, kept.body, TemporaryScope)) is not None:
                 self._put(scope)
         await self.end_expired()
@@ -81,7 +85,7 @@ class TemporaryScopes:
 
     async def synchronize(self) -> None:
         """Another gateway has created or ended scopes: serve the stored ones."""
-        kept = {row.name: row.body for row in await self._store.kept_scopes()}
+        kept = {row.name: row.body for row in await self._store.ask(KeptScopes())}
         new = [name for name in kept if name not in self._scopes]
         gone = [scope for name, scope in self._scopes.items() if name not in kept]
         for name in new:
@@ -108,10 +112,20 @@ class TemporaryScopes:
             raise TaskConfigError(['mcp.enabled is not "true", so this task uses no MCP and needs no scope.'])
         token, now = TOKEN_PREFIX + secrets.token_urlsafe(32), self._store.now_ms()
         digest = hashlib.sha256(token.encode("ascii")).hexdigest()
-        scope = TemporaryScope(name, label, dict(config), digest, by, now, now + lifetime_ms)
+        scope = TemporaryScope(
+            name=name,
+            label=label,
+            config=dict(config),
+            token_sha256=digest,
+            created_by=by,
+            created_ms=now,
+            expires_ms=now + lifetime_ms,
+        )
         self._opening += 1
         try:
-            await self._store.keep_scope(KeptScope(name, scope.expires_ms, msgspec.json.encode(scope)), _opened(scope))
+            await self._store.do(
+                KeepScope(KeptScope(name, scope.expires_ms, msgspec.json.encode(scope)), _opened(scope))
+            )
         finally:
             self._opening -= 1
         self._put(scope)
@@ -135,7 +149,7 @@ class TemporaryScopes:
     async def _end(self, scope: TemporaryScope, why: str, by: str) -> None:
         """Delete the scope from the store first: otherwise it would be served again after a restart."""
         ended = AuditEntry(0, "scope_ended", by, scope.name, kind="scope", decision="ended", reason=why)
-        await self._store.forget_scope(scope.name, ended)
+        await self._store.do(ForgetScope(scope.name, ended))
         await self._remove(scope, why)
 
     async def _remove(self, scope: TemporaryScope, why: str) -> None:

@@ -30,6 +30,7 @@ from taskgate.gateway.questions.listed_elicitations import OwnElicitations, list
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.ports.cancel_note import CancelNote
+from taskgate.store.operations.task_queries import FindTask, TaskOfKey
 
 TASK_LIMIT_CODE: Final = -32087
 
@@ -125,7 +126,7 @@ class VendorMethods:
         listed = wire.parse_strictly(await self._tasks.methods.list(request))
         store = self._tasks.store
         for place, row in enumerate(listed["tasks"]):
-            task = await store.get(row["taskId"]) if is_task_id(row["taskId"]) else None
+            task = await store.ask(FindTask(row["taskId"])) if is_task_id(row["taskId"]) else None
             if task is not None and task.vendor_id is not None:
                 listed["tasks"][place] = vendor_task(task, None)
         return wire.encode(listed)
@@ -136,7 +137,7 @@ class VendorMethods:
         if type(vendor_id) is not str:
             return None
         key = _key(request, vendor_id)
-        found = await self._tasks.store.task_of_key(request.caller.principal, key)
+        found = await self._tasks.store.ask(TaskOfKey(request.caller.principal, key))
         return await self._tasks.records.find(request, found) if found is not None else None
 
     async def _cancel_request(self, request: Request) -> bytes:

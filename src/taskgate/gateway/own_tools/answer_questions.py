@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace
 from taskgate.core.errors import CallerError
@@ -16,7 +18,7 @@ from taskgate.gateway.questions.inbox import Inbox
 from taskgate.gateway.questions.waiting import Waiting
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.lazy_dataclass import dataclass
+from taskgate.store.operations.task_queries import FindTask
 
 _REQUEST_ID: Final = Parameter(
     "request_id", ArgumentKind.TEXT, "The id of the question, as a reply named it.", required=True
@@ -28,8 +30,7 @@ _SERVER: Final = Parameter("server", ArgumentKind.TEXT, "Only questions of this 
 _REASON: Final = Parameter("reason", ArgumentKind.TEXT, "Why, for the log of the server.")
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionParts:
+class QuestionParts(msgspec.Struct, frozen=True):
     inbox: Inbox
     records: TaskRecords
 
@@ -55,7 +56,7 @@ async def _find(parts: QuestionParts, request: Request, given: dict[str, Any], m
 async def _named(parts: QuestionParts, request: Request, given: dict[str, Any], methods: tuple[str, ...]) -> Waiting:
     """Return the caller's question: from its own inbox, or of a task that it may see."""
     task_id = given.get("task_id")
-    task = await parts.records.store.get(task_id) if task_id is not None and is_task_id(task_id) else None
+    task = await parts.records.store.ask(FindTask(task_id)) if task_id is not None and is_task_id(task_id) else None
     if task is not None and parts.records.may_see(request, task):
         for waiting in parts.inbox.of_task(task.id, methods):
             if waiting.id == given["request_id"]:

@@ -15,6 +15,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
+
 from taskgate import clock
 from taskgate.core.activity import IMMEDIATE, TIMEOUT, pending_on_servers, triggers
 from taskgate.core.catalog.own_tool_names import OwnToolName
@@ -33,7 +35,6 @@ from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.questions.waiting import Waiting
 from taskgate.gateway.requests.heartbeat import Heartbeat
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 
 DEFAULT_MS: Final = 30_000
 MAX_TASKS: Final = 50
@@ -41,8 +42,7 @@ LAST_EVENTS_MS: Final = 1_000
 """How long to wait for the final events of ended tasks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
+class Followed(msgspec.Struct, frozen=True):
     """What one call waits for: feeds, and tasks of other conversations."""
 
     feeds: tuple[Feed, ...]
@@ -158,7 +158,7 @@ async def _wait_for_more(
 
 async def _wait(parts: TaskParts, request: Request, followed: Followed, timeout_ms: int) -> list[dict[str, Any]]:
     """Wait until a feed has a new event, or a task of another conversation changes."""
-    beat = Heartbeat(request, parts.tasks.plan.value.calls.delivery.heartbeat_s, "Waiting for activity")
+    beat = Heartbeat(request, parts.tasks.plan.value.tasks.heartbeat_ms / 1000, "Waiting for activity")
     positions = [(feed, feed.log.count) for feed in followed.feeds]
     max_wait = max_wait_s(parts.tasks.promotions, request, timeout_ms)
     loop = asyncio.get_running_loop()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from taskgate.core import wire
 from taskgate.core.catalog.output_schema import task_notice
@@ -22,13 +24,11 @@ from taskgate.gateway.own_tools.inner_request import inner_request
 from taskgate.gateway.own_tools.tool import SERVER, OwnTool, TaskParts, ToolReply, max_wait_s, relayed, text_reply
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 
 DEFAULT_MS: Final = 120_000
 
 
-@dataclass(frozen=True, slots=True)
-class ExecuteParts:
+class ExecuteParts(msgspec.Struct, frozen=True):
     lookup: Lookup
     tool_calls: ToolCalls
     following: TaskParts

@@ -29,6 +29,7 @@ from taskgate.gateway.requests.heartbeat import Heartbeat
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.own_tasks import own_tasks
 from taskgate.ports.upstream_replies import RelayedError
+from taskgate.store.operations.task_queries import FindTask
 
 MAX_LISTED: Final = 1000
 NO_LIST: Final = (
@@ -91,7 +92,7 @@ async def tasks_of(
 
 async def find(parts: TaskParts, request: Request, task_id: str) -> Task:
     """Return the task, also if its result was deleted: the tools show it as expired."""
-    task = await parts.tasks.store.get(task_id, include_expired=True) if is_task_id(task_id) else None
+    task = await parts.tasks.store.ask(FindTask(task_id, include_expired=True)) if is_task_id(task_id) else None
     if task is None or not parts.tasks.records.may_see(request, task):
         raise CallerError(
             "unknown_task", f"There is no task {task_id[:60]!r}, or it is no longer kept. list_tasks shows your tasks."
@@ -125,7 +126,7 @@ async def get_task_result(parts: TaskParts, request: Request, given: dict[str, A
     task = await find(parts, request, given["task_id"])
     limit = max_wait_s(parts.tasks.promotions, request, given.get("timeout_ms"))
     methods = parts.tasks.methods
-    beat = Heartbeat(request, parts.tasks.plan.value.calls.delivery.heartbeat_s, f"Waiting for {task.wire_name}")
+    beat = Heartbeat(request, parts.tasks.plan.value.tasks.heartbeat_ms / 1000, f"Waiting for {task.wire_name}")
     began = clock.monotonic()
     beat.start()
     parts.tasks.followers.add_result_request(task.id, request)

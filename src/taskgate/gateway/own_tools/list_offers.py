@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.catalog.entry import CatalogEntry
 from taskgate.core.catalog.own_resources import LISTED, SERVER
@@ -17,7 +19,6 @@ from taskgate.gateway.catalog.views import View
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, text_reply
 from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.call_failure import about_server
 from taskgate.ports.upstream import ServerState, Upstream
 
@@ -31,8 +32,7 @@ _HEALTH: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ListingParts:
+class ListingParts(msgspec.Struct, frozen=True):
     lookup: Lookup
     upstreams: Live[Mapping[str, Upstream]]
 

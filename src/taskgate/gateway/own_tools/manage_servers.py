@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.catalog.own_tool_names import OWN_SERVER, OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Parameter, ToolFace
@@ -26,15 +28,13 @@ from taskgate.gateway.plan import Live
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.strict_arguments import arguments_digest
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream import Upstream
 
 _NAME: Final = Parameter("name", ArgumentKind.TEXT, "The name of the server.", required=True)
 NEEDS_PERMISSION: Final = frozenset({"add_server", "remove_server"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManagingParts:
+class ManagingParts(msgspec.Struct, frozen=True, kw_only=True):
     lookup: Lookup
     upstreams: Live[Mapping[str, Upstream]]
     dynamic_servers: DynamicServers
@@ -47,12 +47,12 @@ class ManagingParts:
 
 async def add_server(parts: ManagingParts, request: Request, given: dict[str, Any]) -> ToolReply:
     new = NewServer(
-        given["name"],
-        given.get("url"),
-        given.get("command"),
-        tuple(given.get("args", ())),
-        _texts(given, "env"),
-        _texts(given, "headers"),
+        name=given["name"],
+        url=given.get("url"),
+        command=given.get("command"),
+        args=tuple(given.get("args", ())),
+        env=_texts(given, "env"),
+        headers=_texts(given, "headers"),
     )
     parts.dynamic_servers.check(parts.lookup.plan.value, new)
     await _agreed(parts, request, "add_server")
@@ -107,7 +107,13 @@ async def _agreed(parts: ManagingParts, request: Request, tool: str) -> None:
         return
     caller = request.caller
     call = GatedCall(
-        caller.principal, caller.roles, caller.scope, OWN_SERVER, tool, _arguments(request), facts=caller.facts
+        principal=caller.principal,
+        roles=caller.roles,
+        scope=caller.scope,
+        server=OWN_SERVER,
+        name=tool,
+        arguments=_arguments(request),
+        facts=caller.facts,
     )
     await parts.held.permit(request, call, decision, tool)
 
@@ -120,12 +126,12 @@ def _record(parts: ManagingParts, request: Request, tool: str, server: str) -> N
     caller, digest = request.caller, arguments_digest(_arguments(request))
     parts.record(
         AuditEntry(
-            0,
-            "call",
-            caller.principal,
-            caller.scope,
-            OWN_SERVER,
-            tool,
+            at_ms=0,
+            event="call",
+            principal=caller.principal,
+            scope=caller.scope,
+            server=OWN_SERVER,
+            name=tool,
             arguments_digest=digest,
             decision="forward",
             policy_revision=parts.lookup.plan.value.gates.revision,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
+import msgspec
+
 from taskgate import __version__
 from taskgate.core import wire
 from taskgate.core.activity import pending_on_servers
@@ -22,7 +24,6 @@ from taskgate.gateway.own_tools.task_card import card_content
 from taskgate.gateway.own_tools.tool import TaskParts
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 
 _RENDERED: Final = [wire.encode(resource) for resource in LISTED]
 
@@ -34,8 +35,7 @@ def resource_listing(scope: ScopePolicy, resources_of_servers: EntryList) -> Ent
     return resources_of_servers if transparent else resources_of_servers.plus(_RENDERED)
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceParts:
+class ResourceParts(msgspec.Struct, frozen=True):
     readings: Readings
     following: TaskParts
 

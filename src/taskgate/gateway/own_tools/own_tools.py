@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.catalog.own_tools import Family
 from taskgate.core.catalog.task_card import TaskCard
@@ -18,12 +20,10 @@ from taskgate.gateway.own_tools.shown_tools import callable_families
 from taskgate.gateway.own_tools.tool import BoundTool, ToolReply, failed, refused
 from taskgate.gateway.requests.replies import executed_stated
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_replies import RelayedError
 
 
-@dataclass(frozen=True, slots=True)
-class OwnTools:
+class OwnTools(msgspec.Struct, frozen=True):
     """The own tools, bound to the parts that they use, and the own resources."""
 
     lookup: Lookup

@@ -12,6 +12,7 @@ from taskgate.core.catalog.own_tool_names import OWN_SERVER, OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.decision import Forward
+from taskgate.core.governance.held_call import ApprovalRequest
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.meta import meta_of
 from taskgate.core.patterns import PatternKind
@@ -29,7 +30,6 @@ from taskgate.gateway.requests.caller_keys import idempotency_key
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.scripts.script_tools import names_of
 from taskgate.gateway.tasks.task_records import NewCall
-from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.upstream_replies import RelayedError
 
 MAX_CODE: Final = 200_000
@@ -85,13 +85,21 @@ async def _approval(parts: ScriptToolParts, request: Request) -> ApprovalRequest
     if type(decision) is Forward and decision.note is None:
         return None
     caller, arguments = request.caller, bytes(request.members().get("arguments", Raw(b"{}")))
-    call = GatedCall(caller.principal, caller.roles, caller.scope, OWN_SERVER, tool, arguments, facts=caller.facts)
+    call = GatedCall(
+        principal=caller.principal,
+        roles=caller.roles,
+        scope=caller.scope,
+        server=OWN_SERVER,
+        name=tool,
+        arguments=arguments,
+        facts=caller.facts,
+    )
     return await parts.gate.settle(request, call, decision, tool)
 
 
 def _new_call(parts: ScriptToolParts, request: Request, given: dict[str, Any]) -> NewCall:
     plan, name = parts.lookup.plan.value, OwnToolName.RUN_SCRIPT.value
-    calls = plan.calls
+    calls = plan.tasks
     ttl = given.get("ttl")
     if ttl is None and type(task := request.params.get("task")) is dict:
         ttl = task.get("ttl")
@@ -99,15 +107,15 @@ def _new_call(parts: ScriptToolParts, request: Request, given: dict[str, Any]) -
         ttl = meta_of(request.params).get(TTL_META)
     members = request.members()
     return NewCall(
-        OWN_SERVER,
-        name,
-        name,
-        {"name": wire.raw(name), "arguments": members.get("arguments", Raw(b"{}"))},
-        ToolClass.ONCE,
-        "",
-        plan.gates.revision,
-        int(plan.limits.script_time_s * 1000),
-        read_ttl(ttl, default_ms=calls.default_ttl_ms, max_ms=calls.max_ttl_ms).ms,
+        server=OWN_SERVER,
+        tool=name,
+        wire_name=name,
+        params={"name": wire.raw(name), "arguments": members.get("arguments", Raw(b"{}"))},
+        tool_class=ToolClass.ONCE,
+        definition_digest="",
+        policy_revision=plan.gates.revision,
+        budget_ms=int(plan.limits.script_time * 1000),
+        ttl_ms=read_ttl(ttl, default_ms=calls.default_ttl_ms, max_ms=calls.max_ttl_ms).ms,
         keep_result_ms=calls.keep_result_ms,
         script=True,
     )

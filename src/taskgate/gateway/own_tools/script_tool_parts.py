@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.scripts.script_sources import ScriptSources
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptToolParts:
+class ScriptToolParts(msgspec.Struct, frozen=True):
     lookup: Lookup
     gate: CallGate
     tasks: TaskEngine

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace
@@ -23,15 +25,13 @@ from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.audience import audience_of
 from taskgate.gateway.requests.request import Request
 from taskgate.late_imports import FUZZY, load
-from taskgate.lazy_dataclass import dataclass
 
 DEFAULT_RESULTS: Final = 10
 SHORT_DESCRIPTION: Final = 240
 _WIDER: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class SearchParts:
+class SearchParts(msgspec.Struct, frozen=True):
     lookup: Lookup
     tool_calls: ToolCalls
     activity: Activity
@@ -109,7 +109,13 @@ def _documents(view: View) -> Iterator[SearchDocument]:
         definition, schema = tool.entry.definition, tool.entry.input_schema
         properties = schema.get("properties") if isinstance(schema, dict) else None
         names = tuple(str(name) for name in properties) if isinstance(properties, dict) else ()
-        yield SearchDocument(tool.wire, tool.name, _text(definition, "title"), _text(definition, "description"), names)
+        yield SearchDocument(
+            key=tool.wire,
+            name=tool.name,
+            title=_text(definition, "title"),
+            description=_text(definition, "description"),
+            arguments=names,
+        )
 
 
 async def _named(parts: SearchParts, request: Request, name: str) -> tuple[View, ToolRef]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Parameter, ToolFace
 from taskgate.gateway.calls.lookup import Lookup
@@ -13,14 +15,12 @@ from taskgate.gateway.plan import Live
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import LOG_LEVELS
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream import Upstream
 
 SOURCES: Final = ("protocol", "stderr")
 
 
-@dataclass(frozen=True, slots=True)
-class MessageParts:
+class MessageParts(msgspec.Struct, frozen=True):
     lookup: Lookup
     upstreams: Live[Mapping[str, Upstream]]
     activity: Activity

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+import msgspec
+
 from taskgate import clock
 from taskgate.core.catalog.own_tool_names import OwnToolName
 from taskgate.core.catalog.own_tools import LONGEST_WAIT_MS, ArgumentKind, Parameter, ToolFace
@@ -16,13 +18,11 @@ from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, text_reply
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.feed import Feed, new_ulid
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 
 MIN_INTERVAL_MS: Final = 1000
 
 
-@dataclass(slots=True)
-class Timer:
+class Timer(msgspec.Struct):
     id: str
     message: str
     duration_ms: int
@@ -40,8 +40,7 @@ class Timer:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class TimerParts:
+class TimerParts(msgspec.Struct, frozen=True):
     lookup: Lookup
     activity: Activity
 
@@ -57,7 +56,12 @@ async def set_timer(parts: TimerParts, request: Request, given: dict[str, Any]) 
     timer_id = new_ulid(now)
     handle = asyncio.get_running_loop().call_later(given["duration_ms"] / 1000, _fire, feed, timer_id)
     timer = Timer(
-        timer_id, given["message"], given["duration_ms"], given["interval"], now + given["duration_ms"], handle
+        id=timer_id,
+        message=given["message"],
+        duration_ms=given["duration_ms"],
+        repeats=given["interval"],
+        fires_ms=now + given["duration_ms"],
+        handle=handle,
     )
     feed.timers[timer_id] = timer
     return text_reply({"timer": timer.shown()})

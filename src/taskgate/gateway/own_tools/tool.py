@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import field
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
+
+import msgspec
 
 from taskgate.core import wire
 from taskgate.core.catalog.own_tools import ArgumentKind, Parameter, ToolFace
@@ -19,16 +20,14 @@ from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.promotion import Promotions
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class ToolReply:
+class ToolReply(msgspec.Struct, frozen=True):
     """Content blocks, and the other members of a relayed result."""
 
     blocks: tuple[Raw, ...]
     is_error: bool = False
-    rest: Members = field(default_factory=dict)
+    rest: Members = msgspec.field(default_factory=dict)
 
     def with_blocks(self, more: Iterable[Raw]) -> ToolReply:
         return ToolReply((*self.blocks, *more), self.is_error, self.rest)
@@ -80,8 +79,7 @@ Answering = Awaitable[ToolReply | bytes]
 """A reply, or result bytes that are passed unchanged."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnTool(Generic[Parts]):
+class OwnTool(msgspec.Struct, Generic[Parts], frozen=True):
     face: ToolFace
     use: Callable[[Parts, Request, dict[str, Any]], Answering]
     bare: bool = False
@@ -90,8 +88,7 @@ class OwnTool(Generic[Parts]):
     """What it stores is in the memory of the gateway that was called, not in the store: later calls must reach the same gateway."""
 
 
-@dataclass(frozen=True, slots=True)
-class BoundTool:
+class BoundTool(msgspec.Struct, frozen=True):
     """A tool bound to its parts."""
 
     face: ToolFace
@@ -103,8 +100,7 @@ def bind_tools(tools: Iterable[OwnTool[Parts]], parts: Parts) -> dict[str, Bound
     return {tool.face.name: BoundTool(tool.face, partial(tool.use, parts), tool.bare) for tool in tools}
 
 
-@dataclass(frozen=True, slots=True)
-class TaskParts:
+class TaskParts(msgspec.Struct, frozen=True):
     """Tasks, and the callers' feeds and inbox."""
 
     tasks: TaskEngine
@@ -113,9 +109,9 @@ class TaskParts:
 
 def max_wait_s(promotions: Promotions, request: Request, asked_ms: int | None = None) -> float:
     """Return how long a helper may delay its reply: as requested, bounded by the caller's own timeout."""
-    settings = promotions.plan.value.calls.delivery
+    settings = promotions.plan.value.tasks
     delivery_mode = promotions.delivery_mode(request)
-    limit = settings.promote_after_s if settings.promote_after_s > 0 else settings.hold_s
+    limit = (settings.promote_after_ms or settings.hold_ms) / 1000
     if delivery_mode.beats and delivery_mode.wait_s is not None:
         limit = max(limit, delivery_mode.wait_s)
     return min(limit, asked_ms / 1000) if asked_ms is not None else limit

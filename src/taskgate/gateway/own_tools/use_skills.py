@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.catalog.entry import CatalogEntry
 from taskgate.core.catalog.own_tool_names import OwnToolName
@@ -21,14 +23,12 @@ from taskgate.gateway.own_tools.inner_request import inner_request
 from taskgate.gateway.own_tools.tool import SERVER, OwnTool, ToolReply, text_reply
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 
 MAX_LISTED: Final = 100
 MAX_FILES: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class SkillParts:
+class SkillParts(msgspec.Struct, frozen=True):
     skills: Skills
     activity: Activity
 

@@ -17,10 +17,10 @@ from taskgate.core.event_log import EventLog
 from taskgate.core.events import EventKind
 from taskgate.core.identity.addressees import has_conversation
 from taskgate.core.identity.conversation import ALL_CONVERSATIONS, ConversationKey, conversation_of
+from taskgate.core.settings.limits import Limits
 from taskgate.core.timestamps import iso
 from taskgate.core.wire import Raw
 from taskgate.gateway.events import EventHub, SessionEnded, TaskChanged, TaskExpired
-from taskgate.gateway.limits import Limits
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.questions.feed import Feed
@@ -31,6 +31,7 @@ from taskgate.gateway.requests.session import Session
 from taskgate.ports.link import LinkKey
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Upstream
+from taskgate.store.operations.events import AppendEvent, StreamsOf
 from taskgate.telemetry.logs import log
 
 MAX_FEEDS: Final = 10_000
@@ -70,8 +71,8 @@ class Activity:
     def adopt(self, limits: Limits) -> None:
         """Apply the limits on the number and age of events, here and in the store."""
         self._limits = limits
-        kept, kept_ms = limits.events_per_caller, int(limits.events_age_s * 1000)
-        self._store.keep_events(kept, kept_ms)
+        kept, kept_ms = limits.events_per_caller, int(limits.events_age * 1000)
+        self._store.state.keep_events(kept, kept_ms)
         for feed in self._feeds.values():
             feed.log.adopt(kept, kept_ms)
 
@@ -104,7 +105,7 @@ class Activity:
         if feed is None:
             if len(self._feeds) >= MAX_FEEDS:
                 self._make_room()
-            events = EventLog(self._limits.events_per_caller, int(self._limits.events_age_s * 1000))
+            events = EventLog(self._limits.events_per_caller, int(self._limits.events_age * 1000))
             feed = self._feeds[key] = Feed(key, scope, self._store, events)
             self._of_caller.setdefault(key.caller, {})[key] = feed
             feed.touch(clock.monotonic())
@@ -114,7 +115,7 @@ class Activity:
 
     async def _load(self, feed: Feed) -> None:
         """Return the conversation's own stream, and those of the caller's ended conversations."""
-        streams = await self._store.streams_of(feed.key.caller)
+        streams = await self._store.ask(StreamsOf(feed.key.caller))
         await feed.load(
             stream for stream in streams if self.conversations.is_notified(feed.key, conversation_of(stream))
         )
@@ -149,7 +150,7 @@ class Activity:
             feed.add_event(kind, server, data)
 
     async def _publish_durably(self, key: ConversationKey, kind: EventKind, server: str, data: dict[str, Any]) -> None:
-        await self._store.append_event(key.stream, kind.value, server, data)
+        await self._store.do(AppendEvent(key.stream, kind.value, server, data))
         self._sync(key)
 
     def _sync(self, key: ConversationKey) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import msgspec
+
 from taskgate import clock
-from taskgate.lazy_dataclass import dataclass
 
 
 class AnswerReceiver(Protocol):
@@ -21,8 +22,7 @@ class AnswerReceiver(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ElicitationPage:
+class ElicitationPage(msgspec.Struct, frozen=True, eq=False):
     id: str
     principal: str
     requester: str

@@ -10,6 +10,8 @@ import secrets
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
@@ -17,14 +19,12 @@ from taskgate.gateway.events import EventHub, QuestionsChanged
 from taskgate.gateway.questions.elicitation_page import AnswerReceiver, ElicitationPage
 from taskgate.gateway.questions.url_elicitations import COMPLETE
 from taskgate.gateway.requests.session import Session
-from taskgate.lazy_dataclass import dataclass
 
 MAX_PAGES: Final = 1_000
 MAX_VALUE: Final = 4_096
 
 
-@dataclass(slots=True, eq=False)
-class CallerReceiver:
+class CallerReceiver(msgspec.Struct, eq=False):
     _session: Session
 
     @property
@@ -62,7 +62,13 @@ class ElicitationPages:
             raise GatewayFault("overloaded", "Too many pages wait for their users; try again later.", retry_after_s=30)
         page_id = secrets.token_urlsafe(24)
         page = ElicitationPage(
-            page_id, principal, requester, name, description, receiver, clock.monotonic() + valid_for_s
+            id=page_id,
+            principal=principal,
+            requester=requester,
+            name=name,
+            description=description,
+            receiver=receiver,
+            expires=clock.monotonic() + valid_for_s,
         )
         self._pages[page.id] = page
         self._events.publish(QuestionsChanged(principal))

@@ -20,9 +20,11 @@ from taskgate.core.identity.conversation import ConversationKey
 from taskgate.core.ids import RANDOM_BYTES, ulid
 from taskgate.core.tasks.state import OPEN
 from taskgate.core.tasks.task import Task
-from taskgate.ports.event_outbox import StoredEvent
 from taskgate.ports.link import LinkKey
 from taskgate.ports.store import Store
+from taskgate.ports.store_answers import StoredEvent
+from taskgate.store.operations.events import EventsAfter, FindCursor, MoveCursor
+from taskgate.store.operations.task_queries import TasksPage
 
 MAX_NOTIFICATIONS: Final = 1_000
 MAX_LOGS: Final = 1_000
@@ -88,16 +90,16 @@ class Feed:
         """Read streams for the first time. Events of another conversation that were delivered before are skipped."""
         found: list[tuple[StoredEvent, bool]] = []
         for stream in streams:
-            cursor = await self._store.cursor(stream)
+            cursor = await self._store.ask(FindCursor(stream))
             if stream == self.key.stream:
-                self.log.missed((await self._store.events_after(stream, cursor)).lost)
-            page = await self._store.events_after(stream, 0)
+                self.log.missed((await self._store.ask(EventsAfter(stream, cursor))).lost)
+            page = await self._store.ask(EventsAfter(stream, 0))
             self._positions[stream] = max(page.last, cursor)
             found += [(event, event.number <= cursor) for event in page.events]
         found.sort(key=lambda one: (one[0].at_ms, one[0].number))
         for event, handed_over in found:
             self._take_in(event, handed_over)
-        for task in (await self._store.page(self.key.caller, limit=MAX_OPEN_SHOWN, states=OPEN)).tasks:
+        for task in (await self._store.ask(TasksPage(self.key.caller, limit=MAX_OPEN_SHOWN, states=OPEN))).tasks:
             if task.conversation_key.stream in streams and task.id not in self._ended:
                 self.open_tasks.setdefault(task.id, task)
 
@@ -105,8 +107,16 @@ class Feed:
         if stored.kind in ENDED:
             self._forget_task(str(stored.data.get("task_id")))
         if stored.kind in SHOWN:
-            fields = (stored.id, stored.kind, stored.server, stored.at_ms, stored.data, stored.number, stored.caller)
-            self.log.add(Event(*fields), handed_over=handed_over)
+            event = Event(
+                id=stored.id,
+                kind=stored.kind,
+                server=stored.server,
+                at_ms=stored.at_ms,
+                data=stored.data,
+                number=stored.number,
+                stream=stored.caller,
+            )
+            self.log.add(event, handed_over=handed_over)
 
     def follow(self, stream: str) -> None:
         """Also follow an ended conversation of the same caller: its remaining events, and those of its tasks."""
@@ -125,7 +135,7 @@ class Feed:
     def add_event(self, kind: EventKind, server: str, data: dict[str, Any]) -> None:
         """Add an event that need not survive a restart."""
         now = clock.wall_ms()
-        self.log.add(Event(new_ulid(now), kind.value, server, now, data))
+        self.log.add(Event(id=new_ulid(now), kind=kind.value, server=server, at_ms=now, data=data))
         self._wake()
 
     def _wake(self) -> None:
@@ -172,7 +182,7 @@ class Feed:
 
     async def _read_stream(self, stream: str) -> None:
         position = self._positions.get(stream)
-        page = await self._store.events_after(stream, position) if position is not None else None
+        page = await self._store.ask(EventsAfter(stream, position)) if position is not None else None
         for event in page.events if page is not None else ():
             self._positions[stream] = event.number
             self._take_in(event, handed_over=False)
@@ -206,7 +216,12 @@ class Feed:
         events = list(batch.events)
         if batch.lost:
             now = clock.wall_ms()
-            events.insert(0, Event(new_ulid(now), EventKind.EVENTS_LOST.value, "", now, {"count": batch.lost}))
+            events.insert(
+                0,
+                Event(
+                    id=new_ulid(now), kind=EventKind.EVENTS_LOST.value, server="", at_ms=now, data={"count": batch.lost}
+                ),
+            )
         return batch, events
 
     def handed_over(self, batch: EventBatch, arrived: bool) -> None:
@@ -215,7 +230,7 @@ class Feed:
             self._wake()
             return
         for stream, number in self.log.confirm(batch).items():
-            self._store.move_cursor(stream, number)
+            self._store.defer(MoveCursor(stream, number))
 
     def close(self) -> None:
         for timer in self.timers.values():

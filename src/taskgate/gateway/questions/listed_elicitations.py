@@ -9,6 +9,8 @@ import asyncio
 import secrets
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations.error_codes import error_object
@@ -19,7 +21,6 @@ from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.questions.elicitation_page import AnswerReceiver
 from taskgate.gateway.questions.elicitation_pages import ElicitationPages
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import Link
 from taskgate.telemetry.logs import log
 
@@ -27,8 +28,7 @@ MAX_LISTED: Final = 10
 MAX_DESCRIPTION: Final = 2_000
 
 
-@dataclass(slots=True, eq=False)
-class OwnElicitations:
+class OwnElicitations(msgspec.Struct, eq=False):
     """Opens the pages. They count against the same limit as servers' URLs."""
 
     _plan: Live[Plan]
@@ -37,7 +37,7 @@ class OwnElicitations:
     _address: PublicAddress
 
     def open(self, principal: str, requester: str, receiver: AnswerReceiver, items: list[tuple[str, str]]) -> bytes:
-        valid_for_s = self._plan.value.features.url_expiry_s
+        valid_for_s = self._plan.value.limits.url_elicitation_expiry
         made = []
         for name, description in items:
             self._urls.count_own(principal, name)
@@ -79,8 +79,7 @@ class ServerElicitations:
         await asyncio.gather(*sending, return_exceptions=True)
 
 
-@dataclass(slots=True, eq=False)
-class ServerReceiver:
+class ServerReceiver(msgspec.Struct, eq=False):
     """A server's conversation. Answers are sent in the background, because the server may read slowly."""
 
     _link: Link

@@ -24,11 +24,12 @@ from taskgate.core.identity.conversation import ConversationKey
 from taskgate.core.identity.identity import tenant_of
 from taskgate.core.questions.question import ELICIT, SAMPLE, Answer, Question, accepted
 from taskgate.core.sampling.answer import SamplingAnswer, as_result, price
-from taskgate.core.sampling.choose_model import Model, choose_model
+from taskgate.core.sampling.choose_model import choose_model
 from taskgate.core.sampling.errors import SamplingError, SamplingProblem
 from taskgate.core.sampling.read_request import read_preferences, read_request
 from taskgate.core.sampling.request import Audio, Image, SamplingRequest, Text, ToolResult, ToolUse
-from taskgate.core.sampling.spending import Estimate, SpendLedger, SpendLimits
+from taskgate.core.sampling.spending import Estimate, SpendLedger, limits_of_tenant
+from taskgate.core.settings.providers import Model, SpendLimits
 from taskgate.core.text.plain_text import visible
 from taskgate.gateway.features import ModelSource
 from taskgate.gateway.plan import Live, Plan
@@ -116,10 +117,13 @@ class Models:
 
     async def _ask(self, question: Question, principal: str) -> tuple[dict[str, Any], str]:
         request = read_request(question.decoded())
-        sources = {source.provider.name: source for source in self._plan.value.features.models}
-        models = [model for source in sources.values() for model in source.provider.available_models()]
-        model = choose_model(models, request)
-        source = sources[model.provider]
+        offered = [
+            (source, model)
+            for source in self._plan.value.features.models
+            for model in source.provider.available_models()
+        ]
+        model = choose_model([model for _, model in offered], request)
+        source = next(source for source, each in offered if each is model)
         if self._open >= MAX_OPEN:
             raise SamplingError(SamplingProblem.RATE_LIMITED, "Too many sampling requests are open. Try again later.")
         self._open += 1
@@ -162,7 +166,7 @@ class Models:
         entry = ledger.reserve(server, estimate, now)
         if not tenant:
             return partial(ledger.settle, entry)
-        self._of_tenants.adopt(self._plan.value.limits.sampling_of_tenant.part(self._budgets.gateways))
+        self._of_tenants.adopt(limits_of_tenant(self._plan.value.limits).part(self._budgets.gateways))
         try:
             other = self._of_tenants.reserve(tenant, estimate, now)
         except SamplingError:

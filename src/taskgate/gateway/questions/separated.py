@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from taskgate.gateway.plan import Live
-from taskgate.ports.identity_store import IdentityRecord, IdentityStore
+from taskgate.ports.store import Store
 from taskgate.ports.upstream import Upstream
+from taskgate.store.operations.identity_records import IdentityRecord, IdentityRecords, KeepIdentityRecord
 from taskgate.telemetry.logs import log
 
 SEPARATED: Final = "separated"
@@ -20,7 +21,7 @@ _FOR_EVER_MS: Final = 2**53
 
 
 class SeparatedServers:
-    def __init__(self, store: IdentityStore, upstreams: Live[Mapping[str, Upstream]]) -> None:
+    def __init__(self, store: Store, upstreams: Live[Mapping[str, Upstream]]) -> None:
         self._store = store
         self._upstreams = upstreams
         self._learned: dict[str, str] = {}
@@ -28,7 +29,7 @@ class SeparatedServers:
 
     async def load(self) -> None:
         """Load the records: at the start, and when another gateway may have changed them."""
-        records = await self._store.identity_records(SEPARATED)
+        records = await self._store.ask(IdentityRecords(SEPARATED))
         self._learned.update({record.name: record.body.decode(errors="replace") for record in records})
         self.apply()
 
@@ -44,8 +45,10 @@ class SeparatedServers:
         if upstream is None or not upstream.separate_conversations():
             return
         self._learned[server] = upstream.fingerprint
-        record = IdentityRecord(SEPARATED, server, "", _FOR_EVER_MS, upstream.fingerprint.encode())
-        self._store.note_identity_record(record, announce=True)
+        record = IdentityRecord(
+            kind=SEPARATED, name=server, principal="", expires_ms=_FOR_EVER_MS, body=upstream.fingerprint.encode()
+        )
+        self._store.defer(KeepIdentityRecord(record, announce=True))
         log.warning(
             "a question of this server names no call, and several conversations share its process: "
             "new conversations get a process of their own",

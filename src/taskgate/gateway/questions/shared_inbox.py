@@ -31,8 +31,20 @@ from taskgate.gateway.questions.waiting import (
     read_answer,
     waiting_elsewhere,
 )
-from taskgate.ports.shared_questions import GONE, TAKEN, KeptQuestion, QuestionStore
+from taskgate.ports.store import SharedStore
 from taskgate.ports.topics import POLL_S, QUESTIONS, Wakeups
+from taskgate.store.operations.shared_questions import (
+    GONE,
+    TAKEN,
+    AnswerQuestion,
+    EndQuestions,
+    FindQuestion,
+    ForgetQuestions,
+    KeptQuestion,
+    PutQuestions,
+    QuestionsAnswered,
+    UnansweredElsewhere,
+)
 from taskgate.telemetry.damaged_rows import left_out, readable
 from taskgate.telemetry.logs import log
 
@@ -48,7 +60,7 @@ _PAGE: Final = "page "
 
 class SharedInbox:
     def __init__(
-        self, rows: QuestionStore, wakeups: Wakeups, inbox: Inbox, pages: ElicitationPages, events: EventHub
+        self, rows: SharedStore, wakeups: Wakeups, inbox: Inbox, pages: ElicitationPages, events: EventHub
     ) -> None:
         self._rows = rows
         self._wakeups = wakeups
@@ -97,7 +109,7 @@ class SharedInbox:
             if self._written.get(kept.id) != kept.body
         ]
         if new:
-            await self._rows.put_questions(new)
+            await self._rows.do(PutQuestions(new))
             self._written.update({kept.id: kept.body for kept in new})
         await self._end(self._written.keys() - here.keys() - self._taking, GONE)
         try:
@@ -109,13 +121,13 @@ class SharedInbox:
     async def _end(self, ids: Iterable[str], outcome: str) -> None:
         gone = list(ids)
         if gone:
-            await self._rows.end_questions(gone, outcome)
+            await self._rows.do(EndQuestions(gone, outcome))
             for question_id in gone:
                 self._written.pop(question_id, None)
 
     async def maintain(self, now_ms: int) -> None:
         """Delete rows of dead gateways. Called periodically."""
-        await self._rows.forget_questions(now_ms - _FORGET_MS)
+        await self._rows.do(ForgetQuestions(now_ms - _FORGET_MS))
 
     async def _poll(self) -> None:
         await self.load_changes()
@@ -123,10 +135,10 @@ class SharedInbox:
 
     async def load_changes(self) -> None:
         """Load the questions of other gateways, and accept the answers given there."""
-        for kept in await self._rows.questions_answered():
+        for kept in await self._rows.ask(QuestionsAnswered()):
             with left_out(_TABLE, kept.id):
                 await self._accept_answer(kept)
-        rows = await self._rows.questions_elsewhere()
+        rows = [kept for kept in await self._rows.ask(UnansweredElsewhere()) if self._rows.is_alive(kept.home)]
         self._given.intersection_update({kept.id for kept in rows})
         rows = [kept for kept in rows if kept.id not in self._given]
         pages = [kept for kept in rows if kept.id.startswith(_PAGE)]
@@ -164,11 +176,11 @@ class SharedInbox:
 
     async def _send(self, question_id: str, home: str, answer: bytes, task_id: str | None = None) -> None:
         self._given.add(question_id)
-        if not await self._rows.answer_question(question_id, answer):
+        if not await self._rows.do(AnswerQuestion(question_id, answer)):
             raise over(question_id.removeprefix(_PAGE))
         until = clock.monotonic() + TAKEN_WITHIN_S
         while clock.monotonic() < until:
-            found = await self._rows.find_question(question_id)
+            found = await self._rows.ask(FindQuestion(question_id))
             if found is not None and found.outcome == TAKEN:
                 return
             if found is None or found.outcome == GONE or (task_id is None and not self._rows.is_alive(home)):
@@ -185,13 +197,13 @@ class SharedInbox:
         left_s = (kept.expires_ms - self._rows.now_ms()) / 1000
         receiver = _RemoteReceiver(lambda params: self._send(kept.id, kept.home, params))
         return ElicitationPage(
-            kept.id.removeprefix(_PAGE),
-            kept.caller,
-            body["asks"],
-            body["name"],
-            body["description"],
-            receiver,
-            clock.monotonic() + left_s,
+            id=kept.id.removeprefix(_PAGE),
+            principal=kept.caller,
+            requester=body["asks"],
+            name=body["name"],
+            description=body["description"],
+            receiver=receiver,
+            expires=clock.monotonic() + left_s,
             is_elsewhere=True,
         )
 
@@ -221,4 +233,4 @@ def _id_of(kept: KeptQuestion) -> str:
 def _kept_page(page: ElicitationPage) -> KeptQuestion:
     expires_ms = clock.wall_ms() + page.seconds_left * 1000
     text = json.dumps({"asks": page.requester, "name": page.name, "description": page.description}, ensure_ascii=False)
-    return KeptQuestion(_PAGE + page.id, page.principal, "", expires_ms, text.encode())
+    return KeptQuestion(id=_PAGE + page.id, caller=page.principal, home="", expires_ms=expires_ms, body=text.encode())

@@ -9,7 +9,9 @@ reports that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+import msgspec
+from msgspec.structs import replace
 
 from taskgate.core.identity.addressees import addressee, has_conversation
 from taskgate.core.identity.conversation import SESSION, ConversationKey, conversation_of
@@ -18,13 +20,11 @@ from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.separated import SeparatedServers
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.requests.session_table import SessionTable
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import Link
 from taskgate.ports.upstream_call import UpstreamCall
 
 
-@dataclass(slots=True, eq=False)
-class UntiedQuestions:
+class UntiedQuestions(msgspec.Struct, eq=False):
     _sessions: SessionTable
     _asker: Asker
     _separated: SeparatedServers

@@ -62,12 +62,12 @@ class UrlElicitations:
 
     def admit(self, principal: str, server: str, params: Mapping[str, Any]) -> None:
         """Check, count and record one URL. Raises UnsafeUrl or CallerError."""
-        features = self._plan.value.features
+        limits = self._plan.value.limits
         url, outcome = params.get("url"), "shown"
         try:
-            shown = check_peer_url(url if type(url) is str else "", allow_loopback=features.loopback_urls)
+            shown = check_peer_url(url if type(url) is str else "", allow_loopback=limits.url_elicitation_loopback)
             outcome = f"shown {shown.ascii_host}"
-            self._count(principal, features.urls_per_minute)
+            self._count(principal, limits.url_elicitations_per_minute)
         except TaskgateError as problem:
             outcome = problem.error_type
             raise
@@ -105,7 +105,7 @@ class UrlElicitations:
         """Count a page that the caller requested. Raises CallerError beyond the limit."""
         outcome = "shown"
         try:
-            self._count(principal, self._plan.value.features.urls_per_minute)
+            self._count(principal, self._plan.value.limits.url_elicitations_per_minute)
         except CallerError as problem:
             outcome = problem.error_type
             raise
@@ -140,7 +140,7 @@ class UrlElicitations:
             known, given = session.url_elicitations, (server, name)
             if given in known:
                 self._forget(session, given)
-            known[given] = clock.monotonic() + self._plan.value.features.url_expiry_s
+            known[given] = clock.monotonic() + self._plan.value.limits.url_elicitation_expiry
             self._given_to.setdefault(given, []).append(session)
             if len(known) > MAX_KNOWN:
                 self._forget(session, next(iter(known)))

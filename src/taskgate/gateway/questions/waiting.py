@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import field
 from typing import Any, Final
+
+import msgspec
 
 from taskgate.core import wire
 from taskgate.core.errors import CallerError
@@ -19,8 +20,7 @@ from taskgate.core.questions.roots_form import roots_form
 from taskgate.core.questions.secret_requests import secret_fields
 from taskgate.core.timestamps import iso
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.shared_questions import KeptQuestion
+from taskgate.store.operations.shared_questions import KeptQuestion
 
 KeepAnswer = Callable[[Answer], Awaitable[None]]
 _SHARED: Final = ("server", "method", "params", "asked_ms", "of_call", "task_id", "key", "page")
@@ -28,8 +28,7 @@ _EVENT_IS_STORED: Final = "told_durably"
 """The member of a row with `Waiting.event_is_stored`. Gateways of earlier versions read and write the same rows."""
 
 
-@dataclass(eq=False, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, eq=False):
     id: str
     conversation: ConversationKey
     server: str
@@ -43,7 +42,7 @@ class Waiting:
     """Whether the server named the call it belongs to."""
     task_id: str | None = None
     timer: asyncio.TimerHandle | None = None
-    over: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     key: str | None = None
     """The key of the request in a stateless server's `inputRequests`."""
     helpers: bool = True
@@ -189,7 +188,7 @@ def kept_question(waiting: Waiting) -> KeptQuestion:
     body = {**{name: getattr(waiting, name) for name in _SHARED}, "task_id": waiting.shown_task}
     body |= {"whose": waiting.conversation.stream, _EVENT_IS_STORED: waiting.event_is_stored}
     text = json.dumps(body, ensure_ascii=False).encode()
-    return KeptQuestion(waiting.id, waiting.caller, "", waiting.expires_ms, text)
+    return KeptQuestion(id=waiting.id, caller=waiting.caller, home="", expires_ms=waiting.expires_ms, body=text)
 
 
 def waiting_elsewhere(kept: KeptQuestion, give: Callable[[Waiting], Awaitable[None]]) -> Waiting:

@@ -93,21 +93,21 @@ class Relay:
         caller = _CallerOfCall(self, request, upstream.id)
         # By position, because it is built for every call.
         return UpstreamCall(
-            method,
-            params,
-            session.profile if session is not None else delivery.profile,
-            timeout_s,
-            caller.on_notification,
-            caller.on_question,
-            name,
-            token is not None,
-            token,
-            request.generation is STATELESS,
-            headers,
-            session.stream if session is not None else request.conversation_name,
-            delivery,
-            delivery,
-            caller.on_stream,
+            method=method,
+            params=params,
+            profile=session.profile if session is not None else delivery.profile,
+            timeout_s=timeout_s,
+            on_notification=caller.on_notification,
+            on_question=caller.on_question,
+            name=name,
+            requests_progress=token is not None,
+            progress_token=token,
+            keep_envelope=request.generation is STATELESS,
+            headers=headers,
+            conversation=session.stream if session is not None else request.conversation_name,
+            side=delivery,
+            send_log=delivery,
+            on_stream=caller.on_stream,
         )
 
     def _carry(self, request: Request, upstream: Upstream, call: UpstreamCall) -> Coroutine[Any, Any, Result]:

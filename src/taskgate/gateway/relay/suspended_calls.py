@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import field
 from typing import Final
 
 import msgspec
@@ -25,7 +24,6 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.delivery import PromotedTask
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import Link
 from taskgate.ports.upstream_call import UpstreamCall
 from taskgate.ports.upstream_replies import InputRequired, Reply
@@ -40,16 +38,15 @@ GATHER_S: Final = 0.005
 """A tool may ask several questions at once; they are returned in one round."""
 
 
-@dataclass(slots=True)
-class SuspendedCall:
+class SuspendedCall(msgspec.Struct):
     """One call, also as the `CallSide` of questions that are not tied to a call."""
 
     id: str
     principal: str
     request: Request | None
     work: asyncio.Task[Reply] | None = None
-    questions: dict[str, tuple[Question, asyncio.Future[Answer]]] = field(default_factory=dict)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    questions: dict[str, tuple[Question, asyncio.Future[Answer]]] = msgspec.field(default_factory=dict)
+    changed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     rounds: int = 0
     expiry: asyncio.TimerHandle | None = None
 

@@ -17,7 +17,7 @@ from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Gauge, Metrics
 
 if TYPE_CHECKING:
-    from taskgate.gateway.limits import Limits
+    from taskgate.core.settings.limits import Limits
     from taskgate.gateway.requests.delivery import ReplyDelivery
     from taskgate.gateway.requests.request import Request
 
@@ -45,13 +45,13 @@ class Admission:
         self._metrics = metrics
         self._logged_at = 0.0
         self._unlogged = 0
-        self._lateness = Lateness(limits.busy_after_s)
+        self._lateness = Lateness(limits.busy_after)
         self.adopt(limits)
 
     def adopt(self, limits: Limits) -> None:
         self._max_open_calls = limits.calls_in_flight
-        if limits.busy_after_s != self._lateness.target_s:
-            self._lateness = Lateness(limits.busy_after_s)
+        if limits.busy_after != self._lateness.target_s:
+            self._lateness = Lateness(limits.busy_after)
 
     def enter(self, request: Request) -> None:
         """Count the call as open. Raises `overloaded` if too many are open or the gateway is too late."""

@@ -121,7 +121,15 @@ class ReplyDelivery(msgspec.Struct, eq=False, weakref=True):
         name = params.get("name") or params.get("uri") or params.get("taskId")
         shown = name[:120] if type(name) is str else ""
         span = Span(
-            waterfall.next_number(), 0, "request", method, shown, "", principal, clock.wall(), clock.monotonic()
+            number=waterfall.next_number(),
+            parent=0,
+            kind="request",
+            method=method,
+            name=shown,
+            server="",
+            caller=principal,
+            start=clock.wall(),
+            began=clock.monotonic(),
         )
         self.span = span
         waterfall.add(span)
@@ -131,7 +139,17 @@ class ReplyDelivery(msgspec.Struct, eq=False, weakref=True):
         """The request is about to be passed to a server's link. Open the span of that call."""
         self.sent = True
         number, parent = waterfall.next_number(), self.span.number if self.span is not None else 0
-        span = Span(number, parent, "upstream", method, name, server, principal, clock.wall(), clock.monotonic())
+        span = Span(
+            number=number,
+            parent=parent,
+            kind="upstream",
+            method=method,
+            name=name,
+            server=server,
+            caller=principal,
+            start=clock.wall(),
+            began=clock.monotonic(),
+        )
         waterfall.add(span)
         return span
 

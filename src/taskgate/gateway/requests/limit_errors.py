@@ -6,7 +6,7 @@ from typing import Final
 
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import LimitHolder, TooManyOpen
-from taskgate.ports.task_store import ADDRESS_FACTOR
+from taskgate.store.operations.task_limits import ADDRESS_FACTOR
 
 RETRY_AFTER_S: Final = 15
 

@@ -15,7 +15,7 @@ from taskgate.core.identity.conversation import ALL_CONVERSATIONS, ConversationK
 from taskgate.gateway.plan import Live
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.requests.session_table import SessionTable
-from taskgate.ports.shared_sessions import CONVERSATION
+from taskgate.store.operations.shared_sessions import CONVERSATION
 
 IDLE_S: Final = 1800.0
 REMEMBERED: Final = 10_000

@@ -71,7 +71,7 @@ def error_reply(
         generation,
         correlation_id,
         executed,
-        seed_task_codes=plan.calls.seed_task_codes,
+        seed_task_codes=plan.features.seed_task_codes,
         legacy_numbers=plan.features.legacy_numbers,
     )
     code = code_of(problem.error_type)

@@ -20,8 +20,8 @@ from taskgate.core import wire
 from taskgate.core.errors import (
     CallerError,
 )
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.json_errors import UNDECODABLE
+from taskgate.shown_fields import repr_without
 
 LIFETIME_S = 3600
 _INVALID_STATE: Final = (
@@ -44,16 +44,27 @@ class RequestState(msgspec.Struct, array_like=True):
     """The gateway that the caller must be forwarded to, if only that one can continue the call."""
 
 
-@dataclass(slots=True, eq=False)
-class RequestStateSigner:
+class RequestStateSigner(msgspec.Struct, eq=False):
     """`now_ms` is the store's clock: the next round may reach another gateway, whose own clock may differ."""
 
     _key: bytes
     _now_ms: Callable[[], int]
 
+    __repr__ = repr_without("_key")
+
     def sign(self, kind: str, principal: str, method: str, name: str, server: str, *, body: str, home: str = "") -> str:
         expires, nonce = self._now_ms() // 1000 + LIFETIME_S, secrets.token_hex(6)
-        state = RequestState(kind, principal, method, name, server, body, expires, nonce, home)
+        state = RequestState(
+            kind=kind,
+            principal=principal,
+            method=method,
+            name=name,
+            server=server,
+            body=body,
+            expires=expires,
+            nonce=nonce,
+            home=home,
+        )
         payload = msgspec.json.encode(state)
         return _b64(payload + self._sign(payload))
 

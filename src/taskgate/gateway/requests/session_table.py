@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.core.generations.stateful import InitializeParams
@@ -15,15 +17,13 @@ from taskgate.core.identity.identity import tenant_of
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.session import UNUSED_S, Session
-from taskgate.lazy_dataclass import dataclass
 
 
 def too_many_sessions(message: str) -> GatewayFault:
     return GatewayFault("overloaded", f"{message}; end some, or try again later.", retry_after_s=30)
 
 
-@dataclass(frozen=True, slots=True)
-class _LimitReached:
+class _LimitReached(msgspec.Struct, frozen=True):
     """A limit that is reached: the error text, and which sessions count towards it."""
 
     message: str
@@ -149,7 +149,7 @@ class SessionTable:
 
     def idle(self, now: float) -> list[Session]:
         """Sessions that have been idle for too long. An open call or stream keeps a session from being idle."""
-        idle_s = self._plan.value.limits.session_idle_s
+        idle_s = self._plan.value.limits.session_idle
         return [
             session
             for session in self._sessions.values()

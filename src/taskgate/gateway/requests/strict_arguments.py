@@ -10,17 +10,17 @@ import asyncio
 from collections import OrderedDict
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core.digest import digest, digest_of_bytes, digest_of_json
 from taskgate.core.strict_json import AmbiguousJson, parse_strict
-from taskgate.lazy_dataclass import dataclass
 
 READ_AT_ONCE: Final = 16 * 1024
 """Arguments up to this size are parsed at once, within about ten milliseconds whatever they contain."""
 REMEMBERED: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(msgspec.Struct, frozen=True):
     value: Any
     digest: str
     problem: AmbiguousJson | None = None

@@ -58,7 +58,9 @@ def caller_of(plan: Plan, script: Task) -> Caller:
 def call_request(plan: Plan, script: Task, digest: str, tool: str, arguments: dict[str, Any]) -> Request:
     """Return the `tools/call` request of a script. `digest` is that of its source."""
     params = {"name": tool, "arguments": arguments}
-    message = Message(Kind.REQUEST, b'"script"', "tools/call", params, Raw(wire.encode(params)))
+    message = Message(
+        kind=Kind.REQUEST, id=b'"script"', method="tools/call", params=params, raw_params=Raw(wire.encode(params))
+    )
     return Request(
         message=message,
         params=params,

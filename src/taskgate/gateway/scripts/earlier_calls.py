@@ -20,6 +20,7 @@ from taskgate.gateway.scripts.script_result import resume_data
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.script_interpreter import CallOutcome, Raised
 from taskgate.ports.store import Store
+from taskgate.store.operations.scripts import JoinChain
 
 _Key = tuple[str, str, str]
 
@@ -88,7 +89,7 @@ async def _follow_newest(store: Store, script: Task, earlier: Sequence[Task]) ->
     """
     if not earlier:
         return
-    newest = await store.join_chain(script.id, [one.id for one in earlier])
+    newest = await store.do(JoinChain(script.id, [one.id for one in earlier]))
     if newest is None:
         raise CallerError("unknown_task", "The first of the scripts to resume is no longer kept.")
     if newest != script.id:

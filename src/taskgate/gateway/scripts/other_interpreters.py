@@ -9,6 +9,8 @@ from typing import Final
 from taskgate import clock
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.store.operations.task_queries import FindTask
+from taskgate.store.operations.tasks import HandOver
 from taskgate.telemetry.logs import log
 
 _LEASES_READ_S: Final = 0.25
@@ -21,19 +23,19 @@ class ScriptOver(Exception):
 
 async def leave_to_another(records: TaskRecords, script: Task, fits: Callable[[str], bool]) -> None:
     """Make a live gateway with a matching interpreter version the owner of the script. Raises ScriptOver if there is one."""
-    store = records.store
-    rows = store.sessions
-    if rows is None:
+    store = records.store.shared
+    if store is None:
         return
-    while not rows.may_declare_dead:
+    ours = store.ownership.owner
+    while not store.may_declare_dead:
         await clock.sleep(_LEASES_READ_S)
     for other in store.replicas:
-        if other.owner == rows.owner or not fits(other.interpreter) or not rows.is_alive(other.owner):
+        if other.owner == ours or not fits(other.interpreter) or not store.is_alive(other.owner):
             continue
-        if await records.retry_while_unavailable(partial(store.hand_over, script.id, other.owner)):
+        if await records.retry_while_unavailable(partial(store.do, HandOver(script.id, other.owner))):
             log.info("a script was left to a gateway that can load its snapshot", task=script.id, gateway=other.owner)
             raise ScriptOver
-    current = await records.retry_while_unavailable(partial(store.get, script.id))
-    if current is not None and current.owner != rows.owner:
+    current = await records.retry_while_unavailable(partial(store.ask, FindTask(script.id)))
+    if current is not None and current.owner != ours:
         # An earlier write, whose reply was lost, had made another gateway the owner, or this gateway was declared dead.
         raise ScriptOver

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from taskgate.core import wire
 from taskgate.core.catalog.own_tool_names import OwnToolName
@@ -28,9 +28,8 @@ from taskgate.gateway.scripts.call_request import call_request
 from taskgate.gateway.scripts.earlier_calls import EarlierCalls
 from taskgate.gateway.scripts.passed_results import PassedResults
 from taskgate.gateway.scripts.script_parts import ScriptParts
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.script_interpreter import CallKind, PendingCall, Raised
-from taskgate.ports.script_store import ChildCall
+from taskgate.store.operations.scripts import ChildCall
 
 MAX_NAME: Final = 120
 """Characters of a name that are kept; a script may call any name."""
@@ -38,8 +37,7 @@ MAX_SLEEP_S: Final = 30 * 24 * 3600.0
 _ASK_PARAMETERS: Final = ("message", "schema")
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedStepCall:
+class PreparedStepCall(msgspec.Struct, frozen=True):
     """A new call of a step. `child` and `request` are set if it becomes a task."""
 
     open: OpenCall
@@ -51,16 +49,15 @@ class PreparedStepCall:
     """Set if it is a call of a tool that was refused."""
 
 
-@dataclass(slots=True, eq=False)
-class ScriptCalls:
+class ScriptCalls(msgspec.Struct, eq=False):
     """Prepares the calls of one script."""
 
-    _parts: ScriptParts
-    _script: Task
-    _digest: str
+    parts: ScriptParts
+    script: Task
+    digest: str
     """Digest of the source of the script."""
-    _earlier: EarlierCalls
-    _passed: PassedResults
+    earlier: EarlierCalls
+    passed: PassedResults
 
     async def prepare(self, calls: Sequence[PendingCall]) -> list[PreparedStepCall]:
         """Check the calls in the order in which the script made them. What is refused raises in the script."""
@@ -69,7 +66,7 @@ class ScriptCalls:
     async def _prepare(self, call: PendingCall) -> PreparedStepCall:
         try:
             given = [msgspec.json.decode(call.positional), msgspec.json.decode(call.keywords)]
-            positional, keywords = await self._passed.resolved(given, call.references)
+            positional, keywords = await self.passed.resolved(given, call.references)
             match call.kind:
                 case CallKind.SLEEP:
                     return PreparedStepCall(self._sleep(call, positional, keywords))
@@ -86,26 +83,26 @@ class ScriptCalls:
         seconds = bind_arguments(("seconds",), positional, keywords).arguments.get("seconds")
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= MAX_SLEEP_S:
             raise ArgumentError(f"takes a number of seconds from 0 to {MAX_SLEEP_S:.0f}")
-        due_ms = self._parts.tasks.store.now_ms() + math.ceil(seconds * 1000)
+        due_ms = self.parts.tasks.store.now_ms() + math.ceil(seconds * 1000)
         return OpenCall(call.id, "sleep", call.line, due_ms=due_ms)
 
     async def _tool_call(self, call: PendingCall, positional: list[Any], keywords: dict[str, Any]) -> PreparedStepCall:
         request, tool, timeout_s = await self._request(call, positional, keywords)
         arguments = request.params["arguments"]
-        prepared = await self._parts.durable.prepare(request, tool, arguments)
+        prepared = await self.parts.durable.prepare(request, tool, arguments)
         new, approval = prepared.call, prepared.approval
         if timeout_s is not None:
             new = replace(new, budget_ms=min(new.budget_ms, max(1, math.ceil(timeout_s * 1000))))
         raw = bytes(new.params["arguments"])
         await read_ahead(raw)
-        records = self._parts.tasks.records
+        records = self.parts.tasks.records
         draft = records.draft(request, new, records.new_id())
-        known = await self._earlier.outcome(draft)
+        known = await self.earlier.outcome(draft)
         if known is not None:
             before, outcome = known
-            outcome = await self._passed.outcome(before, call.offset, outcome)
+            outcome = await self.passed.outcome(before, call.offset, outcome)
             return PreparedStepCall(_open(call, settled=encode_outcome(outcome)), reused=before.id)
-        script = self._script
+        script = self.script
         draft = msgspec.structs.replace(
             draft,
             caller=script.caller,
@@ -114,12 +111,14 @@ class ScriptCalls:
             generation=script.generation,
             parent=script.id,
             script_line=call.line,
-            script_digest=self._digest,
+            script_digest=self.digest,
         )
         if approval is not None:
             approval = msgspec.structs.replace(approval, from_script=ScriptOrigin(script.id, call.line))
-        audit = self._parts.tasks.audit_approval(approval, draft.id) if approval is not None else None
-        child_call = ChildCall(call.id, draft, approval, audit, records.pending_limits())
+        audit = self.parts.tasks.audit_approval(approval, draft.id) if approval is not None else None
+        child_call = ChildCall(
+            number=call.id, draft=draft, approval=approval, audit=audit, limits=records.pending_limits()
+        )
         return PreparedStepCall(_open(call, child=draft.id), child_call, request)
 
     async def _request(
@@ -127,18 +126,18 @@ class ScriptCalls:
     ) -> tuple[Request, ToolRef, float | None]:
         if call.tool == OwnToolName.RUN_SCRIPT:
             raise CallerError("not_allowed", "A script cannot start scripts. The call was not executed.")
-        script = self._script
-        if self._parts.people.was_revoked_since(script.principal, script.created_ms):
+        script = self.script
+        if self.parts.people.was_revoked_since(script.principal, script.created_ms):
             text = "The credential of the caller of this script was revoked. The call was not executed."
             raise CallerError(CREDENTIAL_REVOKED, text)
-        plan, lookup = self._parts.lookup.plan.value, self._parts.lookup
-        named = call_request(plan, self._script, self._digest, call.tool, {})
+        plan, lookup = self.parts.lookup.plan.value, self.parts.lookup
+        named = call_request(plan, self.script, self.digest, call.tool, {})
         found = await lookup.tool(named, call.tool)
         tool = (await lookup.view(named)).for_script(found)
         if tool.entry is not None and not tool.entry.is_for_model:
             raise unknown_tool(call.tool)
         bound = bind_arguments(parameter_order(schema_of(tool.entry)), positional, keywords)
-        return call_request(plan, self._script, self._digest, tool.wire, bound.arguments), tool, bound.timeout_s
+        return call_request(plan, self.script, self.digest, tool.wire, bound.arguments), tool, bound.timeout_s
 
 
 def _ask(call: PendingCall, positional: list[Any], keywords: dict[str, Any]) -> OpenCall:

@@ -6,20 +6,23 @@ the arguments of each script: one that failed before its first step has no other
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from taskgate.core.errors import CallerError
 from taskgate.core.scripts.given_script import read_given
 from taskgate.core.tasks.task import Task
-from taskgate.ports.script_store import ScriptCall
 from taskgate.ports.store import Store
+from taskgate.store.operations.scripts import CallsOfScript, ScriptCall
+from taskgate.store.operations.task_queries import FindTask
 
 MAX_SCRIPTS: Final = 100
 """Scripts of one chain. Each is read when the next one starts."""
 _CALLS_PER_READ: Final = 1_000
 
 
-class ChainPart(NamedTuple):
+class ChainPart(msgspec.Struct, frozen=True):
     """A script of a chain, and the calls that it made itself."""
 
     script: str
@@ -51,7 +54,7 @@ async def _followed(store: Store, script: Task) -> tuple[tuple[Task, ...], Calle
     problem: CallerError | None = None
     named = resumed_by(script)
     while named is not None and problem is None:
-        before = await store.get(named) if len(found) < MAX_SCRIPTS else None
+        before = await store.ask(FindTask(named)) if len(found) < MAX_SCRIPTS else None
         problem = _problem(script, before, found, named)
         if before is not None and problem is None:
             found.append(before)
@@ -84,7 +87,7 @@ async def calls_of(store: Store, script_id: str) -> tuple[ScriptCall, ...]:
     """Every tool call that a script made itself, in the order in which it made them."""
     calls: list[ScriptCall] = []
     after = -1
-    while found := await store.script_calls(script_id, after, _CALLS_PER_READ):
+    while found := await store.ask(CallsOfScript(script_id, after, _CALLS_PER_READ)):
         calls += found
         after = found[-1].number
     return tuple(calls)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from taskgate.gateway.calls.durable_calls import DurableCalls
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.governance.known_people import KnownPeople
@@ -9,12 +11,11 @@ from taskgate.gateway.scripts.fair_turns import StepTurns
 from taskgate.gateway.scripts.script_sources import ScriptSources
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.sends import Recheck
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.script_interpreter import ScriptInterpreter
+from taskgate.shown_fields import repr_without
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptParts:
+class ScriptParts(msgspec.Struct, frozen=True, kw_only=True):
     lookup: Lookup
     durable: DurableCalls
     tasks: TaskEngine
@@ -25,3 +26,5 @@ class ScriptParts:
     turns: StepTurns
     key: bytes
     """Authenticates snapshots."""
+
+    __repr__ = repr_without("key")

@@ -14,7 +14,7 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.scripts.call_outcomes import executed_value
 from taskgate.gateway.scripts.script_chain import ChainPart
 from taskgate.ports.script_interpreter import Failed, FailureReason
-from taskgate.ports.script_store import ScriptCall
+from taskgate.store.operations.scripts import ScriptCall
 
 REFUSED: Final = "refused"
 """The state of a call that was refused before it became a task."""

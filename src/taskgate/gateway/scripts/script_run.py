@@ -15,7 +15,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -67,8 +67,9 @@ from taskgate.ports.script_interpreter import (
     StepOutput,
     Suspended,
 )
-from taskgate.ports.script_store import ScriptStep, Stepped, StoredScript
 from taskgate.ports.store_answers import Change, IdTaken
+from taskgate.store.operations.scripts import FindScript, ScriptStep, Stepped, StoredScript
+from taskgate.store.operations.tasks import TakeTask
 from taskgate.telemetry.logs import log
 
 T = TypeVar("T")
@@ -80,7 +81,7 @@ _ACTIVE: Final = (TaskState.QUEUED, TaskState.RUNNING)
 _NOT_STORED: Final = Raised("overloaded", "The call was refused before it was stored. It was not executed.", "no")
 
 
-class _Pending(NamedTuple):
+class _Pending(msgspec.Struct, frozen=True):
     """What is known of the calls that a script waits for."""
 
     outcomes: dict[int, CallOutcome]
@@ -137,7 +138,7 @@ class ScriptRun:
     async def _run(self) -> None:
         if self._task.state in (TaskState.QUEUED, TaskState.APPROVED):
             await self._begin()
-        stored = await self._read(lambda: self._records.store.script(self._task.id))
+        stored = await self._read(lambda: self._records.store.ask(FindScript(self._task.id)))
         if stored is not None:
             await self._load(stored)
         await self._check_interpreter(stored)
@@ -162,7 +163,7 @@ class ScriptRun:
         """Store that the script runs, after the last check of rules and approval. Raises ScriptOver."""
         task, store = self._task, self._records.store
         if task.owner != store.ownership.owner:
-            taken = await store.take(task.id)
+            taken = await store.do(TakeTask(task.id))
             if taken is None:
                 raise ScriptOver
             task = taken
@@ -233,8 +234,8 @@ class ScriptRun:
         limits = self._parts.lookup.plan.value.limits
         return ScriptLimits(
             memory_bytes=limits.script_memory_bytes,
-            step_seconds=limits.script_step_time_s,
-            wall_seconds=limits.script_step_wall_s,
+            step_seconds=limits.script_step_time,
+            wall_seconds=limits.script_step_wall,
             output_bytes=limits.script_output_bytes,
             parallel_calls=limits.script_parallel_calls,
         )
@@ -290,7 +291,11 @@ class ScriptRun:
             value = await self._passed.resolved(wire.parse_strictly(step.value), step.references)
         except CallerError as problem:
             reason = FailureReason.LIMIT if problem.error_type == "result_too_large" else FailureReason.SCRIPT
-            await self._fail(Failed(reason, problem.error_type, problem.message, 0, StepOutput()))
+            await self._fail(
+                Failed(
+                    reason=reason, error_type=problem.error_type, message=problem.message, line=0, output=StepOutput()
+                )
+            )
             raise
         return await asyncio.to_thread(wire.encode, value)
 
@@ -299,16 +304,24 @@ class ScriptRun:
         record, limits = self._record, self._parts.lookup.plan.value.limits
         if record.calls + len(step.calls) > limits.script_calls:
             text = f"a script may make {limits.script_calls} calls (limits.script_calls)"
-            await self._fail(Failed(FailureReason.LIMIT, "too_many_calls", text, _line_of(step), StepOutput()))
+            await self._fail(
+                Failed(
+                    reason=FailureReason.LIMIT,
+                    error_type="too_many_calls",
+                    message=text,
+                    line=_line_of(step),
+                    output=StepOutput(),
+                )
+            )
         waiting = frozenset(step.pending)
         before = tuple(call for call in record.pending if call.number in waiting and call.number not in outcomes)
         if not step.calls and not any(call.question for call in record.pending if call.number in outcomes):
             self._record, self._snapshot = replace(record, pending=before), step.snapshot
             return
         await self._stop_if_withdrawn()
-        prepared = await ScriptCalls(self._parts, self._task, self._digest, self._earlier, self._passed).prepare(
-            step.calls
-        )
+        prepared = await ScriptCalls(
+            parts=self._parts, script=self._task, digest=self._digest, earlier=self._earlier, passed=self._passed
+        ).prepare(step.calls)
         record = replace(
             record,
             step=record.step + 1,
@@ -373,19 +386,24 @@ class ScriptRun:
 
     async def _outcomes(self) -> dict[int, CallOutcome]:
         """Wait until at least one call has an outcome. Waiting for people and sleeping costs no execution time."""
-        budget_s = self._parts.lookup.plan.value.limits.script_time_s
+        budget_s = self._parts.lookup.plan.value.limits.script_time
         while True:
             self.wake.clear()
             await self._stop_if_withdrawn()
-            outcomes, active, held, wait_s = await self._read_pending()
-            self._report_held(held)
-            if outcomes:
-                return outcomes
-            if active:
+            pending = await self._read_pending()
+            self._report_held(pending.held)
+            if pending.outcomes:
+                return pending.outcomes
+            wait_s = pending.wait_s
+            if pending.active:
                 left_s = budget_s - self._spent_s
                 if left_s <= 0:
                     text = f"a script may run for {budget_s:g} s (limits.script_time)"
-                    await self._fail(Failed(FailureReason.LIMIT, "too_long", text, 0, StepOutput()))
+                    await self._fail(
+                        Failed(
+                            reason=FailureReason.LIMIT, error_type="too_long", message=text, line=0, output=StepOutput()
+                        )
+                    )
                 wait_s = left_s if wait_s is None else min(wait_s, left_s)
             began = clock.monotonic()
             try:
@@ -394,13 +412,13 @@ class ScriptRun:
             except TimeoutError:
                 # An announcement may have been lost if the calls run at other gateways.
                 self._changed.clear()
-            if active:
+            if pending.active:
                 self._spent_s += clock.monotonic() - began
 
     async def _read_pending(self) -> _Pending:
         outcomes: dict[int, CallOutcome] = {}
         held: list[str] = []
-        active, wait_s = False, None if self._records.store.sessions is None else SHARED_POLL_S
+        active, wait_s = False, None if self._records.store.shared is None else SHARED_POLL_S
         for call in self._record.pending:
             outcome: CallOutcome | None = None
             if call.settled is not None:

@@ -16,6 +16,8 @@ from taskgate.gateway.scripts.script_chain import calls_of, kept_chain
 from taskgate.gateway.scripts.script_parts import ScriptParts
 from taskgate.gateway.scripts.script_result import calls_by_execution, executed_by, how_to_resume, resume_data
 from taskgate.gateway.scripts.script_run import ScriptRun
+from taskgate.store.operations.scripts import FindScript
+from taskgate.store.operations.tasks import CancelDelivered
 from taskgate.telemetry.logs import log
 
 
@@ -69,7 +71,7 @@ class ScriptRuns:
         try:
             # Before its end is stored: a crash in between would leave calls for which nobody waits.
             await self._cancel_calls(task)
-            calls, stored = await kept_chain(records.store, task), await records.store.script(task.id)
+            calls, stored = await kept_chain(records.store, task), await records.store.ask(FindScript(task.id))
             record = stored.record if stored is not None else ScriptRecord()
             data = {**resume_data(task.id), "calls": calls_by_execution(calls, record)}
             fault = GatewayFault("internal", text, executed=executed_by(calls), data=data)
@@ -91,7 +93,7 @@ class ScriptRuns:
             await asyncio.gather(known[1], return_exceptions=True)
         await self._cancel_calls(task)
         if task.cancel_unsent:
-            await self._parts.tasks.store.cancel_delivered(task.id)
+            await self._parts.tasks.store.do(CancelDelivered(task.id))
 
     async def _cancel_calls(self, task: Task) -> None:
         for call in await calls_of(self._parts.tasks.store, task.id):

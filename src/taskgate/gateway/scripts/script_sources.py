@@ -10,19 +10,19 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+import msgspec
+
 from taskgate.core.scripts.check_source import SourceFault, check_source, parse
 from taskgate.core.scripts.code_digest import code_digest
 from taskgate.core.scripts.names import PythonName
 from taskgate.core.scripts.passed_on import passed_on
 from taskgate.core.scripts.plan import ScriptPlan, plan_of
 from taskgate.gateway.scripts.fair_turns import FairTurns
-from taskgate.lazy_dataclass import dataclass
 
 _REMEMBERED: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSource:
+class ReadSource(msgspec.Struct, frozen=True):
     """What is known of a script before it runs."""
 
     faults: tuple[SourceFault, ...]

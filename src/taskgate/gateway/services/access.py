@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.public_address import PublicAddress
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class AccessServices:
+class AccessServices(msgspec.Struct, eq=False, kw_only=True):
     plan: Live[Plan]
     temporary_scopes: TemporaryScopes
     address: PublicAddress

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from taskgate.gateway.governance.announcer import Announcer
 from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.reload import Configured, Reload
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import Listener
 from taskgate.ports.upstream import Upstream
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class ConfigurationServices:
+class ConfigurationServices(msgspec.Struct, eq=False, kw_only=True):
     address: PublicAddress
     people: KnownPeople
     temporary_scopes: TemporaryScopes

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from taskgate.core.waterfall import Waterfall
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.dispatch import RequestDispatcher
 from taskgate.gateway.events import EventHub
 from taskgate.gateway.governance.approvals import Approvals
-from taskgate.gateway.governance.call_log import CallLog
+from taskgate.gateway.governance.journal import Journal
 from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.history_reading import HistoryReading
@@ -25,25 +27,22 @@ from taskgate.gateway.requests.admission import Admission
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.account_connector import AccountConnector
 from taskgate.ports.upstream import Upstream
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class CallServices:
+class CallServices(msgspec.Struct, eq=False, kw_only=True):
     """Calls: pages of tasks and of the history, and calls that are made from the console."""
 
     requests: RequestDispatcher
     """Runs the calls that are made from the console."""
     tasks: TaskEngine
     history: HistoryReading
-    call_log: CallLog
+    journal: Journal
     waterfall: Waterfall
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class DecisionServices:
+class DecisionServices(msgspec.Struct, eq=False, kw_only=True):
     """What people decide or answer: approvals, changed definitions, questions and sampling requests."""
 
     approvals: Approvals
@@ -53,8 +52,7 @@ class DecisionServices:
     models: Models
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class ServerServices:
+class ServerServices(msgspec.Struct, eq=False, kw_only=True):
     """Servers and what they list, the accounts at them, and the scopes that contain them."""
 
     lookup: Lookup
@@ -68,8 +66,7 @@ class ServerServices:
         return self.lookup.catalogs
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class LoadServices:
+class LoadServices(msgspec.Struct, eq=False, kw_only=True):
     """Usage of limited resources: sessions, budgets and open calls."""
 
     sessions: SessionTable
@@ -77,8 +74,7 @@ class LoadServices:
     admission: Admission
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class ConsoleServices:
+class ConsoleServices(msgspec.Struct, eq=False, kw_only=True):
     """What all pages share, and the rest by the pages that use it. Modules of the console take single parts of it, as ports."""
 
     plan: Live[Plan]

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from taskgate.gateway.catalog.catalogs import Catalogs
-from taskgate.gateway.governance.call_log import CallLog
-from taskgate.gateway.governance.denials import Denials
+from taskgate.gateway.governance.history_upkeep import HistoryUpkeep
+from taskgate.gateway.governance.journal import Journal
 from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.methods.shared_sessions import SharedSessions
@@ -21,14 +23,12 @@ from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.status import GatewayStatus
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.lazy_dataclass import dataclass
 from taskgate.telemetry.logs import log
 
 Step = Callable[[], Awaitable[object]]
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class GatewayLifecycle:
+class GatewayLifecycle(msgspec.Struct, eq=False, kw_only=True):
     plan: Live[Plan]
     status: GatewayStatus
     address: PublicAddress
@@ -41,8 +41,8 @@ class GatewayLifecycle:
     subscriptions: Subscriptions
     others: OtherGateways
     people: KnownPeople
-    call_log: CallLog
-    denials: Denials
+    journal: Journal
+    upkeep: HistoryUpkeep
     start_steps: tuple[Step, ...]
     """Load what the store holds, and start to fetch the servers' lists."""
     refresh_steps: tuple[Step, ...]
@@ -63,8 +63,9 @@ class GatewayLifecycle:
 
         On a store restored from a backup, log the tokens that may have been revoked after the backup and are valid again.
         """
-        restored = self.tasks.store.is_restored
+        restored = self.tasks.store.state.restore.is_restored
         await self.tasks.recovery.take_over()
+        await self.journal.add_up()
         if not restored:
             return
         await self.people.load()
@@ -73,11 +74,6 @@ class GatewayLifecycle:
             "tokens revoked after the backup are valid again: review them and revoke those again (`taskgate tokens revoke NAME`)",
             tokens=tokens,
         )
-
-    def flush_call_log(self) -> None:
-        """Write the plain calls and denials since the last flush to the audit log."""
-        self.call_log.flush(self.plan.value.gates.revision, last=self.status.stopping)
-        self.denials.flush()
 
     async def refresh(self) -> None:
         """Do what is due every second."""
@@ -99,7 +95,8 @@ class GatewayLifecycle:
     async def close(self) -> None:
         self.status.stop()
         self.subscriptions.end_all()
-        self.flush_call_log()
+        self.journal.flush(last=True)
         for step in self.close_steps:
             await step()
         self.session_ends.end_streams()
+        await self.journal.close()

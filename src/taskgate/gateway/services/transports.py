@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from taskgate.core.settings.limits import Limits
 from taskgate.gateway.caller_sessions import CallerSessions
 from taskgate.gateway.dispatch import RequestDispatcher
 from taskgate.gateway.events import EventHub
-from taskgate.gateway.limits import Limits
 from taskgate.gateway.own_tools.shown_tools import callable_families
 from taskgate.gateway.own_tools.table import LOCAL_STATE_TOOLS, TOOLS
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.scope_record import scope_hint
 from taskgate.gateway.status import GatewayStatus
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class TransportServices:
+class TransportServices(msgspec.Struct, eq=False, kw_only=True):
     plan: Live[Plan]
     status: GatewayStatus
     requests: RequestDispatcher

@@ -12,6 +12,8 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.questions.capabilities import can_answer
 from taskgate.core.questions.question import ELICIT, Answer, Question, accepted
@@ -31,41 +33,31 @@ _LONGEST_WAIT_S: Final = 86_400.0
 _ACCEPTED: Final = Answer(result=b'{"action":"accept"}')
 
 
-class AccountQuestions:
-    def __init__(
-        self,
-        accounts: AccountConnector,
-        urls: UrlElicitations,
-        questions: TaskQuestions,
-        deadlines: TaskDeadlines,
-        state_signer: RequestStateSigner,
-        *,
-        login_of: Callable[[str], str | None],
-    ) -> None:
-        """`login_of`: the login name of a principal's person, which the page for connecting an account requires."""
-        self._login_of = login_of
-        self._accounts = accounts
-        self._urls = urls
-        self._questions = questions
-        self._deadlines = deadlines
-        self._state_signer = state_signer
+class AccountQuestions(msgspec.Struct, eq=False, kw_only=True):
+    accounts: AccountConnector
+    urls: UrlElicitations
+    questions: TaskQuestions
+    deadlines: TaskDeadlines
+    state_signer: RequestStateSigner
+    login_of: Callable[[str], str | None]
+    """The login name of a principal's person, which the page for connecting an account requires."""
 
     async def settled(self, task: Task, needed: AccountNeeded) -> bool:
         """Ask the person of the task and wait. Return whether the account is connected."""
-        if self._login_of(needed.principal) is None:
+        if self.login_of(needed.principal) is None:
             return False
         key = f"account-{secrets.token_hex(4)}"
         question = await self._question(needed, key)
-        asking = asyncio.ensure_future(self._questions.ask(task.id, question))
+        asking = asyncio.ensure_future(self.questions.ask(task.id, question))
         waiting = asyncio.ensure_future(
-            self._accounts.wait(needed.server, needed.principal, needed.scope, self._max_wait_s(task))
+            self.accounts.wait(needed.server, needed.principal, needed.scope, self._max_wait_s(task))
         )
         try:
             await asyncio.wait((asking, waiting), return_when=asyncio.FIRST_COMPLETED)
             if asking.done() and not accepted(asking.result()):
                 return False
             connected = await waiting
-            self._questions.resolve(task.id, key, _ACCEPTED)
+            self.questions.resolve(task.id, key, _ACCEPTED)
             await asking
             return connected
         finally:
@@ -74,7 +66,7 @@ class AccountQuestions:
             await asyncio.gather(asking, waiting, return_exceptions=True)
 
     def _max_wait_s(self, task: Task) -> float:
-        left = self._deadlines.retry_time_left_s(task)
+        left = self.deadlines.retry_time_left_s(task)
         return _LONGEST_WAIT_S if left is None else max(0.0, min(left, _LONGEST_WAIT_S))
 
     async def as_result(self, request: Request, needed: AccountNeeded, method: str, name: str) -> bytes | None:
@@ -82,13 +74,13 @@ class AccountQuestions:
         envelope = request.envelope
         if envelope is None or envelope.accepts_tasks or "requestState" in request.params:
             return None
-        if self._login_of(needed.principal) is None:
+        if self.login_of(needed.principal) is None:
             return None
         question = await self._question(needed, None)
         if not can_answer(envelope.capabilities, ELICIT, question.decoded()):
             return None
-        self._urls.note_own(request.caller.principal, needed.server)
-        state = self._state_signer.sign(STATE_KIND, request.caller.principal, method, name, needed.server, body="")
+        self.urls.note_own(request.caller.principal, needed.server)
+        state = self.state_signer.sign(STATE_KIND, request.caller.principal, method, name, needed.server, body="")
         params = {key: value for key, value in question.decoded().items() if key != "elicitationId"}
         return wire.encode(
             {
@@ -102,8 +94,8 @@ class AccountQuestions:
         params = {
             "mode": "url",
             "elicitationId": secrets.token_urlsafe(12),
-            "url": await self._accounts.page(needed.server, needed.principal, needed.scope),
+            "url": await self.accounts.page(needed.server, needed.principal, needed.scope),
             "message": f"Connect your account at {needed.server}: {needed.reason}. The page asks you to log in to the gateway as "
-            f"{self._login_of(needed.principal)}. The call continues afterwards.",
+            f"{self.login_of(needed.principal)}. The call continues afterwards.",
         }
         return Question(ELICIT, wire.raw(params), needed.server, key=key, own=True)

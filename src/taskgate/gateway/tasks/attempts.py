@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+import msgspec
+
 from taskgate import clock
 from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.questions.question import NO_STATE, Answer
@@ -31,20 +33,19 @@ from taskgate.gateway.tasks.task_call import TaskCall
 from taskgate.gateway.tasks.task_records import TaskRecords, sent_params
 from taskgate.gateway.tasks.task_results import TaskResults
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.call_failure import CallFailed, never_sent
 from taskgate.ports.link import Link
 from taskgate.ports.upstream import Upstream
 from taskgate.ports.upstream_credentials import AccountNeeded
 from taskgate.ports.upstream_replies import Result
+from taskgate.store.operations.tasks import NoteProgress
 
 FIRST_PAUSE_S: Final = 0.5
 MAX_PAUSE_S: Final = 30.0
 _NO_SLOT: Final = "The server {} had no free slot in time. The call was not executed."
 
 
-@dataclass(frozen=True, slots=True)
-class _UpstreamTaskCreated:
+class _UpstreamTaskCreated(msgspec.Struct, frozen=True):
     """The server returned a task of its own."""
 
     task: Task
@@ -109,7 +110,7 @@ class Attempts:
             if not self._may_retry_after(sends.task, pause_s):
                 await sends.give_up(problem)
                 return
-            self._records.store.note(sends.task.id, Noted(_retry_text(sends.task, problem)))
+            self._records.store.defer(NoteProgress(sends.task.id, Noted(_retry_text(sends.task, problem))))
             await clock.sleep(pause_s)
 
     async def _begin(self, task: Task) -> TaskSends | None:

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from taskgate.core.generations.generation import Generation
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.events import ConversationIdle, EventHub
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.client_profile import ClientProfile
 from taskgate.ports.link import LinkKey
 
@@ -19,8 +20,7 @@ ALL_CAPABILITIES: Final = ClientProfile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(msgspec.Struct, frozen=True):
     key: LinkKey
     profile: ClientProfile
     declared: Mapping[str, Any] | None = None

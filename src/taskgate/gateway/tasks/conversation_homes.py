@@ -12,7 +12,14 @@ from typing import Final
 from taskgate import clock
 from taskgate.core.identity.caller import Caller
 from taskgate.gateway.plan import Live
-from taskgate.ports.shared_sessions import CONVERSATION, KeptSession, SessionStore
+from taskgate.ports.store import SharedStore
+from taskgate.store.operations.shared_sessions import (
+    CONVERSATION,
+    AdoptSession,
+    BeginConversation,
+    FindSession,
+    KeptSession,
+)
 
 _HOME_TRIES: Final = 40
 _PAUSE_S: Final = 0.05
@@ -20,7 +27,7 @@ _PAUSE_S: Final = 0.05
 
 class ConversationHomes:
     def __init__(
-        self, rows: SessionStore, elsewhere: Live[frozenset[str]], streams: Callable[[], Iterable[str]]
+        self, rows: SharedStore, elsewhere: Live[frozenset[str]], streams: Callable[[], Iterable[str]]
     ) -> None:
         """`elsewhere`: the ids of rows whose home is another gateway. `streams`: conversations that this gateway keeps
         something for.
@@ -51,17 +58,20 @@ class ConversationHomes:
 
         `certain`: the lease of this gateway has not ended since the rows were last read.
         """
-        row_id, ours = CONVERSATION + stream, self._rows.owner
+        row_id, ours = CONVERSATION + stream, self._rows.ownership.owner
         if certain and row_id in self._ours:
             return ours
         for _ in range(_HOME_TRIES):
-            kept = await self._rows.find_session(row_id)
+            kept = await self._rows.ask(FindSession(row_id))
             if kept is None:
-                await self._rows.begin_conversation(KeptSession(row_id, caller.principal, caller.scope, "", 0, b""))
+                kept = KeptSession(
+                    id=row_id, principal=caller.principal, scope=caller.scope, home="", moves=0, body=b""
+                )
+                await self._rows.do(BeginConversation(kept))
                 continue
             if kept.home != ours and kept.internal and self._rows.is_alive(kept.home):
                 return kept.home
-            if kept.home == ours or await self._rows.adopt_session(row_id, kept.home) is not None:
+            if kept.home == ours or await self._rows.do(AdoptSession(row_id, kept.home)) is not None:
                 break
             await clock.sleep(_PAUSE_S)
         self._ours.add(row_id)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
+import msgspec
+
 from taskgate.core.errors import CallerError
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.state import TaskState
@@ -13,15 +15,15 @@ from taskgate.core.tasks.transition import ApprovalExpired
 from taskgate.gateway.tasks.deadlines import TaskDeadlines
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.cancel_note import CancelNote
+from taskgate.store.operations.task_queries import FindTask
+from taskgate.store.operations.upkeep import FindDue
 from taskgate.telemetry.damaged_rows import left_out
 
 PAGE: Final = 500
 
 
-@dataclass(slots=True)
-class DeadlineEnforcement:
+class DeadlineEnforcement(msgspec.Struct):
     records: TaskRecords
     runs: Runs
     deadlines: TaskDeadlines
@@ -43,13 +45,13 @@ class DeadlineEnforcement:
 
     async def enforce_deadlines(self) -> None:
         """End executions whose deadline has passed by the monotonic clock, and approvals by whichever clock is first."""
-        due = await self.records.store.due(PAGE)
+        due = await self.records.store.ask(FindDue(PAGE))
         for approval_id in self.approvals_over():
             with left_out("approvals", approval_id):
                 await self.approval_due(approval_id)
         for task_id in due.approvals:
             with left_out("tasks", task_id):
-                task = await self.records.store.get(task_id)
+                task = await self.records.store.ask(FindTask(task_id))
                 if task is not None:
                     await self.expire(task)
         for approval_id in due.holds:
@@ -57,12 +59,12 @@ class DeadlineEnforcement:
                 await self.approval_due(approval_id)
         for task_id in due.executions:
             with left_out("tasks", task_id):
-                task = await self.records.store.get(task_id) if task_id not in self.deadlines else None
+                task = await self.records.store.ask(FindTask(task_id)) if task_id not in self.deadlines else None
                 if task is not None:
                     self.deadlines.note(task)
         ours = self.records.store.ownership.owner
         for task_id in self.deadlines.expired():
-            task = await self.records.store.get(task_id)
+            task = await self.records.store.ask(FindTask(task_id))
             if task is None or task.state.is_terminal or task.owner != ours:
                 self.deadlines.forget(task_id)
                 continue

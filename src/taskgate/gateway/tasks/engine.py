@@ -6,6 +6,8 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry
@@ -13,6 +15,7 @@ from taskgate.core.delivery import ReplyForm
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.generation import RELATED_TASK, Generation
 from taskgate.core.generations.stateless import mark_complete
+from taskgate.core.governance.held_call import ApprovalRequest
 from taskgate.core.joined_call import JoinedCall
 from taskgate.core.meta import with_meta
 from taskgate.core.meta_keys import APPROVAL, JOINED
@@ -39,13 +42,12 @@ from taskgate.gateway.tasks.recovery import Recovery
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_handles import promotion_reply, task_handle
 from taskgate.gateway.tasks.task_records import Acceptance, NewCall, TaskRecords
-from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
+from taskgate.store.operations.task_queries import FindTask
+from taskgate.store.operations.upkeep import sweep
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class TaskEngine:
+class TaskEngine(msgspec.Struct, eq=False, kw_only=True):
     plan: Live[Plan]
     store: Store
     events: EventHub
@@ -75,7 +77,7 @@ class TaskEngine:
         """The ttl that a caller requests in `task`, checked."""
         if type(task_member) is not dict:
             raise CallerError("invalid_params", '"task" must be an object, for example {"ttl": 600000}.')
-        settings = self.plan.value.calls
+        settings = self.plan.value.tasks
         return read_ttl(task_member.get("ttl"), default_ms=settings.default_ttl_ms, max_ms=settings.max_ttl_ms)
 
     async def create(
@@ -154,7 +156,7 @@ class TaskEngine:
         Questions of the task are returned as soon as there are any, to stateless callers that can answer them.
         """
         delivery_mode = self.promotions.delivery_mode(request)
-        beat = Heartbeat(request, self.plan.value.calls.delivery.heartbeat_s, *self._held_text(task))
+        beat = Heartbeat(request, self.plan.value.tasks.heartbeat_ms / 1000, *self._held_text(task))
         began = clock.monotonic()
         # A person waiting at the client needs the task id and the approval page now, to have the call approved.
         beat.start(at_once=waiting_for_people)
@@ -208,7 +210,7 @@ class TaskEngine:
 
     async def _cancel_unwanted(self, task: Task) -> None:
         """Cancel a task whose caller cancelled the held call, because no one can collect its result."""
-        current = await self.store.get(task.id)
+        current = await self.store.ask(FindTask(task.id))
         if current is not None and not current.state.is_terminal:
             await self.methods.cancel_task(current, "the caller cancelled the call")
 
@@ -219,7 +221,7 @@ class TaskEngine:
 
     async def sweep(self, portions: int) -> bool:
         """Delete this many portions of expired data. Return whether there may be more."""
-        swept = await self.store.sweep(portions)
+        swept = await sweep(self.store, portions)
         for task in swept.expired:
             self.records.changes.expired(task)
         return swept.more

@@ -35,6 +35,7 @@ from taskgate.gateway.requests.session import Keep, Session
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.outlet import ReplyOutlet, SessionOutlet
+from taskgate.store.operations.task_queries import FindTask
 
 PROGRESS_EVERY_S: Final = 1.0
 
@@ -226,13 +227,13 @@ class Followers:
     async def _notify_progress(self, task_id: str) -> None:
         await clock.sleep(PROGRESS_EVERY_S)
         self._progress_due.discard(task_id)
-        task = await self._records.store.get(task_id)
+        task = await self._records.store.ask(FindTask(task_id))
         if task is not None and not task.state.is_terminal:
             await self._notify_listens(task)
 
     async def _notify_of_call(self, script_id: str) -> None:
         """A server asks a question of a call of this script."""
-        script = await self._records.store.get(script_id)
+        script = await self._records.store.ask(FindTask(script_id))
         if script is not None:
             await self._notify_listens(script)
 

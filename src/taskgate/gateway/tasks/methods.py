@@ -32,6 +32,7 @@ from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.gateway.tasks.upstream_listing import ALIAS, UpstreamListing
 from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.upstream_replies import RelayedError
+from taskgate.store.operations.task_queries import FindTask
 
 KEEP_ALIVE_S: Final = 10.0
 LONGEST_RESULT_WAIT_S: Final = 24 * 3600.0
@@ -199,7 +200,7 @@ class TaskMethods:
     async def cancel_task(self, task: Task, reason: str | None) -> Task:
         cancelled = await self._records.advance(task.id, Cancelled(reason[:200] if reason else None))
         if cancelled is None:
-            current = await self._records.store.get(task.id)
+            current = await self._records.store.ask(FindTask(task.id))
             if current is None:
                 raise CallerError("task_finished", "This task has ended already.")
             if current.state is not TaskState.CANCELLED:

@@ -20,7 +20,7 @@ from taskgate.gateway.requests.limit_errors import limit_error
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.ports.store_answers import LimitHolder, TooManyOpen
-from taskgate.ports.task_store import ADDRESS_FACTOR
+from taskgate.store.operations.task_limits import ADDRESS_FACTOR
 
 Holder = tuple[LimitHolder, str]
 """One of those for whose limit a call counts, and its name."""

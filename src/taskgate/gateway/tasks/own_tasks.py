@@ -9,6 +9,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import TaskPage
+from taskgate.store.operations.task_queries import TasksPage
 
 PAGES_AT_ONCE: Final = 20
 """A limit for callers with very many tasks in other conversations. The page may be short then, with a cursor."""
@@ -25,7 +26,7 @@ async def own_tasks(
 ) -> TaskPage:
     found: list[Task] = []
     for _ in range(PAGES_AT_ONCE):
-        page = await store.page(key.caller, after=after, limit=limit, **filters)
+        page = await store.ask(TasksPage(key.caller, after=after, limit=limit, **filters))
         for task in page.tasks:
             if conversations.is_notified(key, task.conversation_key):
                 found.append(task)

@@ -19,8 +19,8 @@ from taskgate.core.tasks.task import RunOn, Task
 from taskgate.gateway.events import EventHub, TaskChanged
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.task_polls import MAX_REMEMBERED, PRESENT_INTERVALS, TaskPolls
-from taskgate.ports.identity_store import IdentityRecord
 from taskgate.ports.store import Store
+from taskgate.store.operations.identity_records import FindIdentityRecord, IdentityRecord, KeepIdentityRecord
 
 PRESENT: Final = "present"
 """The kind of record in which gateways publish which callers are present."""
@@ -43,7 +43,7 @@ class CallerPresence:
         self._followers = followers
         self._polls = polls
         self._awaits_events = awaits_events
-        self._shared = store.sessions is not None
+        self._shared = store.shared is not None
         self._undecided: dict[str, Task] = {}
         """Tasks that wait for an approval, whose callers other gateways are informed of."""
         self._recorded_until: dict[str, float] = {}
@@ -68,7 +68,7 @@ class CallerPresence:
 
     async def _is_present_elsewhere(self, task: Task, body: bytes | None = None) -> bool:
         """Whether another gateway has recorded the caller as present."""
-        record = await self._store.find_identity_record(PRESENT, task.id) if self._shared else None
+        record = await self._store.ask(FindIdentityRecord(PRESENT, task.id)) if self._shared else None
         return record is not None and record.expires_ms > self._store.now_ms() and body in (None, record.body)
 
     def _changed(self, event: TaskChanged) -> None:
@@ -96,4 +96,5 @@ class CallerPresence:
     def _record(self, task: Task, for_s: float) -> None:
         body = AWAITS_RESULT if self._followers.is_awaited(task.id) else b""
         until_ms = self._store.now_ms() + int(for_s * 1000)
-        self._store.note_identity_record(IdentityRecord(PRESENT, task.id, "", until_ms, body))
+        record = IdentityRecord(kind=PRESENT, name=task.id, principal="", expires_ms=until_ms, body=body)
+        self._store.defer(KeepIdentityRecord(record))

@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import field
 from functools import partial
 from typing import Final
 
@@ -18,9 +17,10 @@ import msgspec
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.delivery import Delivery, DeliverySettings, delivery
+from taskgate.core.delivery import Delivery, delivery
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations.generation import Generation
+from taskgate.core.settings.tasks import Tasks
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.task import Task, UpstreamHandle
@@ -42,8 +42,8 @@ from taskgate.gateway.tasks.task_handles import promotion_reply
 from taskgate.gateway.tasks.task_records import STORE_RETRY_S, NewCall, TaskRecords
 from taskgate.gateway.tasks.task_results import TaskResults
 from taskgate.gateway.tasks.unstored_calls import answers_unsent, queued_unstored, running_unstored
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.upstream_replies import ErrorReply, RelayedError, Result
+from taskgate.store.operations.tasks import CancelDelivered
 from taskgate.telemetry.logs import log
 
 STORED_WITHIN_S: Final = 5.0
@@ -51,8 +51,7 @@ STORED_WITHIN_S: Final = 5.0
 _LATER_ROUND: Final = frozenset({"requestState", "inputResponses"})
 
 
-@dataclass(frozen=True, slots=True)
-class PromotionParts:
+class PromotionParts(msgspec.Struct, frozen=True):
     """The components that promotion uses."""
 
     plan: Live[Plan]
@@ -75,16 +74,16 @@ def _is_later_round(request: Request) -> bool:
 class Promotion(msgspec.Struct, eq=False):
     """The promotion of one plain call: its timer, and the task that the call becomes."""
 
-    _parts: PromotionParts
-    _request: Request
-    _tool: ToolRef
-    _call: Callable[[Request, ToolRef], NewCall]
+    parts: PromotionParts
+    request: Request
+    tool: ToolRef
+    call: Callable[[Request, ToolRef], NewCall]
     """Describes the call as a task once it becomes one."""
-    _delivery_mode: Delivery
-    _timer: TimerQueue | None
-    _started: float
-    _sent_at: float
-    _latest_s: float
+    delivery_mode: Delivery
+    timer: TimerQueue | None
+    started: float
+    sent_at: float
+    latest_s: float
     """The longest time from its arrival to its promotion if its server is started first."""
     task: Task | None = None
     is_queued: bool = False
@@ -96,10 +95,10 @@ class Promotion(msgspec.Struct, eq=False):
 
     def server_starts(self) -> None:
         """The program of the server is started for this call. The caller's wait begins when it runs, but has a limit."""
-        if self._timer is None or self._promoting is not None:
+        if self.timer is None or self._promoting is not None:
             return
         self.enter_queue()
-        self._wait_for_latest(self._timer)
+        self._wait_for_latest(self.timer)
 
     async def server_started(self) -> None:
         """The call is about to be sent to the server that was started for it."""
@@ -110,16 +109,16 @@ class Promotion(msgspec.Struct, eq=False):
         """The time from now until the call is sent does not count as the caller's wait, which keeps its limit."""
         timer.leave(self)
         self._end_latest()
-        left = self._started + max(self._latest_s, timer.wait_s) - clock.monotonic()
+        left = self.started + max(self.latest_s, timer.wait_s) - clock.monotonic()
         self._latest = asyncio.get_running_loop().call_later(max(0.0, left), self.due)
 
     def _count_again(self) -> None:
         """The call is sent: the caller's wait begins now if it ends before the limit."""
-        if self._latest is None or self._timer is None or self._promoting is not None:
+        if self._latest is None or self.timer is None or self._promoting is not None:
             return
-        if clock.monotonic() + self._timer.wait_s < self._latest.when():
+        if clock.monotonic() + self.timer.wait_s < self._latest.when():
             self._end_latest()
-            self._timer.join(self, clock.monotonic())
+            self.timer.join(self, clock.monotonic())
 
     def _end_latest(self) -> None:
         if self._latest is not None:
@@ -128,23 +127,23 @@ class Promotion(msgspec.Struct, eq=False):
 
     def due(self) -> None:
         """The caller has waited long enough."""
-        unsent_answers = self.is_queued and _is_later_round(self._request)
+        unsent_answers = self.is_queued and _is_later_round(self.request)
         work = self._give_answers_back() if unsent_answers else self._promote()
         self._promoting = asyncio.get_running_loop().create_task(work)
-        self._request.delivery.promotion_began(self._promoting)
+        self.request.delivery.promotion_began(self._promoting)
 
     async def _give_answers_back(self) -> None:
         """End a later round that was not sent. As a task the call would begin again at its first round, which was executed."""
-        carrier = asyncio_task(self._request.delivery.carrier_task())
-        await self._answer_unstored(answers_unsent(self._tool.wire))
+        carrier = asyncio_task(self.request.delivery.carrier_task())
+        await self._answer_unstored(answers_unsent(self.tool.wire))
         carrier.cancel()
 
     async def _promote(self) -> None:
         """Store the call as a task, then reply."""
-        request, call = self._request, self._call(self._request, self._tool)
+        request, call = self.request, self.call(self.request, self.tool)
         waits = self.is_queued
         carrier = asyncio_task(request.delivery.carrier_task())
-        sent_ms = self._parts.records.store.now_ms() - int((clock.monotonic() - self._sent_at) * 1000)
+        sent_ms = self.parts.records.store.now_ms() - int((clock.monotonic() - self.sent_at) * 1000)
         question_round = request.delivery.question_round
         state = question_round.state if question_round is not None and question_round.sent else None
         sent = AlreadySent(hashlib.sha256(wire.join(call.params)).hexdigest(), call.server, sent_ms, state)
@@ -154,13 +153,13 @@ class Promotion(msgspec.Struct, eq=False):
                 carrier.cancel()
             return
         self.task = task
-        self._parts.open_promotions.add(task)
-        self._parts.conversations.remember(
+        self.parts.open_promotions.add(task)
+        self.parts.conversations.remember(
             task.id, Conversation(request.link_key, request.delivery.profile, request.capabilities)
         )
         if not waits:
-            self._parts.runs.adopt(task, carrier, request.delivery)
-        parts = self._parts
+            self.parts.runs.adopt(task, carrier, request.delivery)
+        parts = self.parts
         promoted_task = StoredPromotedTask(
             task,
             request,
@@ -174,13 +173,13 @@ class Promotion(msgspec.Struct, eq=False):
             promoted_task.on_notification("notifications/progress", request.delivery.last_progress)
         if request.delivery.waits_text is not None:
             promoted_task.server_waits(request.delivery.waits_text)
-        await self._parts.adopt_questions(task, request)
+        await self.parts.adopt_questions(task, request)
         if not request.delivery.answered:
             await self._answer(task)
         if waits:
             # Nothing was sent: the task run enters the queue itself, and the coroutine that waited so far is cancelled.
             self._run_replaces_carrier = True
-            self._parts.runs.start(task)
+            self.parts.runs.start(task)
             carrier.cancel()
 
     async def _stored(self, call: NewCall, sent: AlreadySent | None) -> Task | None:
@@ -189,11 +188,11 @@ class Promotion(msgspec.Struct, eq=False):
         A call that was sent is stored when the store works again, because its result must be recorded. One that was not sent is
         given up.
         """
-        records, open_promotions = self._parts.records, self._parts.open_promotions
+        records, open_promotions = self.parts.records, self.parts.open_promotions
         # An attempt may be committed after its time limit: with the same id, the next one finds the task.
         sent_id = None if sent is None else records.new_id()
         # Sent calls are stored whatever the limits say: their callers could only give up and repeat them.
-        accept = partial(records.accept, self._request, call, sent=sent, limited=False, task_id=sent_id)
+        accept = partial(records.accept, self.request, call, sent=sent, limited=False, task_id=sent_id)
         for_s = STORE_RETRY_S if sent is None else math.inf
         accepting = asyncio.get_running_loop().create_task(records.retry_while_unavailable(accept, for_s=for_s))
         try:
@@ -202,7 +201,7 @@ class Promotion(msgspec.Struct, eq=False):
                 await asyncio.wait({accepting})
             if not accepting.done() or accepting.cancelled() or accepting.exception() is not None:
                 if sent_id is not None:
-                    open_promotions.add_unstored(sent_id, self._request)
+                    open_promotions.add_unstored(sent_id, self.request)
                 await self._answer_unstored(
                     queued_unstored(call.wire_name) if sent is None else running_unstored(call.wire_name)
                 )
@@ -219,32 +218,32 @@ class Promotion(msgspec.Struct, eq=False):
             return None
         finally:
             if sent_id is not None:
-                open_promotions.remove_unstored(sent_id, self._request)
+                open_promotions.remove_unstored(sent_id, self.request)
 
     async def _answer_unstored(self, problem: TaskgateError) -> None:
-        request = self._request
-        reply = error_reply(self._parts.plan.value, problem, request.message.id, request.generation, request.message)
+        request = self.request
+        reply = error_reply(self.parts.plan.value, problem, request.message.id, request.generation, request.message)
         await self._deliver_early(request.delivery.fail_early(problem, reply.status, reply.body))
 
     async def _answer(self, task: Task) -> None:
-        waited_s = clock.monotonic() - self._started
-        reply = promotion_reply(self._request, task, self._parts.records, self._delivery_mode, waited_s)
-        await self._deliver_early(self._request.delivery.answer_early(reply))
+        waited_s = clock.monotonic() - self.started
+        reply = promotion_reply(self.request, task, self.parts.records, self.delivery_mode, waited_s)
+        await self._deliver_early(self.request.delivery.answer_early(reply))
 
     async def _deliver_early(self, delivering: Awaitable[None]) -> None:
         try:
             await delivering
         except Exception as fault:
             # The caller may have disconnected; the call continues.
-            log.info("early reply not delivered", tool=self._tool.wire, exc_info=fault)
+            log.info("early reply not delivered", tool=self.tool.wire, exc_info=fault)
 
     def enter_queue(self) -> None:
         """Note that the call waits for a slot of its server, or for its start."""
         self.is_queued = True
         # A caller that named its longest wait itself gets its reply in that time.
-        may_wait = self._request.delivery.start_timer is not None
-        if may_wait and self._timer is not None and _is_later_round(self._request):
-            self._wait_for_latest(self._timer)
+        may_wait = self.request.delivery.start_timer is not None
+        if may_wait and self.timer is not None and _is_later_round(self.request):
+            self._wait_for_latest(self.timer)
 
     async def leave_queue(self) -> None:
         """Note that the call has its slot and is about to be sent. Waits for a promotion in progress."""
@@ -253,7 +252,7 @@ class Promotion(msgspec.Struct, eq=False):
         self._count_again()
         self.is_queued = False
         # The time in the queue does not count as execution time.
-        self._sent_at = clock.monotonic()
+        self.sent_at = clock.monotonic()
 
     async def task_if_promoted(self) -> Task | None:
         """Stop the timer and return the task that the call became, or None if the caller still waits for a reply."""
@@ -269,46 +268,46 @@ class Promotion(msgspec.Struct, eq=False):
     def stop_timer(self) -> bool:
         """Remove the call from the timer queue. Return whether no promotion has begun."""
         # It refers to this object, which refers to the request: a cycle would keep both until the next full collection.
-        self._request.delivery.times_start(None)
-        if self._timer is not None:
-            self._timer.leave(self)
+        self.request.delivery.times_start(None)
+        if self.timer is not None:
+            self.timer.leave(self)
             self._end_latest()
         return self._promoting is None
 
     async def finish(self, task: Task, result: bytes, handle: UpstreamHandle | None) -> None:
         """Store the result of the promoted call, or follow the task that the server returned."""
         if handle is None:
-            await self._parts.results.record(task.id, Result(result))
+            await self.parts.results.record(task.id, Result(result))
             return
-        known = await self._parts.records.conclude(task.id, UpstreamTaskKnown(handle))
+        known = await self.parts.records.conclude(task.id, UpstreamTaskKnown(handle))
         if known is not None:
-            self._parts.runs.release(known)
-            self._parts.runs.follow(known)
+            self.parts.runs.release(known)
+            self.parts.runs.follow(known)
 
     async def fail(self, task: Task, problem: Exception) -> None:
         if isinstance(problem, RelayedError):
-            await self._parts.results.record(task.id, ErrorReply(problem.raw, problem.code), urls_checked=True)
+            await self.parts.results.record(task.id, ErrorReply(problem.raw, problem.code), urls_checked=True)
         elif isinstance(problem, UpstreamError):
             await self._retry_or_fail(task, problem)
         elif isinstance(problem, TaskgateError):
-            await self._parts.records.conclude(task.id, endings.by_error(task, problem))
+            await self.parts.records.conclude(task.id, endings.by_error(task, problem))
         else:
             log.error("promoted call failed", task=task.id, exc_info=problem)
-            await self._parts.runs.fail_internal(task)
+            await self.parts.runs.fail_internal(task)
 
     async def _retry_or_fail(self, task: Task, problem: UpstreamError) -> None:
         """Handle a connection failure after promotion like that of any other task."""
-        sends = TaskSends(self._parts.records, self._parts.recheck, task, None)
-        if await ran_before_promotion(self._parts.records, task.id, self._request.delivery.server_state):
+        sends = TaskSends(self.parts.records, self.parts.recheck, task, None)
+        if await ran_before_promotion(self.parts.records, task.id, self.request.delivery.server_state):
             await sends.give_up(problem)
         elif await sends.after_failure(problem):
-            current = await self._parts.records.current(task.id) or task
-            self._parts.runs.release(current)
-            self._parts.runs.start(current)
+            current = await self.parts.records.current(task.id) or task
+            self.parts.runs.release(current)
+            self.parts.runs.start(current)
 
     def _give_up_unstored(self) -> bool:
         """Stop waiting for the store if the caller has its reply: such a call is cancelled only when the gateway stops."""
-        if self.task is not None or self._promoting is None or not self._request.delivery.answered:
+        if self.task is not None or self._promoting is None or not self.request.delivery.answered:
             return False
         self._promoting.cancel()
         return True
@@ -320,30 +319,30 @@ class Promotion(msgspec.Struct, eq=False):
         task = await self.task_if_promoted()
         if task is None:
             return False
-        if self._parts.runs.closing or self._run_replaces_carrier:
+        if self.parts.runs.closing or self._run_replaces_carrier:
             return True
         # The caller cancelled during promotion; a cancellation of the task itself would have been stored before.
-        if await self._parts.records.conclude(task.id, Cancelled("the caller cancelled the call")) is not None:
-            await self._parts.records.store.cancel_delivered(task.id)
+        if await self.parts.records.conclude(task.id, Cancelled("the caller cancelled the call")) is not None:
+            await self.parts.records.store.do(CancelDelivered(task.id))
         return True
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
 class Promotions:
     """Start the promotion timer of plain calls."""
 
-    plan: Live[Plan]
-    parts: PromotionParts
-    timers: SharedTimers = field(default_factory=SharedTimers)
-    tools: SlowTools
-    """Tools of which a call was promoted."""
-    _default: tuple[DeliverySettings, Delivery, TimerQueue | None] | None = None
+    def __init__(self, plan: Live[Plan], parts: PromotionParts, tools: SlowTools) -> None:
+        self.plan = plan
+        self.parts = parts
+        self.timers = SharedTimers()
+        self.tools = tools
+        """Tools of which a call was promoted."""
+        self._default: tuple[Tasks, Delivery, TimerQueue | None] | None = None
 
     def delivery_mode(self, request: Request) -> Delivery:
         """How long the caller waits for the result, and what it gets after that."""
         if request.delivery.mode is not None:
             return request.delivery.mode
-        settings, has_token = self.plan.value.calls.delivery, request.progress_token is not None
+        settings, has_token = self.plan.value.tasks, request.progress_token is not None
         accepts_tasks = request.envelope is not None and request.envelope.accepts_tasks
         if has_token or accepts_tasks:
             return delivery(
@@ -355,7 +354,7 @@ class Promotions:
             )
         return self._default_mode(settings)[1]
 
-    def _default_mode(self, settings: DeliverySettings) -> tuple[DeliverySettings, Delivery, TimerQueue | None]:
+    def _default_mode(self, settings: Tasks) -> tuple[Tasks, Delivery, TimerQueue | None]:
         """The delivery mode of callers that mention neither tasks nor progress. It is the same for all of them."""
         delivery_mode = delivery(settings, Generation.STATEFUL, accepts_tasks=False, has_token=False, client="")
         self._default = usual = (settings, delivery_mode, self._queue(delivery_mode))
@@ -375,7 +374,7 @@ class Promotions:
         if self.parts.open_promotions.by_holder:
             self.parts.open_promotions.refuse_at_limit(request)
         envelope, reply = request.envelope, request.delivery
-        settings = self.plan.value.calls.delivery
+        settings = self.plan.value.tasks
         if reply.mode is None and request.progress_token is None and (envelope is None or not envelope.accepts_tasks):
             usual = self._default
             if usual is None or usual[0] is not settings:
@@ -387,7 +386,17 @@ class Promotions:
         if reply.carrier is None:
             reply.carrier_task()
         now = clock.monotonic()
-        promotion = Promotion(self.parts, request, tool, call, delivery_mode, timer, now, now, settings.latest_s)
+        promotion = Promotion(
+            parts=self.parts,
+            request=request,
+            tool=tool,
+            call=call,
+            delivery_mode=delivery_mode,
+            timer=timer,
+            started=now,
+            sent_at=now,
+            latest_s=settings.promote_latest_ms / 1000,
+        )
         if timer is not None:
             timer.join(promotion, now)
             if reply.mode is None:

@@ -10,9 +10,11 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from taskgate.core import wire
 from taskgate.core.generations.generation import RELATED_TASK
@@ -32,7 +34,7 @@ from taskgate.gateway.tasks.stored_questions import (
     stored_question,
 )
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.lazy_dataclass import dataclass
+from taskgate.store.operations.task_queries import FindTask, QuestionsOf
 
 CHECK_DELIVERY_S: Final = 2.0
 MAX_OPEN: Final = 100
@@ -42,8 +44,7 @@ Keeper = Callable[[Task, Question, Callable[[Answer], bool]], Callable[[], None]
 """Puts a question into the inbox. Returns a function that withdraws it."""
 
 
-@dataclass(slots=True)
-class _OpenQuestion:
+class _OpenQuestion(msgspec.Struct):
     """One open question, and where it was sent."""
 
     task: Task
@@ -239,9 +240,11 @@ class TaskQuestions:
         """Remove an answered question from the task at once, and store the answer. Return the one that counts: another gateway
         may have stored one before."""
         await keep_answers(self._records, task_id, {key: answer})
-        if self._records.store.sessions is None:
+        if self._records.store.shared is None:
             return answer
-        stored = {asked.key: asked.answer for asked in await self._records.store.questions(task_id, answered=True)}
+        stored = {
+            asked.key: asked.answer for asked in await self._records.store.ask(QuestionsOf(task_id, answered=True))
+        }
         first = stored.get(key)
         return answer if first is None else Answer(result=first)
 
@@ -271,7 +274,7 @@ class TaskQuestions:
             return await self._store_answer(task_id, key, answer) == answer
         # No run waits for it in this process: another gateway has it, or the task has not continued after a restart. Both find it
         # in the store.
-        task = await self._records.store.get(task_id)
+        task = await self._records.store.ask(FindTask(task_id))
         if task is None or key not in task.question_keys:
             return False
         first = await self._store_answer(task_id, key, answer)
@@ -285,8 +288,10 @@ class TaskQuestions:
             return
         # In this order, so that a question that is being stored, or answered between the reads, does not count as withdrawn.
         stored = {entry.key for entry in self._open_questions.get(task_id, ())}
-        still = {asked.key for asked in await self._records.store.questions(task_id)}
-        given = {asked.key: asked.answer for asked in await self._records.store.questions(task_id, answered=True)}
+        still = {asked.key for asked in await self._records.store.ask(QuestionsOf(task_id))}
+        given = {
+            asked.key: asked.answer for asked in await self._records.store.ask(QuestionsOf(task_id, answered=True))
+        }
         for key in waiting:
             if given.get(key) is not None:
                 self.resolve(task_id, key, Answer(result=given[key]))

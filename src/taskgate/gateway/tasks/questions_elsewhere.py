@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from taskgate.core.errors import TaskgateError
 from taskgate.core.questions.question import Answer
@@ -20,6 +21,7 @@ from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.questions import TaskQuestions, related
 from taskgate.gateway.tasks.stored_questions import question_from_store
 from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.store.operations.task_queries import FindTask, QuestionsOf
 from taskgate.telemetry.logs import log
 
 Pushed = tuple[asyncio.Task[Answer], Callable[[], bool]]
@@ -33,7 +35,7 @@ class QuestionsElsewhere:
         self._asked: dict[str, dict[str, Pushed]] = {}
         """Questions that were sent on a stream of this gateway, by task and key."""
         self._work: set[asyncio.Task[None]] = set()
-        if records.store.sessions is not None:
+        if records.store.shared is not None:
             events.subscribe(TaskStreamOpened, lambda event: self._schedule_update(event.task_id))
             events.subscribe(TaskChanged, lambda event: self._schedule_update(event.task.id))
 
@@ -44,10 +46,10 @@ class QuestionsElsewhere:
     async def _update(self, task_id: str) -> None:
         """Send the open questions of a task that runs elsewhere, and withdraw those that are settled."""
         try:
-            task = await self._records.store.get(task_id)
+            task = await self._records.store.ask(FindTask(task_id))
             elsewhere = task is not None and task.owner != self._records.store.ownership.owner
             asks = task is not None and elsewhere and task.state is TaskState.INPUT_REQUIRED
-            still = {asked.key: asked for asked in await self._records.store.questions(task_id)} if asks else {}
+            still = {asked.key: asked for asked in await self._records.store.ask(QuestionsOf(task_id))} if asks else {}
         except TaskgateError as problem:
             log.info("questions of a task elsewhere could not be read", task=task_id, why=problem.message)
             return

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import field
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from taskgate import clock
 from taskgate.core import wire
@@ -30,7 +31,6 @@ from taskgate.gateway.requests.strict_arguments import arguments_digest, read_ah
 from taskgate.gateway.tasks.open_questions import open_questions, question_named, shown_key
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.store_answers import TaskQuestion
 
 STATE_KIND: Final = "task-questions"
@@ -41,18 +41,18 @@ RETURN_S: Final = 120.0
 _BETWEEN: Final = " "
 
 
-class _Carried(NamedTuple):
+class _Carried(msgspec.Struct, frozen=True):
     reply: str
     until: float
 
 
-@dataclass(slots=True, eq=False)
 class QuestionsInReply:
-    _records: TaskRecords
-    _questions: TaskQuestions
-    _state_signer: RequestStateSigner
-    _carried: dict[tuple[str, str], _Carried] = field(default_factory=dict)
-    """Questions that a reply carries to their caller, by the task that asks and their key."""
+    def __init__(self, records: TaskRecords, questions: TaskQuestions, state_signer: RequestStateSigner) -> None:
+        self._records = records
+        self._questions = questions
+        self._state_signer = state_signer
+        self._carried: dict[tuple[str, str], _Carried] = {}
+        """Questions that a reply carries to their caller, by the task that asks and their key."""
 
     async def of_held_call(self, request: Request, task: Task) -> bytes | None:
         """The open questions of a held tool call as a result; None if there are none that this request carries."""

@@ -21,6 +21,9 @@ from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.store_answers import Recovered
+from taskgate.store.operations.restored import AcceptRestored
+from taskgate.store.operations.task_queries import OpenTasks
+from taskgate.store.operations.upkeep import Claim, ClaimedTasks, Recover, recover
 from taskgate.telemetry.logs import log
 from taskgate.turns import let_others_run
 
@@ -63,27 +66,27 @@ class Recovery:
         continue. `resume_taken_over` continues the rest.
         """
         store, began = self._records.store, clock.monotonic()
-        while await store.claim():
+        while await store.do(Claim()):
             pass
-        if store.is_restored:
+        if store.state.restore.is_restored:
             log.warning(
                 "the store was restored from a backup: calls that may run only once, and calls that wait for an approval, are not "
                 "run; their outcome is unknown"
             )
         count, after = 0, ""
-        while (page := await store.recover(self.decide, after)).last:
+        while (page := await recover(store, self.decide, after)).last:
             self._announce_ended(page)
             self._taken_over.extend(task.id for task in page.left)
             count, after = count + len(page.ended) + len(page.left), page.last
-        if store.is_restored:
-            voided = await store.accept_restored()
+        if store.state.restore.is_restored:
+            voided = await store.do(AcceptRestored())
             log.warning(
                 "grants, unspent approvals and logins of the restored store are void",
                 grants=voided.grants,
                 approvals=voided.approvals,
                 logins=voided.logins,
             )
-        self._records.set_open_tasks(await store.open_count())
+        self._records.set_open_tasks(await store.ask(OpenTasks()))
         if count:
             log.info("tasks recovered", count=count, seconds=round(clock.monotonic() - began, 3))
         return count
@@ -125,7 +128,7 @@ class Recovery:
     async def _continue_some(self, ids: Sequence[str]) -> None:
         # A claimed task may be running here already: it had no owner, or its caller requested it meanwhile.
         idle = [task_id for task_id in ids if not self._runs.is_running(task_id)]
-        page = await self._records.store.recover_these(self.decide, idle)
+        page = await self._records.store.do(Recover(self.decide, idle))
         self._announce_ended(page)
         left = [task for task in page.left if not self._runs.is_running(task.id)]
         for start in range(0, len(left), STARTS_PER_TURN):
@@ -142,7 +145,7 @@ class Recovery:
         """Called inside the transaction. A run that began after the task was selected continues."""
         if self._runs.is_running(task.id):
             return None
-        return ends_at_once(task, now_ms, restored=self._records.store.is_restored)
+        return ends_at_once(task, now_ms, restored=self._records.store.state.restore.is_restored)
 
     def _announce_ended(self, page: Recovered) -> None:
         for task in page.ended:
@@ -150,7 +153,7 @@ class Recovery:
 
     async def _claimed(self) -> tuple[str, ...]:
         try:
-            return await self._records.store.claim()
+            return await self._records.store.do(Claim())
         except GatewayFault:
             self._check_claims_at = clock.monotonic() + CLAIM_SETTLES_S
             raise
@@ -166,7 +169,7 @@ class Recovery:
         if self._check_claims_at is None or clock.monotonic() < self._check_claims_at:
             return
         after, untouched_ms = "", store.now_ms() - int(CLAIM_SETTLES_S * 1000)
-        while tasks := await store.claimed(after, BATCH):
+        while tasks := await store.ask(ClaimedTasks(after, BATCH)):
             await self._continue_all([task.id for task in tasks if task.updated_ms < untouched_ms])
             after = tasks[-1].id
         self._check_claims_at = None
@@ -174,7 +177,7 @@ class Recovery:
     async def _continue(self, task: Task) -> None:
         store = self._records.store
         self._deadlines.note(task)
-        action = next_action(task, store.now_ms(), restored=store.is_restored)
+        action = next_action(task, store.now_ms(), restored=store.state.restore.is_restored)
         match action:
             case RecoveryAction.RUN | RecoveryAction.RESEND:
                 self._runs.start(task)

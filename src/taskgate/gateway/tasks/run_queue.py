@@ -8,7 +8,6 @@ the fewest. The number of waiting runs is limited only by the limits on open tas
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from taskgate.core.fair_queue import FairQueue, QueuePlace
 from taskgate.core.tasks.task import Task
@@ -17,19 +16,19 @@ from taskgate.core.tasks.transition import (
 )
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.caller_keys import fair_key_of
+from taskgate.ports.store import Store
+from taskgate.store.operations.tasks import NoteProgress
 from taskgate.telemetry.metrics import Gauge
-
-Note = Callable[[str, Noted], None]
 
 
 class RunQueue:
-    def __init__(self, plan: Live[Plan], note: Note) -> None:
+    def __init__(self, plan: Live[Plan], store: Store) -> None:
         self._plan = plan
-        self._note = note
+        self._store = store
         self._queues: dict[str, FairQueue] = {}
 
     def slot(self, task: Task) -> RunSlot:
-        return RunSlot(self, task, self._note)
+        return RunSlot(self, task, self._store)
 
     def queue(self, server: str) -> FairQueue:
         """The queue of this server. A changed limit is applied with the next entry or exit."""
@@ -66,14 +65,14 @@ class RunQueue:
 class RunSlot:
     """The slot of one run, taken and given back as often as it sends something."""
 
-    __slots__ = ("_held", "_key", "_note", "_queue", "_server", "_task_id")
+    __slots__ = ("_held", "_key", "_queue", "_server", "_store", "_task_id")
 
-    def __init__(self, queue: RunQueue, task: Task, note: Note) -> None:
+    def __init__(self, queue: RunQueue, task: Task, store: Store) -> None:
         self._queue = queue
         self._server = task.server
         self._task_id = task.id
         self._key = fair_key_of(task)
-        self._note = note
+        self._store = store
         self._held = False
 
     async def take(self, timeout_s: float | None) -> bool:
@@ -84,10 +83,10 @@ class RunSlot:
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if queue.enter(self._key, ticket, limited=False) is QueuePlace.WAITS:
             text = f"Waiting for a slot of the server {self._server}: {queue.running} task calls are running."
-            self._note(self._task_id, Noted(text))
+            self._store.defer(NoteProgress(self._task_id, Noted(text)))
             if not await self._wait_for(queue, ticket, timeout_s):
                 return False
-            self._note(self._task_id, Noted("Got a slot; the call is being sent."))
+            self._store.defer(NoteProgress(self._task_id, Noted("Got a slot; the call is being sent.")))
         self._held = True
         return True
 

@@ -22,6 +22,8 @@ from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.upstream import Upstream
 from taskgate.ports.upstream_call import SendLog
+from taskgate.store.operations.task_queries import FindTask
+from taskgate.store.operations.tasks import CancelDelivered, TakeTask
 from taskgate.telemetry.logs import log
 from taskgate.turns import let_others_run
 
@@ -70,7 +72,7 @@ class Runs:
     async def _execute(self, task: Task) -> None:
         """Take over an idle task of another gateway first, because its caller is connected here."""
         ours = self._records.store.ownership.owner
-        taken = task if task.owner == ours else await self._records.store.take(task.id)
+        taken = task if task.owner == ours else await self._records.store.do(TakeTask(task.id))
         if taken is not None:
             await self._attempts.execute(taken, self._conversations.of(taken))
 
@@ -175,7 +177,7 @@ class Runs:
             if task.upstream_handle is not None and upstream is not None:
                 await self._attempts.following.cancel_upstream(task, upstream, conversation)
             if task.cancel_unsent:
-                await self._records.store.cancel_delivered(task.id)
+                await self._records.store.do(CancelDelivered(task.id))
         finally:
             self._conversations.release(conversation)
 
@@ -198,7 +200,7 @@ class Runs:
         for number, (task_id, run) in enumerate(list(self._running.items()), 1):
             if number % READS_PER_TURN == 0:
                 await let_others_run()
-            task = await self._records.store.get(task_id)
+            task = await self._records.store.ask(FindTask(task_id))
             sent = task is not None and task.may_have_been_sent and not task.state.is_terminal
             if (
                 task is not None

@@ -23,6 +23,8 @@ from taskgate.core.wire import Members
 from taskgate.gateway.tasks.task_records import TaskRecords, sent_params
 from taskgate.ports.call_failure import CallFailed
 from taskgate.ports.store_answers import ApprovalSpent, Intended, Intending, Outdated, StoppedByRecheck
+from taskgate.store.operations.task_queries import FindTask
+from taskgate.store.operations.tasks import Intend
 
 
 class Recheck(Protocol):
@@ -90,8 +92,8 @@ class TaskSends:
         if self._unsure:
             await self._take_back()
         task, self._unsure = self.task, True
-        answer = await self._records.store.intend(
-            task.id, byte_hash=byte_hash, upstream=task.server, recheck=self._recheck, answered=answered
+        answer = await self._records.store.do(
+            Intend(task.id, byte_hash=byte_hash, upstream=task.server, recheck=self._recheck, answered=answered)
         )
         self._unsure = False
         if isinstance(answer, Outdated):
@@ -101,7 +103,7 @@ class TaskSends:
 
     async def _take_back(self) -> None:
         """Void an intent whose write timed out and that may be stored after all. Nothing was sent for it."""
-        current, ours = await self._records.store.get(self.task.id), self._records.store.ownership
+        current, ours = await self._records.store.ask(FindTask(self.task.id)), self._records.store.ownership
         if current is None or current.attempts <= self.task.attempts or current.owner != ours.owner:
             return
         self.task = await self._records.advance(current.id, AttemptVoided()) or self.task

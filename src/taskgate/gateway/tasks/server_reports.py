@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.questions.question import Question
 from taskgate.core.tasks.task import Task
@@ -10,11 +12,9 @@ from taskgate.core.tasks.transition import (
 )
 from taskgate.core.wire import Raw
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(slots=True, eq=False)
-class TaskSide:
+class TaskSide(msgspec.Struct, eq=False):
     """Implements `CallSide` for a task: what the server waits for is shown in the status of the task."""
 
     _records: TaskRecords

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.generations.generation import Generation
@@ -32,7 +34,6 @@ from taskgate.gateway.tasks.run_queue import RunSlot
 from taskgate.gateway.tasks.sends import TaskSends
 from taskgate.gateway.tasks.server_reports import TaskSide, progress_note
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.client_profile import ClientProfile
 from taskgate.ports.link import Link
 from taskgate.ports.upstream import Upstream
@@ -58,28 +59,27 @@ class _Declined(Exception):
     """A person declined to open a URL that the server requires."""
 
 
-@dataclass(slots=True, eq=False)
-class TaskCall:
-    _records: TaskRecords
-    _questions: TaskQuestions
-    _deadlines: TaskDeadlines
-    _waterfall: Waterfall
-    _tracing: Tracing | None
-    _upstreams: Live[Mapping[str, Upstream]]
-    _events: EventHub
+class TaskCall(msgspec.Struct, eq=False):
+    records: TaskRecords
+    questions: TaskQuestions
+    deadlines: TaskDeadlines
+    waterfall: Waterfall
+    tracing: Tracing | None
+    upstreams: Live[Mapping[str, Upstream]]
+    events: EventHub
 
     async def send(self, sends: TaskSends, link: Link, profile: ClientProfile, slot: RunSlot) -> Reply:
         """Send the call, round by round, and return the last reply."""
         try:
-            if self._tracing is None:
+            if self.tracing is None:
                 return await self._rounds(sends, link, sends.params, profile, slot)
             # The stored intent has the caller's params; the trace context is added with each attempt.
             return await run_traced(
-                self._tracing,
+                self.tracing,
                 sends.task,
                 sends.params,
                 lambda params, trace: self._rounds(sends, link, params, profile, slot, trace=trace),
-                self._upstreams.value.get(sends.task.server),
+                self.upstreams.value.get(sends.task.server),
             )
         except _Declined:
             return _DECLINED
@@ -111,7 +111,7 @@ class TaskCall:
         slot.give_back()
         if isinstance(reply, InputRequired):
             questions, state = questions_of(task.server, reply), kept_state(reply)
-            answers = await self._questions.ask_all(task.id, questions, state)
+            answers = await self.questions.ask_all(task.id, questions, state)
             given = {key: stateless_answer(questions[key], answer) for key, answer in answers.items()}
             await self._retake(slot, sends.task)
             await sends.next_round(next_params(sends.params, given, reply.state), state)
@@ -123,7 +123,7 @@ class TaskCall:
         return sends.params
 
     async def _retake(self, slot: RunSlot, task: Task) -> None:
-        if not await slot.take(self._deadlines.max_wait_s(task)):
+        if not await slot.take(self.deadlines.max_wait_s(task)):
             raise partial_failure(task.server, "had no free slot for the next round in time")
 
     async def _urls_opened(self, task: Task, reply: ErrorReply) -> bool:
@@ -132,7 +132,7 @@ class TaskCall:
         A stateless caller does not know this error, so the task asks. Raises _Declined.
         """
         questions = url_questions(reply.raw, task.server) if task.generation is Generation.STATELESS else {}
-        answers = await self._questions.ask_all(task.id, questions) if questions else {}
+        answers = await self.questions.ask_all(task.id, questions) if questions else {}
         if not answers or any(answer.error is not None for answer in answers.values()):
             return False
         if not all(accepted(answer) for answer in answers.values()):
@@ -142,7 +142,7 @@ class TaskCall:
     async def _recorded(self, task: Task, call: Awaitable[Reply]) -> Reply:
         """Wait for the reply and record the call in the waterfall."""
         now, began = clock.wall(), clock.monotonic()
-        span = self._waterfall.begin("task", "tools/call", task.tool, task.server, task.principal, now=now, began=began)
+        span = self.waterfall.begin("task", "tools/call", task.tool, task.server, task.principal, now=now, began=began)
         span.belongs_to(task.id)
         if task.parent:
             span.made_by(task.parent, task.script_line)
@@ -160,16 +160,16 @@ class TaskCall:
     def _upstream_call(self, sends: TaskSends, params: Members, profile: ClientProfile, trace: Headers) -> UpstreamCall:
         task = sends.task
         return UpstreamCall(
-            "tools/call",
-            params,
-            profile,
-            task.execution_budget_ms / 1000,
-            lambda method, raw: self._on_notification(task, method, raw),
-            lambda question: self._questions.ask(task.id, question),
+            method="tools/call",
+            params=params,
+            profile=profile,
+            timeout_s=task.execution_budget_ms / 1000,
+            on_notification=lambda method, raw: self._on_notification(task, method, raw),
+            on_question=lambda question: self.questions.ask(task.id, question),
             name=task.tool,
             requests_progress=True,
             conversation=task.conversation_key.stream,
-            side=TaskSide(self._records, task),
+            side=TaskSide(self.records, task),
             trace=trace,
             send_log=sends,
             long_lived=True,
@@ -178,8 +178,8 @@ class TaskCall:
     def _on_notification(self, task: Task, method: str, raw: Raw | None) -> None:
         noted = progress_note(method, raw)
         if noted is not None:
-            self._records.note(task.id, task.principal, noted)
+            self.records.note(task.id, task.principal, noted)
         elif method == "notifications/message" and raw is not None:
-            self._events.publish(TaskLogged(task.id, raw))
+            self.events.publish(TaskLogged(task.id, raw))
         elif method == COMPLETE:
-            self._events.publish(ElicitationCompleted(task.server, raw))
+            self.events.publish(ElicitationCompleted(task.server, raw))

@@ -8,6 +8,7 @@ from taskgate.gateway.questions.inbox import Inbox
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.store import Store
+from taskgate.store.operations.approvals import PendingCount
 from taskgate.telemetry.metrics import Gauge, Metrics
 
 
@@ -57,4 +58,4 @@ class TaskMetrics:
 
     async def refresh(self) -> None:
         """Read the numbers that only the store has. Called once a second."""
-        self._pending_approvals = await self._store.pending_count()
+        self._pending_approvals = await self._store.ask(PendingCount())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
@@ -13,7 +15,7 @@ MAX_POLLS_PER_S: Final = 50
 MAX_REMEMBERED: Final = 20_000
 
 
-class _Poll(NamedTuple):
+class _Poll(msgspec.Struct, frozen=True):
     at: float
     interval_s: float
     second: float

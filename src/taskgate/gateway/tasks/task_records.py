@@ -12,12 +12,15 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations.generation import PROGRESS_TOKEN
 from taskgate.core.generations.stateless import ENVELOPE_KEYS, mark_complete
+from taskgate.core.governance.held_call import ApprovalRequest
 from taskgate.core.history.row import as_key
 from taskgate.core.ids import RANDOM_BYTES, is_task_id, new_task_id
 from taskgate.core.meta import with_meta
@@ -39,9 +42,6 @@ from taskgate.gateway.requests.strict_arguments import arguments_digest, read_ah
 from taskgate.gateway.requests.task_access import ended_task, may_see, unknown_task
 from taskgate.gateway.tasks.open_questions import open_questions, shown_key
 from taskgate.gateway.tasks.task_changes import TaskChanges
-from taskgate.lazy_dataclass import dataclass
-from taskgate.ports.approval_store import ApprovalRequest
-from taskgate.ports.script_store import ChildCall, ScriptStep, Stepped, Stepping
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (
     Change,
@@ -53,7 +53,11 @@ from taskgate.ports.store_answers import (
     TaskQuestion,
     TooManyOpen,
 )
-from taskgate.ports.task_store import AcceptLimits
+from taskgate.store.operations.history import FindHistoryRow
+from taskgate.store.operations.scripts import ChildCall, ScriptStep, Stepped, Stepping, StepScript
+from taskgate.store.operations.task_limits import AcceptLimits
+from taskgate.store.operations.task_queries import FindTask, QuestionsOf, ResultBytes
+from taskgate.store.operations.tasks import Accept, Advance, NoteProgress
 from taskgate.telemetry.logs import log
 
 Written = TypeVar("Written")
@@ -68,8 +72,7 @@ LONGEST_CLIENT: Final = 120
 _NOT_STORED = frozenset({"arguments", "name", "task", "requestState", "inputResponses"})
 
 
-@dataclass(frozen=True, slots=True)
-class NewCall:
+class NewCall(msgspec.Struct, frozen=True):
     """A call that is about to be stored as a task."""
 
     server: str
@@ -124,8 +127,8 @@ class TaskRecords:
         draft = self.draft(request, call, task_id or self.new_id())
         limits, joins = self._limits() if limited else AcceptLimits(), approval is not None
         accepted = await self._retry_while_fenced(
-            lambda: self.store.accept(
-                draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit, joins=joins
+            lambda: self.store.do(
+                Accept(draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit, joins=joins)
             )
         )
         match accepted:
@@ -161,7 +164,7 @@ class TaskRecords:
     async def step_script(self, task_id: str, step: ScriptStep, children: Sequence[ChildCall]) -> Stepping:
         """Store a step of a script with the calls that it makes, and retry while the store is unavailable."""
         ours = partial(self._is_ours, task_id)
-        write = partial(self.store.step_script, task_id, step, children)
+        write = partial(self.store.do, StepScript(task_id, step, children))
         stepped = await self.retry_while_unavailable(lambda: self._retry_while_fenced(write, ours))
         for answer in stepped.accepted if isinstance(stepped, Stepped) else ():
             if isinstance(answer, Change):
@@ -225,7 +228,7 @@ class TaskRecords:
     async def advance(self, task_id: str, event: TransitionEvent, **more: Any) -> Task | None:
         """Apply an event to a task. Return None if it could not be applied: the task has ended or has another owner."""
         ours = None if isinstance(event, Cancelled | InputSettled) else partial(self._is_ours, task_id)
-        changed = await self._retry_while_fenced(partial(self.store.advance, task_id, event, **more), ours)
+        changed = await self._retry_while_fenced(partial(self.store.do, Advance(task_id, event, **more)), ours)
         if isinstance(changed, Change):
             self.announce(changed.task)
             return changed.task
@@ -244,7 +247,7 @@ class TaskRecords:
         callers.
         """
         answer = await write()
-        for _ in range(FENCE_TRIES if self.store.sessions is not None else 0):
+        for _ in range(FENCE_TRIES if self.store.shared is not None else 0):
             if not isinstance(answer, StaleOwner) or (still_ours is not None and not await still_ours()):
                 break
             await clock.sleep(STORE_PAUSE_S)
@@ -253,7 +256,7 @@ class TaskRecords:
 
     async def _is_ours(self, task_id: str) -> bool:
         """Whether a task of this gateway was not taken over, although it could have been."""
-        task = await self.store.get(task_id)
+        task = await self.store.ask(FindTask(task_id))
         return task is not None and not task.state.is_terminal and task.owner == self.store.ownership.owner
 
     async def retry_while_unavailable(
@@ -279,15 +282,15 @@ class TaskRecords:
 
     async def current(self, task_id: str) -> Task | None:
         """The task as it is now, for a run. A run that ended because of a failed read would leave its task without an owner."""
-        return await self.retry_while_unavailable(lambda: self.store.get(task_id))
+        return await self.retry_while_unavailable(lambda: self.store.ask(FindTask(task_id)))
 
     async def questions(self, task_id: str, *, answered: bool = False) -> tuple[TaskQuestion, ...]:
         """The questions of a task, for a run."""
-        return await self.retry_while_unavailable(lambda: self.store.questions(task_id, answered=answered))
+        return await self.retry_while_unavailable(lambda: self.store.ask(QuestionsOf(task_id, answered=answered)))
 
     def note(self, task_id: str, principal: str, noted: Noted) -> None:
         """Record what the server reports: stored with the next commit, and sent at once to callers that follow the task."""
-        self.store.note(task_id, noted)
+        self.store.defer(NoteProgress(task_id, noted))
         self.changes.noted(ProgressMade(task_id, principal, noted))
 
     def announce(self, task: Task) -> None:
@@ -304,9 +307,9 @@ class TaskRecords:
         """
         if type(task_id) is not str:
             raise CallerError("invalid_params", '"taskId" must be a string.')
-        task = await self.store.get(task_id) if is_task_id(task_id) else None
+        task = await self.store.ask(FindTask(task_id)) if is_task_id(task_id) else None
         if task is None or is_expired(task, self.store.now_ms()):
-            row = await self.store.history_row(task_id) if is_task_id(task_id) else None
+            row = await self.store.ask(FindHistoryRow(task_id)) if is_task_id(task_id) else None
             # History does not record the conversation of a call.
             kept_apart = request.caller.anonymous and self._by_session
             if row is not None and row.caller == as_key(request.caller.principal) and not kept_apart:
@@ -321,7 +324,7 @@ class TaskRecords:
 
     async def refuse_foreign(self, request: Request, task_id: str) -> None:
         """Raise CallerError if the id is that of a task which this caller may not see."""
-        task = await self.store.get(task_id) if is_task_id(task_id) else None
+        task = await self.store.ask(FindTask(task_id)) if is_task_id(task_id) else None
         if task is not None and not self.may_see(request, task):
             raise unknown_task()
 
@@ -330,8 +333,8 @@ class TaskRecords:
         return self._plan.value.features.anonymous_tasks_by_session
 
     def poll_ms(self, task: Task) -> int:
-        calls = self._plan.value.calls
-        return poll_interval_ms(task.state, self.open_tasks, calls.poll_ms, calls.approval_poll_ms)
+        given = self._plan.value.tasks
+        return poll_interval_ms(task.state, self.open_tasks, given.poll_interval_ms, given.approval_poll_interval_ms)
 
     def has_helpers(self, request: Request) -> bool:
         """Whether this caller may call the tools that follow tasks."""
@@ -342,7 +345,7 @@ class TaskRecords:
             return None
         if task.outcome.body is not None:
             return task.outcome.body
-        return await self.store.result_bytes(task.id)
+        return await self.store.ask(ResultBytes(task.id))
 
     async def detailed(self, task: Task) -> dict[str, Any]:
         """The task as `tasks/get` of the stateless generation shows it: with its outcome or its open questions."""

@@ -12,8 +12,9 @@ import binascii
 import hmac
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, Final
+
+import msgspec
 
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError, UpstreamError
@@ -28,12 +29,12 @@ from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.task_access import unknown_task
 from taskgate.gateway.tasks.own_tasks import PAGES_AT_ONCE
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import Link
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Upstream
 from taskgate.ports.upstream_call import UpstreamCall
 from taskgate.ports.upstream_replies import ErrorReply, RelayedError
+from taskgate.store.operations.task_queries import TasksPage
 
 ALIAS: Final = "up_"
 LIST_S: Final = 10.0
@@ -42,13 +43,12 @@ MAX_OWN: Final = 20_000
 RECALLED_AT_ONCE: Final = 200
 
 
-@dataclass(slots=True)
-class ForeignPage:
+class ForeignPage(msgspec.Struct):
     """Rows of servers from one position on, the next position, and the servers that failed."""
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[dict[str, Any]] = msgspec.field(default_factory=list)
     next: tuple[str, str] | None = None
-    failed: list[dict[str, str]] = field(default_factory=list)
+    failed: list[dict[str, str]] = msgspec.field(default_factory=list)
 
 
 class UpstreamListing:
@@ -77,8 +77,8 @@ class UpstreamListing:
         """
         before, after, newest = self._recalled.pop((caller, server), ""), None, ""
         for _ in range(PAGES_AT_ONCE):
-            page = await self._store.page(
-                caller, after=after, limit=RECALLED_AT_ONCE, server=server, include_expired=True
+            page = await self._store.ask(
+                TasksPage(caller, after=after, limit=RECALLED_AT_ONCE, server=server, include_expired=True)
             )
             for task in page.tasks:
                 self._note_own(task)
@@ -154,12 +154,12 @@ class UpstreamListing:
         self, request: Request, method: str, params: dict[str, wire.Raw], timeout_s: float
     ) -> UpstreamCall:
         return UpstreamCall(
-            method,
-            params,
-            request.delivery.profile,
-            timeout_s,
-            lambda _method, _params: None,
-            lambda question: ask_caller(request, question),
+            method=method,
+            params=params,
+            profile=request.delivery.profile,
+            timeout_s=timeout_s,
+            on_notification=lambda _method, _params: None,
+            on_question=lambda question: ask_caller(request, question),
             conversation=request.conversation_name,
         )
 

@@ -42,6 +42,7 @@ from taskgate.ports.link import Link
 from taskgate.ports.upstream import Upstream
 from taskgate.ports.upstream_call import UpstreamCall
 from taskgate.ports.upstream_replies import ErrorReply, Reply, Result
+from taskgate.store.operations.tasks import NoteProgress
 
 POLL_S: Final = 1.0
 MIN_POLL_S: Final = 0.25
@@ -220,7 +221,7 @@ class UpstreamTasks:
 
     def _note(self, task: Task, message: Any) -> None:
         if type(message) is str and message:
-            self._records.store.note(task.id, Noted(message[:500]))
+            self._records.store.defer(NoteProgress(task.id, Noted(message[:500])))
 
     def _ask_new_questions(
         self, task: Task, link: Link, handle: UpstreamHandle, raw: Raw | None, asking: dict[str, asyncio.Task[None]]
@@ -248,12 +249,12 @@ class UpstreamTasks:
         timeout_s: float | None = None,
     ) -> UpstreamCall:
         return UpstreamCall(
-            method,
-            {"taskId": wire.raw(handle.task_id), **(more or {})},
-            with_tasks_extension(ALL_CAPABILITIES),
-            timeout_s if timeout_s is not None else task.execution_budget_ms / 1000,
-            lambda method, params: self._on_notification(task, method, params),
-            lambda question: self._questions.ask(task.id, question),
+            method=method,
+            params={"taskId": wire.raw(handle.task_id), **(more or {})},
+            profile=with_tasks_extension(ALL_CAPABILITIES),
+            timeout_s=timeout_s if timeout_s is not None else task.execution_budget_ms / 1000,
+            on_notification=lambda method, params: self._on_notification(task, method, params),
+            on_question=lambda question: self._questions.ask(task.id, question),
             name=handle.task_id,
             conversation=task.conversation_key.stream,
             side=TaskSide(self._records, task),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from taskgate.gateway.dynamic_servers import DynamicServers
+from taskgate.gateway.events import TemporaryScopesChanged
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.other_gateways import OtherGateways
 from taskgate.gateway.reload import Configured, Reload
@@ -37,7 +38,7 @@ def wire_reload(
 ) -> Reload:
     admission = Admission(base.plan.value.limits, base.metrics)
     base.metrics.show(*admission.gauges())
-    return Reload(
+    reload = Reload(
         configured=Configured(base.plan.value, base.upstreams.value),
         plan=base.plan,
         upstreams=base.upstreams,
@@ -56,3 +57,5 @@ def wire_reload(
         separated=base.separated,
         events=base.events,
     )
+    base.events.subscribe(TemporaryScopesChanged, reload.temporary_scopes_changed)
+    return reload

@@ -1,17 +1,17 @@
-"""The parts that almost every other part uses: plan, store, metrics, event hub, sessions, call log."""
+"""The parts that almost every other part uses: plan, store, metrics, event hub, sessions, journal of calls."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from taskgate.core.waterfall import Waterfall
 from taskgate.gateway.events import EventHub
-from taskgate.gateway.governance.call_log import CallLog
-from taskgate.gateway.governance.call_recorder import CallRecorder
-from taskgate.gateway.governance.history_recorder import HistoryRecorder
+from taskgate.gateway.governance.history_upkeep import HistoryUpkeep
+from taskgate.gateway.governance.journal import Journal
 from taskgate.gateway.governance.known_people import KnownPeople
-from taskgate.gateway.governance.usage_counter import UsageCounter
 from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.plan import Live, Plan
@@ -23,19 +23,17 @@ from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.session_table import SessionTable
 from taskgate.gateway.scripts.script_sources import ScriptSources
 from taskgate.gateway.tasks.conversation import Conversations
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.script_interpreter import ScriptInterpreter
-from taskgate.ports.shared_sessions import SessionStore
-from taskgate.ports.store import Store
+from taskgate.ports.store import SharedStore, Store
 from taskgate.ports.upstream import Upstream
+from taskgate.shown_fields import repr_without
 from taskgate.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing
 
 
-@dataclass(slots=True, eq=False)
-class Foundation:
+class Foundation(msgspec.Struct, eq=False):
     """Created first; passed to almost every other part."""
 
     plan: Live[Plan]
@@ -51,19 +49,19 @@ class Foundation:
     sessions: SessionTable
     conversations: OpenConversations
     subscriptions: Subscriptions
-    recorder: CallRecorder
-    usage: UsageCounter
-    history: HistoryRecorder
-    call_log: CallLog
+    journal: Journal
+    upkeep: HistoryUpkeep
     people: KnownPeople
     separated: SeparatedServers
-    session_rows: SessionStore | None
+    session_rows: SharedStore | None
     """Rows that other gateways read; None if no other gateway can reach this one."""
     sessions_elsewhere: Live[frozenset[str]]
     interpreter: ScriptInterpreter
     script_sources: ScriptSources
     script_key: bytes
     """Authenticates the snapshots of scripts."""
+
+    __repr__ = repr_without("script_key")
 
     def session_ends(self, conversations: Conversations) -> SessionEnds:
         return SessionEnds(
@@ -73,7 +71,7 @@ class Foundation:
     @property
     def home(self) -> str:
         """The name under which other gateways reach this one; empty if they cannot."""
-        return self.session_rows.owner if self.session_rows is not None else ""
+        return self.session_rows.ownership.owner if self.session_rows is not None else ""
 
 
 def foundation(
@@ -83,7 +81,7 @@ def foundation(
     *,
     seal_key: bytes,
     tracing: Tracing | None,
-    session_rows: SessionStore | None,
+    session_rows: SharedStore | None,
     interpreter: ScriptInterpreter,
 ) -> Foundation:
     """Create the foundation. `address` holds the initial plan."""
@@ -95,8 +93,6 @@ def foundation(
     sessions = SessionTable(live)
     elsewhere: Live[frozenset[str]] = Live(frozenset())
     upstreams: Live[Mapping[str, Upstream]] = Live({})
-    recorder, usage = CallRecorder(store, live), UsageCounter(store, metrics, events, live)
-    history = HistoryRecorder(store, live, events)
     return Foundation(
         plan=live,
         upstreams=upstreams,
@@ -111,10 +107,8 @@ def foundation(
         sessions=sessions,
         conversations=OpenConversations(sessions, elsewhere),
         subscriptions=Subscriptions(),
-        recorder=recorder,
-        usage=usage,
-        history=history,
-        call_log=CallLog(store, live, recorder, usage, history),
+        journal=Journal(store, metrics, events, live),
+        upkeep=HistoryUpkeep(store, live, events),
         people=people,
         separated=SeparatedServers(store, upstreams),
         session_rows=session_rows,

@@ -54,15 +54,22 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
     notifications = wire_notifications(base, lists, asking)
     base.upstreams.replace(ConfiguredServers(servers.configured(notifications)))  # every link now has its listener
     dynamic_servers = DynamicServers(
-        partial(servers.added, listener=notifications), base.store.shared_servers, local=local
+        partial(servers.added, listener=notifications),
+        base.store.shared,
+        local=local,
     )
     expiries = ApprovalExpiries(base.store)
     grants = StandingGrants(base.store, base.plan, expiries)
-    recheck = PreSendRecheck(base.plan, lists.catalogs, grants, expiries, lists.views, base.people)
-    running = wire_runs(base, lists, asking, recheck, accounts)
-    denials = Denials(
-        base.store, base.metrics, UnseenNames(base.plan, lists.catalogs, lists.views), base.history, base.usage
+    recheck = PreSendRecheck(
+        plan=base.plan,
+        catalogs=lists.catalogs,
+        grants=grants,
+        expiries=expiries,
+        views=lists.views,
+        people=base.people,
     )
+    running = wire_runs(base, lists, asking, recheck, accounts)
+    denials = Denials(base.journal, base.metrics, UnseenNames(base.plan, lists.catalogs, lists.views))
     governed = wire_governance(base, running, grants, expiries, recheck, denials=denials, catalogs=lists.catalogs)
     tasks = wire_task_engine(base, running, governed.approvals, recheck, lists.slow_tools)
     session_ends, suspended = base.session_ends(running.conversations), wire_suspended_calls(base, asking)
@@ -150,7 +157,7 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
                 requests=requests,
                 tasks=tasks,
                 history=HistoryReading(base.store, base.state_signer),
-                call_log=base.call_log,
+                journal=base.journal,
                 waterfall=base.waterfall,
             ),
             decisions=DecisionServices(
@@ -189,8 +196,8 @@ def wire_gateway(base: Foundation, servers: Servers, accounts: AccountConnector,
             subscriptions=base.subscriptions,
             others=others,
             people=base.people,
-            call_log=base.call_log,
-            denials=denials,
+            journal=base.journal,
+            upkeep=base.upkeep,
             start_steps=steps.start(),
             refresh_steps=steps.refresh(),
             reap_steps=steps.reap(),

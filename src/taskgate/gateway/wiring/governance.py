@@ -39,6 +39,14 @@ def wire_governance(
     return GovernanceGroup(
         approvals,
         AskCaller(approvals, running.followers, base.store, base.plan, base.events),
-        CallGate(base.store, base.plan, approvals, recheck, base.metrics, denials, base.recorder),
+        CallGate(
+            store=base.store,
+            plan=base.plan,
+            approvals=approvals,
+            pre_send=recheck,
+            metrics=base.metrics,
+            denials=denials,
+            journal=base.journal,
+        ),
         denials,
     )

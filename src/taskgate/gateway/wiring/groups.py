@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.returned_uris import ReturnedUris
 from taskgate.gateway.catalog.slow_tools import SlowTools
@@ -36,7 +38,6 @@ from taskgate.gateway.tasks.task_inbox import TaskInbox
 from taskgate.gateway.tasks.task_polls import TaskPolls
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.gateway.tasks.task_results import TaskResults
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.link import Listener
 from taskgate.ports.upstream import Upstream
 
@@ -56,8 +57,7 @@ class Servers(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class CatalogGroup:
+class CatalogGroup(msgspec.Struct, eq=False):
     """The servers' lists, the checks on them, and the views."""
 
     validation: Validation
@@ -71,8 +71,7 @@ class CatalogGroup:
     returned_uris: ReturnedUris
 
 
-@dataclass(slots=True, eq=False)
-class QuestionGroup:
+class QuestionGroup(msgspec.Struct, eq=False):
     """The parts that answer servers' requests."""
 
     activity: Activity
@@ -84,8 +83,7 @@ class QuestionGroup:
     server_pages: ServerElicitations
 
 
-@dataclass(slots=True, eq=False)
-class TaskGroup:
+class TaskGroup(msgspec.Struct, eq=False):
     """The runs of tasks and the parts they use."""
 
     records: TaskRecords
@@ -101,8 +99,7 @@ class TaskGroup:
     presence: CallerPresence
 
 
-@dataclass(slots=True, eq=False)
-class GovernanceGroup:
+class GovernanceGroup(msgspec.Struct, eq=False):
     approvals: Approvals
     ask_caller: AskCaller
     gate: CallGate

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from taskgate import clock
 from taskgate.gateway.dynamic_servers import DynamicServers
 from taskgate.gateway.methods.session_ends import SessionEnds
@@ -19,11 +21,9 @@ from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.task_metrics import TaskMetrics
 from taskgate.gateway.wiring.foundation import Foundation
 from taskgate.gateway.wiring.groups import CatalogGroup, GovernanceGroup, QuestionGroup, TaskGroup
-from taskgate.lazy_dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LifecycleSteps:
+class LifecycleSteps(msgspec.Struct, frozen=True, kw_only=True):
     base: Foundation
     lists: CatalogGroup
     asking: QuestionGroup

@@ -41,7 +41,15 @@ def wire_lists(base: Foundation) -> CatalogGroup:
     views = Views(catalogs, scope_record, slow_tools)
     contents = PinnedContents(pins, base.upstreams, base.plan, base.events)
     return CatalogGroup(
-        validation, pins, contents, annotations, catalogs, scope_record, views, slow_tools, ReturnedUris()
+        validation=validation,
+        pins=pins,
+        contents=contents,
+        annotations=annotations,
+        catalogs=catalogs,
+        scope_record=scope_record,
+        views=views,
+        slow_tools=slow_tools,
+        returned_uris=ReturnedUris(),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.elicitation_pages import ElicitationPages
@@ -12,22 +13,26 @@ from taskgate.gateway.relay.relay import Relay
 from taskgate.gateway.relay.suspended_calls import SuspendedCalls
 from taskgate.gateway.wiring.foundation import Foundation
 from taskgate.gateway.wiring.groups import QuestionGroup
+from taskgate.store.operations.audit import RecordAudit
 
 
 def wire_questions(base: Foundation) -> QuestionGroup:
+    def record(entry: AuditEntry) -> None:
+        base.store.defer(RecordAudit(entry))
+
     activity = Activity(base.store, base.plan, base.upstreams, base.address, base.conversations, events=base.events)
-    models = Models(base.plan, base.budgets, shown_to_operator(activity.inbox), base.store.record, base.usage.spent)
-    urls = UrlElicitations(base.plan, base.store.record, base.events)
+    models = Models(base.plan, base.budgets, shown_to_operator(activity.inbox), record, base.journal.spent)
+    urls = UrlElicitations(base.plan, record, base.events)
     pages = ElicitationPages(base.events)
     own_pages = OwnElicitations(base.plan, urls, pages, base.address)
     return QuestionGroup(
-        activity,
-        models,
-        urls,
-        Asker(activity, models, urls, base.plan),
-        pages,
-        own_pages,
-        ServerElicitations(base.plan, own_pages),
+        activity=activity,
+        models=models,
+        urls=urls,
+        asker=Asker(activity, models, urls, base.plan),
+        pages=pages,
+        own_pages=own_pages,
+        server_pages=ServerElicitations(base.plan, own_pages),
     )
 
 

@@ -76,7 +76,7 @@ def shared_sessions(
 
 def shared_inbox(base: Foundation, asking: QuestionGroup) -> SharedInbox | None:
     """Return None if no other gateway can show the questions that wait here."""
-    rows, wakeups = base.store.shared_questions, base.store.wakeups
+    rows, wakeups = base.store.shared, base.store.wakeups
     if rows is None or wakeups is None:
         return None
     return SharedInbox(rows, wakeups, asking.activity.inbox, asking.pages, base.events)

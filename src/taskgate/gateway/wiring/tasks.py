@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from taskgate.core.audit.chain import AuditEntry
+from taskgate.core.governance.held_call import ApprovalRequest
 from taskgate.gateway.calls.tool_facts import ToolFacts
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.governance.approval_request import audit_of
@@ -38,7 +39,6 @@ from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
 from taskgate.gateway.wiring.foundation import Foundation
 from taskgate.gateway.wiring.groups import CatalogGroup, QuestionGroup, TaskGroup
 from taskgate.ports.account_connector import AccountConnector
-from taskgate.ports.approval_store import ApprovalRequest
 
 
 def wire_runs(
@@ -57,27 +57,47 @@ def wire_runs(
         events=events,
         expiry_s=expiry_s,
     )
-    task_inbox = TaskInbox(asking.activity, asking.asker, asking.models, records, conversations)
+    task_inbox = TaskInbox(
+        activity=asking.activity,
+        asker=asking.asker,
+        models=asking.models,
+        records=records,
+        conversations=conversations,
+    )
     questions = TaskQuestions(
         records, urls, events, push=followers.ask_on_stream, keep=task_inbox.keep, expiry_s=expiry_s
     )
     QuestionsElsewhere(records, questions, followers, events)
     deadlines = TaskDeadlines(base.store, events)
     account_questions = AccountQuestions(
-        accounts,
-        urls,
-        questions,
-        deadlines,
-        base.state_signer,
+        accounts=accounts,
+        urls=urls,
+        questions=questions,
+        deadlines=deadlines,
+        state_signer=base.state_signer,
         login_of=lambda principal: base.plan.value.governing.login_of(principal),
     )
-    results = TaskResults(records, followers, urls, base.budgets.truncate, facts.check_output)
+    results = TaskResults(
+        records=records,
+        followers=followers,
+        urls=urls,
+        truncate=base.budgets.truncate,
+        check_output=facts.check_output,
+    )
     following = UpstreamTasks(
         records, questions, results, events, deadlines=deadlines, can_be_task=facts.can_be_upstream_task
     )
-    queue = RunQueue(base.plan, records.store.note)
+    queue = RunQueue(base.plan, records.store)
     base.metrics.show(*queue.gauges())
-    call = TaskCall(records, questions, deadlines, base.waterfall, base.tracing, base.upstreams, events)
+    call = TaskCall(
+        records=records,
+        questions=questions,
+        deadlines=deadlines,
+        waterfall=base.waterfall,
+        tracing=base.tracing,
+        upstreams=base.upstreams,
+        events=events,
+    )
     attempts = Attempts(
         records,
         questions,
@@ -93,11 +113,11 @@ def wire_runs(
     )
     runs, polls = Runs(records, attempts, conversations, base.upstreams, events), TaskPolls()
     return TaskGroup(
-        records,
-        conversations,
-        followers,
-        questions,
-        account_questions,
+        records=records,
+        conversations=conversations,
+        followers=followers,
+        questions=questions,
+        account_questions=account_questions,
         results=results,
         task_inbox=task_inbox,
         runs=runs,
@@ -116,7 +136,13 @@ def wire_task_engine(
     base: Foundation, running: TaskGroup, approvals: Approvals, recheck: PreSendRecheck, slow_tools: SlowTools
 ) -> TaskEngine:
     records, runs, questions, followers = running.records, running.runs, running.questions, running.followers
-    enforcement = DeadlineEnforcement(records, runs, running.deadlines, approvals.time_passed, approvals.expiries.over)
+    enforcement = DeadlineEnforcement(
+        records=records,
+        runs=runs,
+        deadlines=running.deadlines,
+        approval_due=approvals.time_passed,
+        approvals_over=approvals.expiries.over,
+    )
     upstream_listing = UpstreamListing(base.upstreams, base.state_signer, base.store, base.events)
 
     def audit_approval(approval: ApprovalRequest, task_id: str) -> AuditEntry:

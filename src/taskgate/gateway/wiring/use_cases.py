@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     pass
 from taskgate.gateway.wiring.foundation import Foundation
 from taskgate.gateway.wiring.groups import CatalogGroup, GovernanceGroup, QuestionGroup
+from taskgate.store.operations.audit import RecordAudit
 
 
 def use_cases(
@@ -61,10 +62,19 @@ def use_cases(
 ) -> Methods:
     """Create the use cases."""
     lookup = Lookup(base.plan, lists.catalogs, lists.views)
-    sending = Sending(base.plan, base.upstreams, relay, base.budgets, lists.returned_uris)
+    sending = Sending(
+        plan=base.plan, upstreams=base.upstreams, relay=relay, budgets=base.budgets, returned_uris=lists.returned_uris
+    )
     completions, held = Completions(base.plan, base.events), HeldReadings(governed.gate, tasks, base.plan, base.events)
     skill_files = SkillFiles(lookup, sending, KnownSkills(lists.catalogs), lists.pins)
-    readings = Readings(lookup, sending, held, completions, lists.contents, skill_files)
+    readings = Readings(
+        lookup=lookup,
+        sending=sending,
+        held=held,
+        completions=completions,
+        contents=lists.contents,
+        skill_files=skill_files,
+    )
     arguments = ArgumentChecks(base.plan, lists.validation, completions)
     durable = DurableCalls(
         lookup=lookup,
@@ -73,11 +83,11 @@ def use_cases(
         gate=governed.gate,
         by_url=ApprovalByUrl(base.state_signer, governed.approvals, tasks, base.plan),
         tasks=tasks,
-        call_log=base.call_log,
+        journal=base.journal,
         contract=TaskContract(lookup, base.metrics.validation_errors.add),
     )
     tool_calls = ToolCalls(
-        lookup, sending, durable, tasks, arguments=arguments, validation=lists.validation, call_log=base.call_log
+        lookup, sending, durable, tasks, arguments=arguments, validation=lists.validation, journal=base.journal
     )
     servers = ManagingParts(
         lookup=lookup,
@@ -85,7 +95,7 @@ def use_cases(
         dynamic_servers=reload.dynamic_servers,
         servers_changed=reload.dynamic_servers_changed,
         held=held,
-        record=base.store.record,
+        record=lambda entry: base.store.defer(RecordAudit(entry)),
         activity=asking.activity,
     )
     skills = Skills(readings, skill_files, SkillDiscovery(lookup, base.upstreams))

@@ -22,8 +22,8 @@ from taskgate import clock
 from taskgate.access.arrival import Arrival
 from taskgate.access.guard import host_alone
 from taskgate.access.open_stream import CONNECTION
+from taskgate.core.settings.limits import Limits
 from taskgate.eager_task import EagerTask
-from taskgate.gateway.limits import Limits
 from taskgate.gateway.plan import Live, Plan
 from taskgate.inbound.http.coalescing_transport import CoalescingTransport
 from taskgate.inbound.http.loop_lag import LoopLag
@@ -289,9 +289,18 @@ class CallerConnection(HttpToolsProtocol):
             return False
         self._unrepeated = 0
         self.on_lost = None
-        # By position, because it is built for every request: its turn has come, and it is complete and being answered.
+        # Its turn has come, and it is complete and being answered.
         post = Post(
-            self, head, head.headers, self.arrival, head.keep_alive, limits.request_bytes, True, True, True, body
+            connection=self,
+            head=head,
+            headers=head.headers,
+            arrival=self.arrival,
+            keep_alive=head.keep_alive,
+            limit=limits.request_bytes,
+            turn=True,
+            ready=True,
+            started=True,
+            body=body,
         )
         self._post = post
         self.cycle = post  # type: ignore[assignment]
@@ -429,7 +438,15 @@ class CallerConnection(HttpToolsProtocol):
     def _begin_post(self, head: PostHead, max_bytes: int) -> None:
         before: Any = self.cycle
         first = before is None or before.response_complete
-        post = Post(self, head, head.headers, self.arrival, head.keep_alive, max_bytes, first)
+        post = Post(
+            connection=self,
+            head=head,
+            headers=head.headers,
+            arrival=self.arrival,
+            keep_alive=head.keep_alive,
+            limit=max_bytes,
+            turn=first,
+        )
         self._post = post
         self.cycle = post  # type: ignore[assignment]
         post.check_declared_length()
@@ -531,17 +548,17 @@ class CallerConnection(HttpToolsProtocol):
 
     def too_slow(self, now: float, limits: Limits) -> bool:
         if self.raw is not None and self.raw.get_write_buffer_size():
-            return self._unread_for(now) > limits.body_timeout_s
+            return self._unread_for(now) > limits.body_timeout
         self._unread = 0
         if self._idle_since is not None:
             return now - max(self._idle_since, self._unread_since) > self.timeout_keep_alive
         if self._waiting_since is not None:
-            return now - self._waiting_since > limits.header_timeout_s
+            return now - self._waiting_since > limits.header_timeout
         if self._body_since is None:
             return False
         spent = now - self._body_since
         too_slow = spent > SLOW_AFTER_S and self._received < spent * MIN_BYTES_PER_S
-        return spent > limits.body_timeout_s or too_slow
+        return spent > limits.body_timeout or too_slow
 
     def _unread_for(self, now: float) -> float:
         """Return for how long the caller has read nothing of a response. Slow readers are fine; stopped readers are not."""

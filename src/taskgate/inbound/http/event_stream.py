@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from itertools import islice
 from typing import Final
 
-from taskgate.gateway.limits import Limits
+from taskgate.core.settings.limits import Limits
 from taskgate.mcp.sse import PING, format_event
 
 PING_S: Final = 15.0

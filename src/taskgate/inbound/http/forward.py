@@ -110,7 +110,7 @@ class Forwarder:
         """
         state = (message.params or {}).get("requestState")
         home, waits_there = self._shared.home_of(state) if state is not None else ("", False)
-        if home in (self._rows.owner, ""):
+        if home in (self._rows.ownership.owner, ""):
             return message.method == "tools/call" and await self._forward_to_client_home(post, caller, message)
         until = clock.monotonic() + WAIT_S
         while self._rows.is_alive(home) and clock.monotonic() < until:
@@ -143,7 +143,7 @@ class Forwarder:
         until = clock.monotonic() + WAIT_S
         while clock.monotonic() < until:
             home = await self._shared.conversations.home(stream, caller, certain=self._shared.certain)
-            if home == self._rows.owner:
+            if home == self._rows.ownership.owner:
                 return False
             if await self._post(post, home, message):
                 return True

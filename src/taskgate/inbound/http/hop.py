@@ -198,14 +198,14 @@ def _read_claims(claims: bytes) -> tuple[bytes, int, bytes, bytes]:
 def _encode_caller(proof: HopProof) -> str:
     caller = proof.caller
     named = _SignedCaller(
-        caller.principal,
-        sorted(caller.roles),
-        caller.scope,
-        caller.place,
-        caller.address,
-        caller.facts,
-        proof.digest,
-        proof.issued_at,
+        principal=caller.principal,
+        roles=sorted(caller.roles),
+        scope=caller.scope,
+        place=caller.place,
+        address=caller.address,
+        facts=caller.facts,
+        digest=proof.digest,
+        issued_at=proof.issued_at,
     )
     return base64.urlsafe_b64encode(msgspec.json.encode(named)).decode("ascii")
 
@@ -216,5 +216,12 @@ def _proof(text: bytes) -> HopProof:
         named = msgspec.json.decode(base64.urlsafe_b64decode(text), type=_SignedCaller)
     except (binascii.Error, *UNDECODABLE) as error:
         raise HopRefused(HopProblem.CALLER) from error
-    caller = Caller(named.principal, frozenset(named.roles), named.scope, named.place, named.address, named.facts)
+    caller = Caller(
+        principal=named.principal,
+        roles=frozenset(named.roles),
+        scope=named.scope,
+        place=named.place,
+        address=named.address,
+        facts=named.facts,
+    )
     return HopProof(caller, named.digest, named.issued_at)

@@ -9,13 +9,14 @@ import asyncio
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
+
 from taskgate import clock
 from taskgate.access.authorize import Authorized
 from taskgate.core.errors import Executed
 from taskgate.gateway.methods.shared_sessions import SharedSessions
 from taskgate.inbound.http.asgi import Headers
 from taskgate.inbound.http.hop import HOP, HopSigner, forwarded_headers
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.reader import HttpReply, OnChunk, OnHead
@@ -25,8 +26,7 @@ _LEASE_CHECK_S: Final = 0.25
 _MIB: Final = 1024 * 1024
 
 
-@dataclass(slots=True, eq=False)
-class _Hop:
+class _Hop(msgspec.Struct, eq=False):
     """One exchange with another gateway, and the task that waits for it."""
 
     home: str

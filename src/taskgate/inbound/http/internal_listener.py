@@ -16,11 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from taskgate import clock, operating_system
 from taskgate.access.arrival import Arrival
 from taskgate.access.authorize import AccessRefused, Authorized
 from taskgate.core.identity.access import Access
-from taskgate.gateway.limits import Limits
+from taskgate.core.settings.limits import Limits
 from taskgate.inbound.http.asgi import Headers, Receive, Scope, Send, respond_json
 from taskgate.inbound.http.connection import CallerConnection, drop_slow, replies_in_progress
 from taskgate.inbound.http.hop import NOT_HERE, HopNotAccepted, HopProblem, HopRefused, HopVerifier
@@ -30,7 +32,6 @@ from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.inbound.http.open_connections import OpenConnections
 from taskgate.inbound.http.post_request import Post
 from taskgate.inbound.http.uvicorn_server import UvicornServer, server_settings
-from taskgate.lazy_dataclass import dataclass
 from taskgate.telemetry.logs import log
 
 _NOT_A_GATEWAY: Final = b'{"error":"This address is for gateways of the same store only."}'
@@ -38,8 +39,7 @@ _LOOK_EVERY_S: Final = 0.02
 _ARRIVAL: Final = Arrival("internal", on_loopback=False, by_proxy=True)
 
 
-@dataclass(frozen=True, slots=True)
-class InternalSocket:
+class InternalSocket(msgspec.Struct, frozen=True):
     """A bound socket. It is bound before the store is opened, because the lease contains its address."""
 
     socket: socket.socket

@@ -15,9 +15,9 @@ from taskgate.access.proof import HttpProof
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations.generation import STATELESS_REVISIONS
 from taskgate.core.identity.access import Access
+from taskgate.core.settings.limits import Limits
 from taskgate.core.wire import MessageReader
 from taskgate.gateway.events import SessionEnded
-from taskgate.gateway.limits import Limits
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.services.transports import TransportServices
 from taskgate.inbound.http.asgi import SSE_HEADERS, Receive, Scope, Send, respond, respond_json
@@ -53,14 +53,21 @@ class McpEndpoint:
         self.access = McpAccess(gateway, authorizer)
         self._streams = SessionStreams(gateway.plan)
         self.forwarder = self._forwarder(hop_key, workers)
-        self.posts = PostHandler(gateway, self.access, self._streams, reader, self.forwarder, responses=responses)
+        self.posts = PostHandler(
+            gateway=gateway,
+            access=self.access,
+            streams=self._streams,
+            reader=reader,
+            forwarder=self.forwarder,
+            responses=responses,
+        )
         gateway.events.subscribe(SessionEnded, lambda event: self._streams.forget(event.session))
 
     def _forwarder(self, hop_key: bytes | None, workers: WorkerSockets | None) -> Forwarder | None:
         shared = self.gateway.sessions.shared
         if hop_key is None or shared is None:
             return None
-        signer = HopSigner(hop_key, shared.rows.owner, shared.rows.now_ms)
+        signer = HopSigner(hop_key, shared.rows.ownership.owner, shared.rows.now_ms)
         return Forwarder(self.gateway, shared, signer, self._streams.attach, workers)
 
     def arrive(self, transport: Any) -> Arrival:

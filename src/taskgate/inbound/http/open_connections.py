@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from taskgate.access.arrival import Arrival
-from taskgate.gateway.limits import Limits
+from taskgate.core.settings.limits import Limits
 
 
 class OpenConnections:

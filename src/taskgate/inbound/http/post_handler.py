@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final, NoReturn
 
+import msgspec
+
 from taskgate import clock
 from taskgate.access.authorize import Authorized
 from taskgate.access.credentials import NotVerifiedYet
@@ -42,24 +44,14 @@ BATCH_REVISION: Final = "2025-03-26"
 LISTEN: Final = "subscriptions/listen"
 
 
-class PostHandler:
-    def __init__(
-        self,
-        gateway: TransportServices,
-        access: McpAccess,
-        streams: SessionStreams,
-        reader: MessageReader,
-        forwarder: Forwarder | None,
-        *,
-        responses: OpenResponses,
-    ) -> None:
-        """`forwarder` reaches other gateways on the same store; None if there are none."""
-        self._responses = responses
-        self._forwarder = forwarder
-        self._gateway = gateway
-        self._access = access
-        self._streams = streams
-        self._reader = reader
+class PostHandler(msgspec.Struct, eq=False, kw_only=True):
+    gateway: TransportServices
+    access: McpAccess
+    streams: SessionStreams
+    reader: MessageReader
+    forwarder: Forwarder | None
+    """Reaches other gateways on the same store; None if there are none."""
+    responses: OpenResponses
 
     async def answer(self, post: Post) -> None:
         """Answer one POST request. Does not raise."""
@@ -90,7 +82,7 @@ class PostHandler:
         """Return the coroutine for the generation and method of a message; None is a batch."""
         if message is None:
             if post.head.is_stateless:
-                raise self._access.failed(_no_batch())
+                raise self.access.failed(_no_batch())
             return self._batch(post, caller)
         if post.head.is_stateless or (message.params and META in message.params and has_envelope(message.params)):
             return self._stateless(post, caller, message)
@@ -104,13 +96,13 @@ class PostHandler:
         if authorized is not None:
             # Another gateway has authorized it.
             return authorized
-        authorized = head.authorized or self._access.admit(head, post.arrival)
+        authorized = head.authorized or self.access.admit(head, post.arrival)
         post.admit(authorized)
         return authorized
 
     async def _verified(self, post: Post) -> Authorized:
         began = clock.monotonic()
-        authorized = await self._access.authorize(post.path, post.headers, post.arrival, post.every_header)
+        authorized = await self.access.authorize(post.path, post.headers, post.arrival, post.every_header)
         post.admit(authorized)
         post.exclude_wait_since(began)
         return authorized
@@ -121,7 +113,7 @@ class PostHandler:
             self._refuse_body(post)
         calls = post.head.calls
         try:
-            return calls.read(post.body, self._reader) if calls is not None else self._reader.read(post.body)
+            return calls.read(post.body, self.reader) if calls is not None else self.reader.read(post.body)
         except TaskgateError as problem:
             self._refuse_unless_batch(post, problem)
             return None
@@ -132,7 +124,7 @@ class PostHandler:
             self._refuse_body(post)
         began = clock.monotonic()
         try:
-            return None if wire.is_batch(post.body) else await read_message(self._reader, post.body)
+            return None if wire.is_batch(post.body) else await read_message(self.reader, post.body)
         except TaskgateError as problem:
             self._refuse_unless_batch(post, problem)
             return None
@@ -142,14 +134,14 @@ class PostHandler:
     def _refuse_body(self, post: Post) -> NoReturn:
         if post.too_large:
             problem = CallerError("request_too_large", f"The request exceeds {post.limit} bytes.")
-            raise self._access.failed(problem)
-        raise self._access.refused(415, "The Content-Type must be application/json.")
+            raise self.access.failed(problem)
+        raise self.access.refused(415, "The Content-Type must be application/json.")
 
     def _refuse_unless_batch(self, post: Post, problem: TaskgateError) -> None:
         if isinstance(problem, InvalidMessage) and wire.is_batch(post.body):
             return
         message_id = problem.message_id if isinstance(problem, InvalidMessage) else None
-        raise self._access.failed(problem, message_id) from None
+        raise self.access.failed(problem, message_id) from None
 
     # The stateless generation
 
@@ -158,18 +150,18 @@ class PostHandler:
             self._take_stateless(post, message)
             return
         if (
-            self._forwarder is not None
+            self.forwarder is not None
             and not post.forwarded
-            and await self._forward_stateless(self._forwarder, post, caller, message)
+            and await self._forward_stateless(self.forwarder, post, caller, message)
         ):
             return
         try:
             declared = declared_by(post.head, message)
             narrowing = declared.narrowing
             if narrowing is not NO_REQUEST:
-                self._gateway.sessions.admit(caller, narrowing)
+                self.gateway.sessions.admit(caller, narrowing)
         except TaskgateError as problem:
-            raise self._access.failed(problem, message.id, Generation.STATELESS) from None
+            raise self.access.failed(problem, message.id, Generation.STATELESS) from None
         request = Request.opened(
             message,
             caller,
@@ -184,9 +176,9 @@ class PostHandler:
         # In this generation a disconnect cancels the request.
         post.cancel_when_disconnected()
         if message.method == LISTEN:
-            post.bind(self._responses, survives_expiry=False)
+            post.bind(self.responses, survives_expiry=False)
         try:
-            reply = await self._gateway.requests.answer(request)
+            reply = await self.gateway.requests.answer(request)
         except asyncio.CancelledError:
             cancelled = self._cancelled_reply(post, request)
             if post.disconnected or cancelled is None:
@@ -198,14 +190,14 @@ class PostHandler:
     def _take_stateless(self, post: Post, message: Message) -> None:
         if message.kind is RESPONSE:
             problem = CallerError("invalid_request", "This protocol revision has no responses from callers.")
-            raise self._access.failed(problem, None, Generation.STATELESS)
+            raise self.access.failed(problem, None, Generation.STATELESS)
         post.respond(202)
 
     # The stateful generation
 
     async def _stateful(self, post: Post, caller: Caller, message: Message) -> None:
         """Answer a message of a session. `caller` comes from the current credential: roles may have changed since initialize."""
-        session = self._access.session_of(post.head, caller, message.id)
+        session = self.access.session_of(post.head, caller, message.id)
         if session is None:
             began = clock.monotonic()
             session = await self._session_elsewhere(post, caller, message)
@@ -216,14 +208,14 @@ class PostHandler:
             await self._take(session, message)
             post.respond(202)
             return
-        post.set_stream_buffers(self._streams.buffers.get(session.id), primed=session.version == PRIMING_REVISION)
+        post.set_stream_buffers(self.streams.buffers.get(session.id), primed=session.version == PRIMING_REVISION)
         request = Request.opened(
             message, caller, post, session, headers=post.headers, carrier=post.work, arrived=post.arrived
         )
         try:
-            reply = await self._gateway.requests.answer(request)
+            reply = await self.gateway.requests.answer(request)
         except asyncio.CancelledError:
-            if self._gateway.status.stopping:
+            if self.gateway.status.stopping:
                 raise
             reply = self._cancelled_reply(post, request)
             if reply is None:
@@ -245,8 +237,8 @@ class PostHandler:
         if post.access_ended is not None:
             executed = Executed.MAYBE if request.delivery.sent else Executed.NO
             return self._access_ended_reply(post.access_ended, request.message, generation, executed)
-        if self._gateway.requests.tasks.draining:
-            return self._gateway.requests.failure(
+        if self.gateway.requests.tasks.draining:
+            return self.gateway.requests.failure(
                 stopped_before_reply(request.message), message_id, generation, request.message
             )
         return None
@@ -259,22 +251,22 @@ class PostHandler:
         Its status is 200: after a 401 some clients log in and repeat the request, and this one may have been executed.
         """
         problem = CallerError(ended.reason.value, ended.text, executed=executed)
-        return self._gateway.requests.failure(problem, message.id if message is not None else None, generation, message)
+        return self.gateway.requests.failure(problem, message.id if message is not None else None, generation, message)
 
     async def _session_elsewhere(self, post: Post, caller: Caller, message: Message | None) -> Session | None:
         """Return the session if it is held here after all, or None if its home has answered. Raises HttpRefused."""
         message_id = message.id if message is not None else None
-        if self._forwarder is None:
-            raise self._access.unknown_session(message_id)
+        if self.forwarder is None:
+            raise self.access.unknown_session(message_id)
         session_id = post.headers[b"mcp-session-id"].decode("latin-1")
         try:
             if post.forwarded:
-                return await self._find_forwarded(self._forwarder, post, caller, session_id)
-            session = await self._forwarder.forward(post, caller, message, session_id)
+                return await self._find_forwarded(self.forwarder, post, caller, session_id)
+            session = await self.forwarder.forward(post, caller, message, session_id)
         except TaskgateError as problem:
-            raise self._access.failed(problem, message_id, status=200 if message_id is not None else 503) from None
+            raise self.access.failed(problem, message_id, status=200 if message_id is not None else 503) from None
         if session is None and not post.answered:
-            raise self._access.unknown_session(message_id)
+            raise self.access.unknown_session(message_id)
         return session
 
     async def _find_forwarded(
@@ -291,7 +283,7 @@ class PostHandler:
         try:
             answered = await forwarder.forward_stateless(post, caller, message)
         except TaskgateError as problem:
-            raise self._access.failed(problem, message.id, Generation.STATELESS) from None
+            raise self.access.failed(problem, message.id, Generation.STATELESS) from None
         post.exclude_wait_since(began)
         return answered
 
@@ -301,28 +293,28 @@ class PostHandler:
             if keep is not None:
                 await keep()
         else:
-            await self._gateway.sessions.notified(session, message)
+            await self.gateway.sessions.notified(session, message)
 
     async def _initialize(self, post: Post, caller: Caller, message: Message) -> None:
         try:
             narrowing = narrowing_of(post.query, post.headers, post.every_header)
-            session, reply = await self._gateway.sessions.initialize(message, caller, narrowing)
+            session, reply = await self.gateway.sessions.initialize(message, caller, narrowing)
         except TaskgateError as problem:
-            raise self._access.failed(problem, message.id, status=200) from None
-        self._streams.attach(session)
+            raise self.access.failed(problem, message.id, status=200) from None
+        self.streams.attach(session)
         post.respond(200, reply, [(b"mcp-session-id", session.id.encode("ascii"))])
 
     async def _batch(self, post: Post, caller: Caller) -> None:
         """Answer a batch (revision 2025-03-26 only) with one array."""
-        session = self._access.session_of(post.head, caller) or await self._session_elsewhere(post, caller, None)
+        session = self.access.session_of(post.head, caller) or await self._session_elsewhere(post, caller, None)
         if session is None:
             return
         if session.version != BATCH_REVISION:
-            raise self._access.failed(_no_batch())
+            raise self.access.failed(_no_batch())
         try:
-            messages = await read_batch(self._reader, post.body)
+            messages = await read_batch(self.reader, post.body)
         except TaskgateError as problem:
-            raise self._access.failed(problem) from None
+            raise self.access.failed(problem) from None
         requests = [message for message in messages if message.kind is REQUEST]
         for message in messages:
             if message.kind is not REQUEST:
@@ -330,11 +322,11 @@ class PostHandler:
         if not requests:
             post.respond(202)
             return
-        post.set_stream_buffers(self._streams.buffers.get(session.id), primed=False)
+        post.set_stream_buffers(self.streams.buffers.get(session.id), primed=False)
         outlet = _BatchOutlet(post)
         opened = [Request.opened(message, caller, outlet, session) for message in requests]
         try:
-            replies = await asyncio.gather(*(self._gateway.requests.answer(request) for request in opened))
+            replies = await asyncio.gather(*(self.gateway.requests.answer(request) for request in opened))
         except asyncio.CancelledError:
             if post.access_ended is None:
                 raise

@@ -18,8 +18,8 @@ from taskgate import clock
 from taskgate.access.arrival import Arrival
 from taskgate.access.authorize import Authorized
 from taskgate.access.open_responses import REPLY_AFTER_S, Ended, Hold, OpenResponses
+from taskgate.core.settings.limits import Limits
 from taskgate.eager_task import EagerTask
-from taskgate.gateway.limits import Limits
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.inbound.http.asgi import SSE_HEADERS, Headers
@@ -75,7 +75,7 @@ class _NullEvent:
 class Post(msgspec.Struct, eq=False):
     """Built for every request, so it is a Struct: its attributes are set without a Python function."""
 
-    _connection: PostConnection
+    connection: PostConnection
     head: PostHead
     headers: dict[bytes, bytes]
     """The last value of each name."""
@@ -83,11 +83,11 @@ class Post(msgspec.Struct, eq=False):
     keep_alive: bool
     """uvicorn clears it at shutdown: then the connection is closed after the reply."""
     limit: int
-    _turn: bool
+    turn: bool
     """All earlier requests on the connection are answered."""
-    _ready: bool = False
+    ready: bool = False
     """The body is complete, or not needed."""
-    _started: bool = False
+    started: bool = False
     body: bytes = b""
     authorized: Authorized | None = None
     """Set once the request is authorized."""
@@ -127,7 +127,7 @@ class Post(msgspec.Struct, eq=False):
 
     def begin(self) -> None:
         """Start answering a request that was received whole."""
-        connection = self._connection
+        connection = self.connection
         self.arrived = connection.lag.arrival()
         self.work = work = connection.begin(self)
         if not connection.is_parsing:
@@ -147,15 +147,15 @@ class Post(msgspec.Struct, eq=False):
 
     def previous_answered(self) -> None:
         """Start answering if the body is complete: all earlier requests on the connection are answered."""
-        self._turn = True
-        if self._ready:
+        self.turn = True
+        if self.ready:
             self.complete()
 
     def complete(self) -> None:
         """Start answering, now or when all earlier requests on the connection are answered."""
-        self._ready = True
-        if self._turn and not self._started and not self.disconnected:
-            self._started = True
+        self.ready = True
+        if self.turn and not self.started and not self.disconnected:
+            self.started = True
             parts, self._parts = self._parts or [], None
             self.body = parts[0] if len(parts) == 1 else b"".join(parts)
             self.begin()
@@ -215,7 +215,7 @@ class Post(msgspec.Struct, eq=False):
     def hand_over(self, give: Callable[[int, bytes], bool]) -> bool:
         """Give the connection with this request to another worker. Return False if it must be answered here."""
         request = request_bytes(b"POST", self.head.url, self.every_header, self.body) if self.keep_alive else None
-        if request is None or not self._connection.move(lambda descriptor: give(descriptor, request)):
+        if request is None or not self.connection.move(lambda descriptor: give(descriptor, request)):
             return False
         self.disconnected = True
         return True
@@ -235,7 +235,7 @@ class Post(msgspec.Struct, eq=False):
     @property
     def limits(self) -> Callable[[], Limits]:
         """Return a function that returns the current limits; it may outlive this request."""
-        plan = self._connection.plan
+        plan = self.connection.plan
         return lambda: plan.value.limits
 
     @property
@@ -252,7 +252,7 @@ class Post(msgspec.Struct, eq=False):
     @property
     def still_there(self) -> bool:
         """Whether the caller's connection is open."""
-        return not self._connection.raw.is_closing()
+        return not self.connection.raw.is_closing()
 
     @property
     def is_read(self) -> bool:
@@ -271,14 +271,14 @@ class Post(msgspec.Struct, eq=False):
             response = b"%b%d\r\n%b%b\r\n%b" % (head, len(body), lines, closing, body)
         else:
             response = b"%b%d\r\n\r\n%b" % (head, len(body), body)
-        self._connection.raw.write(response)
+        self.connection.raw.write(response)
         self._finished()
 
     async def _respond_in_slices(self, status: int, body: bytes, headers: Headers | None) -> None:
         """Send a large response in slices, one per iteration of the loop, as fast as the caller reads."""
         closing = [] if self.keep_alive else [(b"connection", b"close")]
         more = b"".join(b"%b: %b\r\n" % header for header in (*(headers or ()), *closing))
-        flow, raw = self._connection.flow, self._connection.raw
+        flow, raw = self.connection.flow, self.connection.raw
         raw.write(b"%b%d\r\n%b\r\n" % (_JSON_HEADS[status], len(body), more))
         for begin in range(0, len(body), _SLICE_BYTES):
             if flow.write_paused and self.still_there:
@@ -327,7 +327,7 @@ class Post(msgspec.Struct, eq=False):
 
     def write_chunk(self, chunk: bytes) -> asyncio.Future[None] | None:
         """Write a chunk of another gateway's event stream. Return a Future to wait for if the write buffer is full."""
-        connection = self._connection
+        connection = self.connection
         if not self.disconnected:
             connection.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
         if not connection.flow.write_paused or self.disconnected:
@@ -337,7 +337,7 @@ class Post(msgspec.Struct, eq=False):
 
     def abort(self) -> None:
         """Close the connection, because the stream cannot be ended properly."""
-        self._connection.raw.abort()
+        self.connection.raw.abort()
 
     async def abandon(self) -> None:
         """End a cancelled request without a response, as the specification requires.
@@ -384,20 +384,20 @@ class Post(msgspec.Struct, eq=False):
         closing = b"" if self.keep_alive else b"connection: close\r\n"
         lines = b"".join(b"%b: %b\r\n" % header for header in (*SSE_HEADERS, *headers))
         if not self.disconnected:
-            self._connection.transport.write(b"%b%b%b\r\n" % (_STREAM_HEAD, lines, closing))
+            self.connection.transport.write(b"%b%b%b\r\n" % (_STREAM_HEAD, lines, closing))
 
     async def write(self, frame: bytes) -> None:
         """Write a frame, after waiting for a slow caller."""
-        flow = self._connection.flow
+        flow = self.connection.flow
         if flow.write_paused and not self.disconnected:
             await flow.drain()
         if len(frame) >= LARGE_BYTES:
             await self._write_in_slices(frame)
         elif not self.disconnected:
-            self._connection.transport.write(b"%x\r\n%b\r\n" % (len(frame), frame))
+            self.connection.transport.write(b"%x\r\n%b\r\n" % (len(frame), frame))
 
     async def _write_in_slices(self, frame: bytes) -> None:
-        flow, transport = self._connection.flow, self._connection.transport
+        flow, transport = self.connection.flow, self.connection.transport
         transport.write(b"%x\r\n" % len(frame))
         for begin in range(0, len(frame), _SLICE_BYTES):
             if flow.write_paused and self.still_there:
@@ -410,7 +410,7 @@ class Post(msgspec.Struct, eq=False):
 
     def end_stream(self) -> None:
         if not self.disconnected:
-            self._connection.transport.write(b"0\r\n\r\n")
+            self.connection.transport.write(b"0\r\n\r\n")
             self._finished()
 
     def _finished(self) -> None:
@@ -418,5 +418,5 @@ class Post(msgspec.Struct, eq=False):
         # An idle connection keeps this object for long, so release the body.
         self.body = b""
         if not self.keep_alive:
-            self._connection.transport.close()
-        self._connection.on_response_complete()
+            self.connection.transport.close()
+        self.connection.on_response_complete()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from taskgate.gateway.limits import Limits
+from taskgate.core.settings.limits import Limits
 from taskgate.inbound.http.asgi import Headers
 
 

@@ -14,6 +14,7 @@ from taskgate.core.identity.caller import Caller
 from taskgate.gateway.methods.shared_sessions import SharedSessions
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.services.transports import TransportServices
+from taskgate.store.operations.shared_sessions import FindSession
 
 WAIT_S: Final = 8.0
 """How long to look for a responding home: longer than a lease takes to expire and a session to be adopted."""
@@ -56,10 +57,10 @@ class SessionHomes:
         cached = self.cached_home(session_id, caller)
         if cached is not None:
             return cached
-        kept = await self._rows.find_session(session_id)
+        kept = await self._rows.ask(FindSession(session_id))
         if kept is None or (kept.principal, kept.scope) != (caller.principal, caller.scope):
             return None
-        if kept.home == self._rows.owner:
+        if kept.home == self._rows.ownership.owner:
             raise _RetryLater
         # A released lease is gone at once, even if the home was alive when its lease was last read.
         if kept.internal is not None and self._rows.is_alive(kept.home):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from taskgate.gateway.limits import Limits
+from taskgate.core.settings.limits import Limits
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.session import Session
 from taskgate.inbound.http.event_stream import EventStream

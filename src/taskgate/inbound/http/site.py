@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+import msgspec
+
 from taskgate.access.resources import WELL_KNOWN
 from taskgate.access.routes import DeclaredRoute, RouteKind
 from taskgate.core import wire
@@ -12,7 +14,6 @@ from taskgate.core.identity.access import Access
 from taskgate.inbound.http.asgi import Receive, Scope, Send, respond, respond_json
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.late_imports import METRICS, load
-from taskgate.lazy_dataclass import dataclass
 
 
 class Pages(Protocol):
@@ -69,22 +70,21 @@ METADATA_ROUTES: Final = tuple(
 )
 
 
-@dataclass(slots=True, eq=False)
-class Site:
+class Site(msgspec.Struct, eq=False):
     """The ASGI application. It routes by path without a framework, because almost every request is `/mcp`."""
 
     mcp: McpEndpoint
-    _ready: StateReport
-    _metrics: Exposition | None
-    _hides_names: Callable[[], bool]
+    ready: StateReport
+    metrics: Exposition | None
+    hides_names: Callable[[], bool]
     """Whether names are shown only to holders of a credential with the permission `see`."""
-    _pages: Pages | None = None
+    pages: Pages | None
 
     @property
     def routes(self) -> tuple[DeclaredRoute, ...]:
         """All routes that this port serves."""
         own = (*MCP_ROUTES, *PROBE_ROUTES, *METADATA_ROUTES)
-        return (*own, *self._pages.routes) if self._pages is not None else own
+        return (*own, *self.pages.routes) if self.pages is not None else own
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -97,19 +97,19 @@ class Site:
         elif (refused := self.mcp.refuses(scope)) is not None:
             await respond_json(send, refused, _REFUSED)
         elif path in ("/ready", "/readyz"):
-            state = self._ready(names=await self._shows_names(scope))
+            state = self.ready(names=await self._shows_names(scope))
             await respond_json(send, 200 if state.get("ready") else 503, wire.encode(state))
         elif path.startswith(WELL_KNOWN) and (document := self.mcp.resource_metadata(path)) is not None:
             await respond_json(send, 200, document, [_ANY_ORIGIN])
-        elif path == "/metrics" and self._metrics is not None:
+        elif path == "/metrics" and self.metrics is not None:
             await load(*METRICS)
             openmetrics = _OPENMETRICS_TYPE in dict(scope["headers"]).get(b"accept", b"")
-            text = self._metrics(openmetrics=openmetrics, names=await self._shows_names(scope))
+            text = self.metrics(openmetrics=openmetrics, names=await self._shows_names(scope))
             await respond(send, 200, text, [_OPENMETRICS if openmetrics else _TEXT])
-        elif self._pages is not None:
-            await self._pages(scope, receive, send)
+        elif self.pages is not None:
+            await self.pages(scope, receive, send)
         else:
             await respond_json(send, 404, b'{"error":"There is nothing at this address."}')
 
     async def _shows_names(self, scope: Scope) -> bool:
-        return not self._hides_names() or await self.mcp.may_see(scope)
+        return not self.hides_names() or await self.mcp.may_see(scope)

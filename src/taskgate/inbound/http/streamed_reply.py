@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Protocol
 
-from taskgate.gateway.limits import Limits
+from taskgate.core.settings.limits import Limits
 from taskgate.inbound.http.asgi import Headers
 from taskgate.inbound.http.event_stream import EventStream
 from taskgate.inbound.http.session_streams import StreamBuffers

@@ -9,12 +9,12 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
+
 from taskgate.telemetry.logs import log
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
+class TlsFiles(msgspec.Struct, frozen=True):
     """`client_ca` verifies client certificates; without it none is requested."""
 
     cert: Path

@@ -301,7 +301,16 @@ class HttpConnection(asyncio.Protocol):
         """As `_end_reply`, for a reply that was not parsed because its head was parsed before."""
         future, self._future = self._future, None
         if future is not None and not future.done():
-            future.set_result(HttpReply(head.status, head.headers, head.header_list, body, False, not self._unsent))
+            future.set_result(
+                HttpReply(
+                    status=head.status,
+                    headers=head.headers,
+                    header_list=head.header_list,
+                    body=body,
+                    stopped=False,
+                    request_sent=not self._unsent,
+                )
+            )
         if self._unsent or self._transport is None:
             self.abort()
         else:
@@ -328,7 +337,14 @@ class HttpConnection(asyncio.Protocol):
             return None
         body = reader.take_body()
         future.set_result(
-            HttpReply(head.status, head.headers, head.header_list, body, reader.stopped, not self._unsent)
+            HttpReply(
+                status=head.status,
+                headers=head.headers,
+                header_list=head.header_list,
+                body=body,
+                stopped=reader.stopped,
+                request_sent=not self._unsent,
+            )
         )
         return future
 

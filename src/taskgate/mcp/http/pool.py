@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from ssl import SSLContext
 
+import msgspec
+
 from taskgate import clock
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.failures import Executed, HttpFailure, Stage
 from taskgate.mcp.http.connect import open_connection
 from taskgate.mcp.http.connection import HttpConnection
@@ -22,8 +23,7 @@ from taskgate.mcp.http.reader import OnEvent, ReplyLimits, ReplyReader
 from taskgate.mcp.http.target import Origin
 
 
-@dataclass(frozen=True, slots=True)
-class PoolLimits:
+class PoolLimits(msgspec.Struct, frozen=True):
     """Limits of one origin: connections, waiting exchanges, connect timeout and idle time."""
 
     max_idle: int

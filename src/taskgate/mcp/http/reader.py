@@ -14,7 +14,6 @@ from typing import Any
 import httptools
 import msgspec
 
-from taskgate.lazy_dataclass import dataclass
 from taskgate.mcp.failures import Stage
 from taskgate.mcp.http.repeated_head import RepeatedHead
 from taskgate.mcp.sse import SseEvent, SseOverflow, SseParser
@@ -57,8 +56,7 @@ _LENGTH = b"content-length"
 _JSON = b"application/json"
 
 
-@dataclass(slots=True)
-class ReplyLimits:
+class ReplyLimits(msgspec.Struct):
     """Size limits of replies. Shared by all connections of a client, and changed on reload."""
 
     max_response_bytes: int

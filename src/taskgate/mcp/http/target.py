@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from functools import lru_cache
 from typing import NamedTuple
-
-from taskgate.lazy_dataclass import dataclass
 
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _CONTROLS = bytes([*range(9), *range(10, 32), 127])
@@ -40,14 +37,16 @@ class Origin(NamedTuple):
     """Connect to public addresses only. Such connections are not shared with other origins."""
 
 
-@dataclass(frozen=True, slots=True)
 class Target:
     """A URL with its fixed headers."""
 
-    origin: Origin
-    path: bytes
-    fixed: bytes
-    _heads: dict[bytes, bytes] = field(default_factory=dict, compare=False, repr=False)
+    __slots__ = ("_heads", "fixed", "origin", "path")
+
+    def __init__(self, origin: Origin, path: bytes, fixed: bytes) -> None:
+        self.origin = origin
+        self.path = path
+        self.fixed = fixed
+        self._heads: dict[bytes, bytes] = {}
 
     @classmethod
     def parse(cls, url: str, headers: Mapping[str, str] | None = None, *, public_only: bool = False) -> Target:

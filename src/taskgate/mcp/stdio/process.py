@@ -18,7 +18,8 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping
 
-from taskgate.lazy_dataclass import dataclass
+import msgspec
+
 from taskgate.mcp.failures import ChildFailure, ChildProblem
 from taskgate.mcp.stdio.reaper import Reaper
 
@@ -27,8 +28,7 @@ _INHERITED = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ChildSpec:
+class ChildSpec(msgspec.Struct, frozen=True):
     """A command as configured."""
 
     command: str

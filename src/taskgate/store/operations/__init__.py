@@ -1,1 +1,1 @@
-"""The operations of the store, shared by all databases: each is a plain function over a `Transaction`."""
+"""What is read and written: one class for each operation and query, shared by all databases (`store.operation`)."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core.governance.approval import Approval, State
-from taskgate.ports.approval_store import HeldCall
+from taskgate.core.governance.held_call import HeldCall
 from taskgate.store.sealing import Sealing
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -42,4 +42,4 @@ def approval_from(doc: bytes) -> Approval:
 def held_from(sealing: Sealing, row: Sequence[Any]) -> HeldCall:
     doc, caller, wire_name, arguments, task_id = row
     approval = approval_from(doc)
-    return HeldCall(approval, caller, wire_name, sealing.open(arguments, approval.id), task_id)
+    return HeldCall(approval, caller, wire_name, sealing.open(arguments, approval.id), task_id=task_id)

@@ -1,41 +1,65 @@
-"""Operations on approvals, each in one transaction. The rules are in `core.governance.approval`."""
+"""Approvals and the calls that they hold. The rules are in `core.governance.approval`.
+
+An approval and its task change in one transaction, so exactly one of many concurrent decisions finds the approval open.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace as with_changes
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.governance import approval as approvals
+from taskgate.core.governance.approval import Approval
+from taskgate.core.governance.held_call import NO_PENDING_LIMITS, ApprovalRequest, HeldCall, PendingLimits
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.identity.caller import ANONYMOUS_LIMIT
-from taskgate.core.identity.identity import tenant_of
+from taskgate.core.identity.identity import principal_name, tenant_of
+from taskgate.core.tasks.endings import after_approval
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import apply
-from taskgate.ports.approval_store import (
-    ApprovalRequest,
-    AuditOf,
-    Consequence,
-    Decided,
-    HeldCall,
-    PendingLimits,
-    StoredReceipt,
-    UnknownApproval,
-)
-from taskgate.ports.store_answers import Change, LimitHolder, StaleOwner, TooManyOpen
+from taskgate.core.tasks.transition import TransitionEvent, apply
+from taskgate.ports.store_answers import Change, LimitHolder, TooManyOpen
 from taskgate.ports.topics import APPROVALS, TASKS
+from taskgate.store.locks import Locks, tenants_of
+from taskgate.store.operation import Operation, OwnerOperation, Query
 from taskgate.store.operations.approval_rows import approval_columns, approval_from, held_from
-from taskgate.store.operations.audit import record_audit
-from taskgate.store.operations.history import record_held_end
+from taskgate.store.operations.audit import RecordAudit
+from taskgate.store.operations.journal import record_held_end
 from taskgate.store.operations.task_changes import load_any_task, move_task
+from taskgate.store.reader import Reader
 from taskgate.store.transaction import Transaction
 from taskgate.telemetry.damaged_rows import readable
 
+Consequence = Callable[[Task, Approval], TransitionEvent | None]
+"""Returns the event for the task of an approval that has just been decided. Called inside the transaction; must be quick."""
+
+AuditOf = Callable[[HeldCall, int], AuditEntry]
+
 MAX_COMPARED: Final = 200
 """How many pending requests of a caller for the same tool are compared with a new one."""
+
+
+class HeldPage(msgspec.Struct, frozen=True):
+    """A page of held calls. `after` is the position of the next page, None at the end."""
+
+    held: tuple[HeldCall, ...]
+    after: str | None
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """The outcome of an event for an approval (`core.governance.approval`: changed or refused), and the change of its task."""
+
+    outcome: approvals.Outcome
+    held: HeldCall
+    change: Change | None = None
+
+
+class UnknownApproval(msgspec.Struct, frozen=True):
+    approval_id: str
 
 
 def new_held_call(tx: Transaction, request: ApprovalRequest, task_id: str | None) -> HeldCall:
@@ -50,7 +74,7 @@ def new_held_call(tx: Transaction, request: ApprovalRequest, task_id: str | None
         plan=request.plan,
         from_script=request.from_script,
     )
-    return HeldCall(approval, request.counted_as, request.wire_name, request.arguments, task_id)
+    return HeldCall(approval, request.counted_as, request.wire_name, request.arguments, task_id=task_id)
 
 
 def insert(tx: Transaction, held: HeldCall) -> None:
@@ -92,22 +116,34 @@ def over_limit(tx: Transaction, caller: str, limits: PendingLimits) -> TooManyOp
     return None
 
 
-def hold(
-    tx: Transaction, request: ApprovalRequest, pending: PendingLimits, audit: AuditEntry | None, *, joins: bool
-) -> HeldCall | TooManyOpen:
-    """Open an approval for a call without a task.
+class HoldCall(OwnerOperation[HeldCall | TooManyOpen], frozen=True):
+    """Open an approval for a call without a task. Calls with a task are held by `tasks.Accept`.
 
-    `joins`: return the principal's pending or unused approval of the same request, if there is one.
+    `joins`: return the principal's pending or unused approval of the same request instead, if there is one.
     """
-    if joins and (equal := _equal_request(tx, request.binding)) is not None:
-        return equal
-    if (refused := over_limit(tx, request.counted_as, pending)) is not None:
-        return refused
-    held = new_held_call(tx, request, None)
-    insert(tx, held)
-    take_held(tx, held.approval.id)
-    record_audit(tx, audit if audit is not None else entry_of(held, "approval_asked", tx.now_ms))
-    return held
+
+    request: ApprovalRequest
+    pending: PendingLimits = NO_PENDING_LIMITS
+    audit: AuditEntry | None = None
+    joins: bool = False
+
+    @property
+    def locks(self) -> Locks:
+        limits: tuple[str, ...] = (self.request.counted_as,)
+        if self.pending.per_tenant is not None:
+            limits += tenants_of(limits)
+        return Locks(limits=limits)
+
+    def run(self, tx: Transaction) -> HeldCall | TooManyOpen:
+        if self.joins and (equal := _equal_request(tx, self.request.binding)) is not None:
+            return equal
+        if (refused := over_limit(tx, self.request.counted_as, self.pending)) is not None:
+            return refused
+        held = new_held_call(tx, self.request, None)
+        insert(tx, held)
+        TakeHeld(held.approval.id).run(tx)
+        RecordAudit(self.audit if self.audit is not None else entry_of(held, "approval_asked", tx.now_ms)).run(tx)
+        return held
 
 
 def _equal_request(tx: Transaction, bound: approvals.Binding) -> HeldCall | None:
@@ -133,11 +169,19 @@ def _call_of(bound: approvals.Binding) -> tuple[str, ...]:
     return bound.principal, bound.scope, bound.kind.value, bound.arguments_digest, bound.definition_digest
 
 
-def take_held(tx: Transaction, approval_id: str) -> bool:
+class TakeHeld(Operation[bool], frozen=True):
     """Return whether this gateway notifies approvers of a held request without a task: it owns it, or the owner is dead."""
-    if not tx.is_shared:
-        return True
-    return tx.run("own_approval", id=approval_id, owner=tx.ownership.owner).rowcount == 1
+
+    approval_id: str
+
+    @property
+    def locks(self) -> Locks:
+        return Locks(approvals=(self.approval_id,))
+
+    def run(self, tx: Transaction) -> bool:
+        if not tx.is_shared:
+            return True
+        return tx.run("own_approval", id=self.approval_id, owner=tx.ownership.owner).rowcount == 1
 
 
 def withdraw(tx: Transaction, approval_id: str, reason: str = approvals.CANCELLED) -> None:
@@ -150,33 +194,42 @@ def withdraw(tx: Transaction, approval_id: str, reason: str = approvals.CANCELLE
     if outcome.approval is not held.approval:
         moved = replace(held, approval=outcome.approval)
         update(tx, moved)
-        record_audit(tx, entry_of(moved, _event(held, moved), tx.now_ms))
+        RecordAudit(entry_of(moved, _event(held, moved), tx.now_ms)).run(tx)
 
 
-def change_held(
-    tx: Transaction,
-    approval_id: str,
-    workflow: Workflow,
-    event: approvals.ApprovalEvent,
-    *,
-    not_before_ms: int,
-    then: Consequence,
-    audit: AuditOf | None,
-) -> Decided | UnknownApproval | StaleOwner:
-    held = find(tx, approval_id)
-    if held is None:
-        return UnknownApproval(approval_id)
-    outcome = approvals.apply(held.approval, workflow, with_changes(event, at_ms=max(not_before_ms, tx.now_ms)))
-    if outcome.approval is held.approval:
-        return Decided(outcome, held)
-    moved = replace(held, approval=outcome.approval)
-    update(tx, moved)
-    record_audit(tx, audit(moved, tx.now_ms) if audit is not None else entry_of(moved, _event(held, moved), tx.now_ms))
-    if moved.approval.state is held.approval.state:
-        return Decided(outcome, moved)
-    if moved.task_id is None:
-        record_held_end(tx, moved.approval)
-    return Decided(outcome, moved, _consequence(tx, moved, then))
+class ChangeHeld(OwnerOperation[Decided | UnknownApproval], frozen=True):
+    """Apply a vote, a withdrawal, a drift or an expiry. `at_ms` of the event is replaced by the store's time, or by `not_before_ms`
+    if that is later (a deadline that has passed by the monotonic clock)."""
+
+    approval_id: str
+    workflow: Workflow
+    event: approvals.ApprovalEvent
+    not_before_ms: int = 0
+    then: Consequence = after_approval
+    audit: AuditOf | None = None
+
+    @property
+    def locks(self) -> Locks:
+        return Locks(approvals=(self.approval_id,))
+
+    def run(self, tx: Transaction) -> Decided | UnknownApproval:
+        held = find(tx, self.approval_id)
+        if held is None:
+            return UnknownApproval(self.approval_id)
+        event = replace(self.event, at_ms=max(self.not_before_ms, tx.now_ms))
+        outcome = approvals.apply(held.approval, self.workflow, event)
+        if outcome.approval is held.approval:
+            return Decided(outcome, held)
+        moved = replace(held, approval=outcome.approval)
+        update(tx, moved)
+        RecordAudit(
+            self.audit(moved, tx.now_ms) if self.audit is not None else entry_of(moved, _event(held, moved), tx.now_ms)
+        ).run(tx)
+        if moved.approval.state is held.approval.state:
+            return Decided(outcome, moved)
+        if moved.task_id is None:
+            record_held_end(tx, moved.approval)
+        return Decided(outcome, moved, _consequence(tx, moved, self.then))
 
 
 def _consequence(tx: Transaction, held: HeldCall, then: Consequence) -> Change | None:
@@ -220,10 +273,64 @@ def entry_of(held: HeldCall, event: str, at_ms: int) -> AuditEntry:
     )
 
 
-def put_receipt(tx: Transaction, receipt: StoredReceipt) -> None:
-    values = {name: getattr(receipt, name) for name in receipt.__struct_fields__}
-    tx.run("put_receipt", **values)
+class FindHeld(Query[HeldCall | None], frozen=True):
+    approval_id: str
+
+    def run(self, reader: Reader) -> HeldCall | None:
+        row = reader.run("find_approval", id=self.approval_id).fetchone()
+        return None if row is None else held_from(reader.sealing, row)
 
 
-def drop_receipt(tx: Transaction, approval_id: str, place: str) -> None:
-    tx.run("drop_receipt", approval_id=approval_id, place=place)
+class HeldCalls(Query[HeldPage], frozen=True):
+    """Held calls, oldest first: all of them, or those of the callers of a tenant. Raises ValueError for an invalid cursor."""
+
+    open_only: bool = True
+    after: str | None = None
+    limit: int = 50
+    tenant: str | None = None
+
+    def run(self, reader: Reader) -> HeldPage:
+        query = "page_of_open_approvals" if self.open_only else "page_of_approvals"
+        asked_ms, last = _held_cursor(self.after)
+        begins = None if self.tenant is None else principal_name(self.tenant, "")
+        found = reader.run(query, asked_ms=asked_ms, id=last, limit=self.limit + 1, begins=begins).fetchall()
+        held = tuple(readable("approvals", found[: self.limit], partial(held_from, reader.sealing)))
+        more = bool(held) and len(found) > self.limit
+        return HeldPage(held, f"{held[-1].approval.asked_at_ms}:{held[-1].approval.id}" if more else None)
+
+
+class PendingCount(Query[int], frozen=True):
+    """The number of open approvals: all of them, or those of one caller or of all callers of a tenant."""
+
+    caller: str | None = None
+    tenant: str | None = None
+
+    def run(self, reader: Reader) -> int:
+        if self.tenant is not None:
+            return int(reader.run("count_pending_of_tenant", tenant=self.tenant).fetchone()[0])
+        if self.caller is None:
+            return int(reader.run("count_pending").fetchone()[0])
+        return int(reader.run("count_pending_of_caller", caller=self.caller).fetchone()[0])
+
+
+class LastApproved(Query[HeldCall | None], frozen=True):
+    """The latest approved call of this tool, to show what differs from it."""
+
+    server: str
+    tool: str
+    before: str | None = None
+
+    def run(self, reader: Reader) -> HeldCall | None:
+        values = {"server": self.server, "tool": self.tool, "before": self.before}
+        row = reader.run("last_given_approval", **values).fetchone()
+        return None if row is None else held_from(reader.sealing, row)
+
+
+def _held_cursor(after: str | None) -> tuple[int, str]:
+    """Raises ValueError for an invalid cursor."""
+    if after is None:
+        return -1, ""
+    asked_ms, _, last = after.partition(":")
+    if not (asked_ms.isascii() and asked_ms.isdigit()) or len(asked_ms) > 15:
+        raise ValueError("invalid cursor")
+    return int(asked_ms), last

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from taskgate.core.history.filters import HistoryFilter, search_words, words_of
-from taskgate.core.history.row import first_number
-from taskgate.store.operations.history import EVERY_NUMBER
+from taskgate.core.history.row import HistoryRow, first_number
+from taskgate.store.operation import Query
+from taskgate.store.operations.history import EVERY_NUMBER, history_row_from
+from taskgate.store.reader import Reader
+from taskgate.telemetry.damaged_rows import readable
 
 _COLUMNS: Final = ("tenant", "caller", "scope", "server", "tool", "client", "error_type", "kind")
 _SEARCHED: Final = "{caller scope server tool client error_type rule}"
 """The columns of the word index that a text is searched in."""
+
+
+class HistoryPage(NamedTuple):
+    """Rows, newest end first. `after` is the number of the last row if there may be more, None at the end."""
+
+    rows: tuple[HistoryRow, ...]
+    after: int | None
+
+
+class FindHistory(Query[HistoryPage], frozen=True):
+    """Matching rows with a number below `before`, newest end first."""
+
+    is_search: ClassVar[bool] = True
+
+    filters: HistoryFilter
+    before: int | None = None
+    limit: int = 50
+
+    def run(self, reader: Reader) -> HistoryPage:
+        if self.filters.text is not None and not search_words(self.filters.text):
+            return HistoryPage((), None)
+        name, values = history_query(self.filters, self.before, self.limit + 1)
+        found = reader.run(name, **values).fetchall()
+        rows = tuple(readable("history", found[: self.limit], history_row_from, lambda row: str(row[0])))
+        return HistoryPage(rows, rows[-1].number if rows and len(found) > self.limit else None)
 
 
 def history_query(filters: HistoryFilter, before: int | None, limit: int) -> tuple[str, dict[str, Any]]:

@@ -12,12 +12,11 @@ from taskgate.core.tasks.deadlines import is_expired
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.task_audit import audit_entry_of
 from taskgate.core.tasks.task_events import event_data, event_of
-from taskgate.ports.event_outbox import StoredEvent
-from taskgate.ports.store_answers import IdTaken, StaleOwner, UnknownTask
+from taskgate.ports.store_answers import IdTaken, StaleOwner, StoredEvent, UnknownTask
 from taskgate.ports.topics import TASKS
-from taskgate.store.operations.audit import record_audit
-from taskgate.store.operations.events import append_event
-from taskgate.store.operations.history import record_task_end
+from taskgate.store.operations.audit import RecordAudit
+from taskgate.store.operations.events import AppendEvent
+from taskgate.store.operations.journal import record_task
 from taskgate.store.operations.task_rows import attempt_columns, task_columns, task_from
 from taskgate.store.transaction import Transaction
 
@@ -98,13 +97,10 @@ def _append_event_and_audit(
         if audit is None and after.outcome is not None and tx.sealing.seals:
             # The server's final message is part of the result; audit rows are not encrypted.
             entry = replace(entry, reason="")
-        record_audit(tx, entry)
-    if after.state.is_terminal and (before is None or not before.state.is_terminal):
-        record_task_end(tx, after)
+        RecordAudit(entry).run(tx)
+    record_task(tx, before, after)
     # A script is informed of its calls by their tasks. Its caller gets events of the script only.
     kind = None if after.parent else event_of(before, after)
-    return (
-        None
-        if kind is None
-        else append_event(tx, after.conversation_key.stream, str(kind), after.server, event_data(after))
-    )
+    if kind is None:
+        return None
+    return AppendEvent(after.conversation_key.stream, str(kind), after.server, event_data(after)).run(tx)

@@ -4,19 +4,34 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
+from taskgate.core.governance.held_call import NO_PENDING_LIMITS, ApprovalRequest, PendingLimits
 from taskgate.core.identity.addressees import NO_CONVERSATION
 from taskgate.core.identity.caller import ANONYMOUS_LIMIT
 from taskgate.core.identity.identity import tenant_of
 from taskgate.core.tasks.task import Task
-from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store_answers import LimitHolder, TooManyOpen
-from taskgate.ports.task_store import ADDRESS_FACTOR, AcceptLimits
 from taskgate.store.operations import approvals
 from taskgate.store.transaction import Transaction
 
+ADDRESS_FACTOR: Final = 10
+"""All callers without an identity at one address may have this many times the limit of one conversation."""
 _OPEN_TASKS: Final = "open_tasks_per_caller"
 _CONVERSATION: Final = "conversation "
 """Prefix of the keys by which a transaction counts open tasks of conversations."""
+
+
+class AcceptLimits(msgspec.Struct, frozen=True):
+    """Checked in the transaction that accepts. None means no limit."""
+
+    open_tasks: int | None = None
+    """Per caller. For callers without an identity: per conversation, and `ADDRESS_FACTOR` times as many per address."""
+    open_tasks_of_tenant: int | None = None
+    pending: PendingLimits = NO_PENDING_LIMITS
+
+
+NO_LIMITS: Final = AcceptLimits()
 
 
 def over_limit(

@@ -12,6 +12,7 @@ from taskgate.core.tasks.deadlines import kept_until_ms
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Attempt, AttemptState, ProgressStep, Task
 from taskgate.ports.store_answers import TaskQuestion
+from taskgate.store.rows import record_from
 from taskgate.store.sealing import Sealing
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -113,11 +114,20 @@ def attempt_columns(task_id: str, attempt: Attempt) -> dict[str, Any]:
 
 def attempt_from(*row: Any) -> Attempt:
     number, fence, byte_hash, upstream, sent_at_ms, state, ended_ms, why = row
-    return Attempt(number, fence, byte_hash, upstream, sent_at_ms, AttemptState(state), ended_ms, why)
+    return Attempt(
+        number=number,
+        fence=fence,
+        byte_hash=byte_hash,
+        upstream=upstream,
+        sent_at_ms=sent_at_ms,
+        state=AttemptState(state),
+        ended_ms=ended_ms,
+        why=why,
+    )
 
 
 def question_from(sealing: Sealing, task_id: str, *row: Any) -> TaskQuestion:
-    question = TaskQuestion(*row)
+    question = record_from(TaskQuestion, row)
     answer = None if question.answer is None else sealing.open(question.answer, task_id)
     return replace(question, request=sealing.open(question.request, task_id), answer=answer)
 

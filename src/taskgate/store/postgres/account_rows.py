@@ -12,17 +12,16 @@ from typing import Any
 import psycopg
 
 from taskgate import clock
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.topics import TOKENS
 from taskgate.store.postgres.connection import Connection, connect, reason, refused, shown_url
 from taskgate.store.postgres.statements import SQL
 
 
-@dataclass(slots=True, eq=False)
 class PostgresAccountRows:
     """Implements the port `AccountRows`. Every method blocks, and raises GatewayFault if the database cannot be reached."""
 
-    _url: str
+    def __init__(self, url: str) -> None:
+        self._url = url
 
     def get(self, key: str) -> bytes | None:
         return self._value("account", {"name": key})

@@ -20,8 +20,8 @@ from taskgate.store.postgres.presence import CHANNEL, LEASE_MS, Presence
 from taskgate.store.postgres.statements import SQL
 from taskgate.store.postgres.transaction import PostgresTransaction, waited
 from taskgate.store.sealing import Sealing
+from taskgate.store.state import StoreState
 from taskgate.store.transaction import Transaction
-from taskgate.store.transaction_settings import TransactionSettings
 
 MAX_REPEATS: Final = 5
 _NOTIFY: Final = b"SELECT pg_notify(%s, %s)"
@@ -56,7 +56,7 @@ class Committer:
     def __init__(
         self,
         url: str,
-        settings: TransactionSettings,
+        state: StoreState,
         presence: Presence,
         clock: Callable[[], int] | None,
         sealing: Sealing,
@@ -65,7 +65,7 @@ class Committer:
     ) -> None:
         """`clock` replaces the clock of the database, for tests."""
         self._url, self._sealing = url, sealing
-        self._settings, self._presence = settings, presence
+        self._state, self._presence = state, presence
         self._clock = clock
         self._connection: Connection | None = None
         self._is_committed = False
@@ -214,7 +214,7 @@ class Committer:
         now_ms = self._clock() if self._clock is not None else self._presence.observed(database_ms)
         dead_ms = now_ms - LEASE_MS if self._presence.may_declare_dead else -1
         tx = PostgresTransaction(
-            connection, now_ms, self._presence.ownership, self._settings, dead_ms=dead_ms, sealing=self._sealing
+            connection, now_ms, self._presence.ownership, self._state, dead_ms=dead_ms, sealing=self._sealing
         )
         tx.reset_audit_head(self.audit_head)
         return tx

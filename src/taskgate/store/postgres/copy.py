@@ -63,6 +63,7 @@ COPIED_UNCHANGED: Final = (
     "history",
     "history_content",
     "history_counts",
+    "call_sums",
 )
 
 
@@ -107,10 +108,10 @@ def _copy_all(
     report("task_outcomes", _put(writing, "task_outcomes", _rows(reading, "task_outcomes")))
     report("result_chunks", _put(writing, "result_chunks", _chunks(reading, files)))
     report("audit", _put(writing, "audit", ({**row, "chain": CHAIN} for row in _rows(reading, "audit"))))
-    writing.execute(
-        "SELECT setval(pg_get_serial_sequence('recorded_calls', 'number'),"
-        " (SELECT greatest(max(number), 1) FROM recorded_calls))"
-    )
+    for table in ("recorded_calls", "call_sums"):
+        writing.execute(
+            f"SELECT setval(pg_get_serial_sequence('{table}', 'number'), (SELECT greatest(max(number), 1) FROM {table}))"
+        )
     writing.execute("SELECT setval('fences', (SELECT greatest(max(fence), 1) FROM owners))")
 
 

@@ -1,4 +1,4 @@
-"""How the PostgreSQL store writes, reads and measures time, for the views that every store shares."""
+"""How the PostgreSQL store writes, reads and measures time, for `store.open_store`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.batch_writer import DeferredWrite, Operation, Revert
+from taskgate.store.batch_writer import DeferredWrite, Revert, Write
 from taskgate.store.locks import Locks
-from taskgate.store.operations.reader import Reader
-from taskgate.store.operations.restored import RestoreState
 from taskgate.store.postgres.committer import Committer
 from taskgate.store.postgres.presence import Presence
 from taskgate.store.postgres.readers import Readers
 from taskgate.store.postgres.result_chunks import ResultChunks
 from taskgate.store.postgres.wakeups import Wakeups
 from taskgate.store.postgres.writer import Writer
+from taskgate.store.reader import Reader
 from taskgate.store.sealing import Sealing
-from taskgate.store.transaction_settings import TransactionSettings
+from taskgate.store.state import StoreState
 
 T = TypeVar("T")
 
@@ -29,17 +28,15 @@ class PostgresEngine:
     def __init__(
         self,
         *,
-        settings: TransactionSettings,
+        state: StoreState,
         committer: Committer,
         readers: Readers,
         presence: Presence,
         wakeups: Wakeups,
         sealing: Sealing,
-        restore: RestoreState,
     ) -> None:
         self.sealing = sealing
-        self.restore = restore
-        self.settings = settings
+        self.state = state
         self.presence = presence
         self.wakeups = wakeups
         self.committer = committer
@@ -65,14 +62,14 @@ class PostgresEngine:
     def problem(self) -> str | None:
         return self.writer.problem or self.presence.problem
 
-    async def write(self, operation: Operation[T], locks: Locks, revert: Revert | None = None) -> T:
+    async def write(self, operation: Write[T], locks: Locks, revert: Revert | None = None) -> T:
         return await self.writer.write(operation, revert, locks)
 
     async def read(self, query: Callable[[Reader], T]) -> T:
-        return await self.readers.read(query)
+        return await self.readers.read(query, self.now_ms, self.ownership)
 
     async def read_in_thread(self, query: Callable[[Reader], T]) -> T:
-        return await self.readers.read(query)
+        return await self.readers.read(query, self.now_ms, self.ownership)
 
     def defer(self, write: DeferredWrite) -> None:
         self.writer.defer(write)
@@ -82,6 +79,6 @@ class PostgresEngine:
 
     async def close(self) -> None:
         await self.writer.stop()
-        self.restore.release()
+        self.state.restore.release()
         await asyncio.to_thread(self.presence.end)
         await asyncio.to_thread(self.readers.close)

@@ -57,7 +57,15 @@ def inspect(connection: Connection, url: str) -> DatabaseState:
     missing, forbidden = _missing(connection, schema), _forbidden(connection, schema)
     pooled = _is_pooled(connection, url)
     return DatabaseState(
-        version, schema, len(migrations()), synchronous, read_only, standbys, missing, forbidden, pooled
+        server_version=version,
+        schema=schema,
+        known_schema=len(migrations()),
+        synchronous_commit=synchronous,
+        is_read_only=read_only,
+        synchronous_standbys=standbys,
+        missing=missing,
+        forbidden=forbidden,
+        is_pooled=pooled,
     )
 
 

@@ -22,6 +22,7 @@ from taskgate.ports.store_answers import Ownership
 from taskgate.ports.topics import DEAD, MISSED, SeenRevisions
 from taskgate.store.postgres.connection import Connection, connect, reason
 from taskgate.store.postgres.statements import SQL
+from taskgate.store.rows import record_from
 
 RENEW_S: Final = 0.5
 LEASE_MS: Final = 1_500
@@ -183,7 +184,7 @@ class Presence:
         self._renewed = before
         self._problem = None
         self._read_ms = now
-        self.replicas = tuple(Replica(*row) for row in connection.execute(SQL["leases"]))
+        self.replicas = tuple(record_from(Replica, row) for row in connection.execute(SQL["leases"]))
         self._read_revisions(connection)
         if self.may_declare_dead:
             connection.execute(SQL["forget_replicas"], {"before_ms": now - _FORGOTTEN_MS})

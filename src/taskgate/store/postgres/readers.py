@@ -11,11 +11,12 @@ from typing import Any, Final, TypeVar
 import psycopg
 
 from taskgate.core.errors import GatewayFault
-from taskgate.store.operations.reader import Reader
+from taskgate.ports.store_answers import Ownership
 from taskgate.store.postgres.connection import Connection, connect, reason
 from taskgate.store.postgres.statements import PREPARED, SQL
+from taskgate.store.reader import Reader
 from taskgate.store.sealing import Sealing
-from taskgate.store.transaction_settings import TransactionSettings
+from taskgate.store.state import StoreState
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ class Readers:
     def __init__(
         self,
         url: str,
-        settings: TransactionSettings,
+        state: StoreState,
         chain: str,
         share: Callable[[], tuple[int, int]],
         sealing: Sealing,
@@ -47,16 +48,18 @@ class Readers:
         self._sealing = sealing
         self._share = share
         self._url = url
-        self._settings = settings
+        self._state = state
         self._chain = chain
         self._own = _PerThread()
         self._open: set[Connection] = set()
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="taskgate-store-reads")
 
-    async def read(self, ask: Callable[[Reader], T]) -> T:
-        return await self.on_connection(
-            lambda connection: ask(Reader(self._statements(connection), self._settings, self._sealing))
-        )
+    async def read(self, ask: Callable[[Reader], T], clock: Callable[[], int], ownership: Ownership) -> T:
+        def on(connection: Connection) -> T:
+            run = self._statements(connection)
+            return ask(Reader(run, self._state, self._sealing, clock=clock, ownership=ownership, is_shared=True))
+
+        return await self.on_connection(on)
 
     async def on_connection(self, ask: Callable[[Connection], T]) -> T:
         """Run a function on a connection. Raises GatewayFault if the database is unavailable."""

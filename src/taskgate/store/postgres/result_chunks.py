@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
-from taskgate.lazy_dataclass import dataclass
 from taskgate.store.postgres.connection import Connection
 from taskgate.store.postgres.readers import Readers
 from taskgate.store.postgres.statements import SQL
@@ -15,12 +14,11 @@ CHUNK: Final = 1 << 20
 _ORPHAN_AGE_MS: Final = 600_000
 
 
-@dataclass(slots=True, eq=False)
 class ResultChunks:
-    """Implements `views.engine.LargeResults` with the table `result_chunks`."""
+    """Implements `engine.LargeResults` with the table `result_chunks`."""
 
-    _connections: Readers
-    _now_ms: Callable[[], int]
+    def __init__(self, connections: Readers, now_ms: Callable[[], int]) -> None:
+        self._connections, self._now_ms = connections, now_ms
 
     async def write(self, task_id: str, body: bytes) -> str:
         name = f"{task_id}.{secrets.token_hex(8)}"

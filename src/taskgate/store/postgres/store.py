@@ -12,61 +12,31 @@ from taskgate.core.audit.chain import GENESIS
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store_answers import Ownership
 from taskgate.ports.topics import SeenRevisions
-from taskgate.store.operations.restored import RESTORED, RestoreState
-from taskgate.store.postgres.audit_chains import ChainView
+from taskgate.store.open_store import OpenStore
+from taskgate.store.operations.restored import RESTORED
 from taskgate.store.postgres.committer import Committer
 from taskgate.store.postgres.connection import Connection, connect, reason, refused, shown_url
 from taskgate.store.postgres.engine import PostgresEngine
 from taskgate.store.postgres.history_days import maintain_days
 from taskgate.store.postgres.inspection import check, check_rights, inspect, migrate
 from taskgate.store.postgres.presence import LEASE_MS, Presence
-from taskgate.store.postgres.question_rows import QuestionRows
 from taskgate.store.postgres.readers import Readers
-from taskgate.store.postgres.server_rows import ServerView
-from taskgate.store.postgres.session_rows import SessionRows
 from taskgate.store.postgres.statements import SQL
 from taskgate.store.postgres.wakeups import Wakeups
 from taskgate.store.sealing import KEY_RECORD, Sealing, key_needed, within_json
-from taskgate.store.transaction_settings import TransactionSettings
-from taskgate.store.views.approvals import ApprovalView
-from taskgate.store.views.catalogs import CatalogView
-from taskgate.store.views.history import HistoryView
-from taskgate.store.views.identity_records import IdentityView
-from taskgate.store.views.personal_data import PersonalDataView
-from taskgate.store.views.restored import RestoredView
-from taskgate.store.views.scopes import ScopeView
-from taskgate.store.views.scripts import ScriptView
-from taskgate.store.views.tasks import TaskView
-from taskgate.store.views.upkeep import UpkeepView
-from taskgate.store.views.usage import UsageView
+from taskgate.store.state import RestoreState, StoreState
 
 RESTORE_WITHIN_MS: Final = 10_000
 """How long a starting gateway waits for another one that handles a restored database."""
 _RESTORE_LOCK: Final = 7_236_410_386
 
 
-class PostgresStore(
-    TaskView,
-    ScriptView,
-    UpkeepView,
-    ApprovalView,
-    ChainView,
-    CatalogView,
-    ScopeView,
-    IdentityView,
-    PersonalDataView,
-    ServerView,
-    UsageView,
-    HistoryView,
-    RestoredView,
-):
+class PostgresStore(OpenStore):
     """The store of one gateway, from `open_store` until `close`."""
 
     def __init__(self, engine: PostgresEngine) -> None:
         super().__init__(engine)
         self.engine = engine
-        self.sessions = SessionRows(engine)
-        self._questions = QuestionRows(engine)
 
     @property
     def lost(self) -> None:
@@ -98,22 +68,38 @@ class PostgresStore(
         return self.engine.presence.replicas
 
     @property
-    def shared_servers(self) -> ServerView:
-        return self
-
-    @property
-    def shared_questions(self) -> QuestionRows:
-        return self._questions
-
-    @property
     def revisions(self) -> SeenRevisions:
         return self.engine.presence.revisions
 
-    async def forget_history(self, keep_ms: int, max_rows: int, portions: int = 1) -> bool:
-        """Whole days are dropped; the rest is deleted in portions."""
+    @property
+    def shared(self) -> PostgresStore:
+        return self
+
+    @property
+    def is_fresh(self) -> bool:
+        return self.engine.presence.is_fresh
+
+    @property
+    def unbroken_since(self) -> float:
+        return self.engine.presence.gapless_since
+
+    @property
+    def may_declare_dead(self) -> bool:
+        return self.engine.presence.may_declare_dead
+
+    def is_alive(self, owner: str) -> bool:
+        return self.engine.presence.is_alive(owner)
+
+    def address_of(self, owner: str) -> str:
+        return next((replica.internal for replica in self.replicas if replica.owner == owner), "")
+
+    async def drop_old_days(self, keep_ms: int) -> None:
         now = self.now_ms()
         await self.engine.readers.on_connection(lambda connection: maintain_days(connection, now, keep_ms))
-        return await super().forget_history(keep_ms, max_rows, portions)
+
+    @property
+    def audit_chain(self) -> str:
+        return self.ownership.owner
 
     def audit_head(self) -> tuple[int, str]:
         return self.engine.committer.audit_head or (0, GENESIS)
@@ -169,16 +155,15 @@ def open_store(
             head = connection.execute(SQL["last_audit"], {"chain": name}).fetchone()
     except psycopg.Error as error:
         raise refused(f"{shown_url(url)}: {reason(error)}.") from error
-    settings = TransactionSettings()
-    committer = Committer(url, settings, presence, clock, sealing, audit_head=head)
+    state = StoreState(RestoreState(restoring is not None, restoring.close if restoring is not None else None))
+    committer = Committer(url, state, presence, clock, sealing, audit_head=head)
     engine = PostgresEngine(
-        settings=settings,
+        state=state,
         committer=committer,
-        readers=Readers(url, settings, name, presence.share, sealing),
+        readers=Readers(url, state, name, presence.share, sealing),
         presence=presence,
         wakeups=wakeups,
         sealing=sealing,
-        restore=RestoreState(restoring is not None, restoring.close if restoring is not None else None),
     )
     engine.writer.start()
     return PostgresStore(engine)

@@ -13,14 +13,13 @@ from typing import Any, Final
 
 import psycopg
 
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.postgres.arrays import ENCODERS, bigint_array, text_array
 from taskgate.store.postgres.connection import Connection
 from taskgate.store.postgres.statements import PREPARED, SQL
 from taskgate.store.sealing import Sealing
+from taskgate.store.state import StoreState
 from taskgate.store.transaction import Transaction
-from taskgate.store.transaction_settings import TransactionSettings
 
 _TOGETHER: Final = {
     "insert_task": "insert_tasks",
@@ -31,6 +30,7 @@ _TOGETHER: Final = {
     "insert_audit": "insert_audit_rows",
     "insert_event": "insert_events",
     "insert_history": "insert_history_rows",
+    "insert_sums": "insert_sums_rows",
 }
 """Statements that write one row, with the statement that writes many. They are sent in this order: a task is inserted before it is
 updated."""
@@ -63,11 +63,13 @@ class RowCountMismatch(Exception):
     result."""
 
 
-@dataclass(slots=True, eq=False)
 class PendingRows:
     """The result of a statement, awaited when it is read."""
 
-    cursor: psycopg.Cursor[tuple[Any, ...]]
+    __slots__ = ("cursor",)
+
+    def __init__(self, cursor: psycopg.Cursor[tuple[Any, ...]]) -> None:
+        self.cursor = cursor
 
     @property
     def rowcount(self) -> int:
@@ -114,13 +116,13 @@ class PostgresTransaction(Transaction):
         connection: Connection,
         now_ms: int,
         ownership: Ownership,
-        settings: TransactionSettings,
+        state: StoreState,
         *,
         dead_ms: int,
         sealing: Sealing,
     ) -> None:
         """`dead_ms`: a gateway whose lease was last renewed before this time is dead."""
-        super().__init__(now_ms, ownership, settings, sealing)
+        super().__init__(now_ms, ownership, state, sealing)
         self._connection, self.dead_ms = connection, dead_ms
         self.announced: dict[str, set[str]] = {}
         self._last_numbers: dict[str, int] = {}

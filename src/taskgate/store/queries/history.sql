@@ -62,6 +62,9 @@ ORDER BY name LIMIT :limit;
 -- name: erase_history_counts
 DELETE FROM history_counts WHERE dimension = 'caller' AND name = :caller AND period IN ('minute', 'quarter', 'two_hours', 'day', 'hour_sum', 'day_sum');
 
+-- name: grow_history_row
+UPDATE history SET doc = :doc WHERE number = :number;
+
 -- name: insert_history
 INSERT INTO history (number, kind, outcome, task_id, caller, tenant, scope, server, tool, client, error_type, rule, approved_by, doc)
 VALUES (:number, :kind, :outcome, :task_id, :caller, :tenant, :scope, :server, :tool, :client, :error_type, :rule, :approved_by, :doc)

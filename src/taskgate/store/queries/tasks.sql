@@ -76,6 +76,9 @@ UPDATE questions SET state = 'withdrawn' WHERE task_id = :task_id AND state = 'o
 -- name: withdraw_questions_of
 UPDATE questions SET state = 'withdrawn' WHERE task_id IN (SELECT value FROM json_each(:ids)) AND state = 'open';
 
+-- name: first_asked
+SELECT min(asked_ms) FROM questions WHERE task_id = :task_id AND key IN (SELECT value FROM json_each(:keys));
+
 -- name: questions_of_task
 SELECT key, server, method, request, expires_ms, asked_ms, answer, shown_as, answered_ms
 FROM questions WHERE task_id = :task_id AND state = :state

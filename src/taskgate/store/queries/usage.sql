@@ -7,6 +7,12 @@ SELECT number, body FROM recorded_calls WHERE number > :number AND at_ms >= :sin
 -- name: last_recorded_call
 SELECT coalesce(max(number), 0) FROM recorded_calls;
 
+-- name: insert_sums
+INSERT INTO call_sums (at_ms, body) VALUES (:at_ms, :body);
+
+-- name: waiting_sums
+SELECT number, at_ms, body FROM call_sums ORDER BY number LIMIT :limit;
+
 -- name: add_usage
 INSERT INTO usage (day, principal, server, tool, calls, errors, seconds, bytes_in, bytes_out, cost)
 VALUES (:day, :principal, :server, :tool, :calls, :errors, :seconds, :bytes_in, :bytes_out, :cost)

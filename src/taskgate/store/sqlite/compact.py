@@ -88,4 +88,4 @@ def _space(connection: sqlite3.Connection, path: Path) -> Space:
         for name in ("page_size", "page_count", "freelist_count")
     )
     needed, available = _COPIES * (pages - free) * size, shutil.disk_usage(path.absolute().parent).free
-    return Space(path.stat().st_size, free * size, needed, available, gives_back_pages(connection))
+    return Space(path.stat().st_size, free * size, needed, available, gives_back=gives_back_pages(connection))

@@ -1,4 +1,4 @@
-"""How the SQLite store writes, reads and measures time, for the views that every store shares.
+"""How the SQLite store writes, reads and measures time, for `store.open_store`.
 
 The file has one writer, so the locks that operations declare are not needed here. Point reads take some tens of microseconds, less
 than a switch to a thread, so they run in place; long results are files, read and written in a thread.
@@ -14,29 +14,28 @@ from typing import Any, TypeVar
 
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
-from taskgate.lazy_dataclass import dataclass
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.batch_writer import DeferredWrite, Operation, Revert, unavailable
+from taskgate.store.batch_writer import DeferredWrite, Revert, Write, unavailable
 from taskgate.store.locks import Locks
-from taskgate.store.operations.reader import Reader
-from taskgate.store.operations.restored import RestoreState
+from taskgate.store.operations.audit import last_audit
+from taskgate.store.reader import Reader
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.last_known import LastKnown
 from taskgate.store.sqlite.result_files import SpillFiles
 from taskgate.store.sqlite.statements import run_named
 from taskgate.store.sqlite.store_files import StoreFiles
 from taskgate.store.sqlite.writer import Writer
-from taskgate.store.transaction_settings import TransactionSettings
+from taskgate.store.state import StoreState
+from taskgate.store.transaction import Statements
 
 T = TypeVar("T")
 
 
-@dataclass(slots=True, eq=False)
 class ResultFiles:
-    """Implements `views.engine.LargeResults` with files beside the database."""
+    """Implements `engine.LargeResults` with files beside the database."""
 
-    _files: SpillFiles
-    _reader: Reader
+    def __init__(self, files: SpillFiles, run: Statements) -> None:
+        self._files, self._run = files, run
 
     async def write(self, task_id: str, body: bytes) -> str:
         try:
@@ -51,7 +50,7 @@ class ResultFiles:
         return await asyncio.to_thread(self._files.remove, names)
 
     async def remove_orphans(self) -> int:
-        named = self._reader.spill_names()
+        named = {row[0] for row in self._run("spill_names")}
         return await asyncio.to_thread(self._files.remove_orphans, named, clock.wall())
 
 
@@ -67,24 +66,23 @@ class SqliteEngine:
         *,
         clock: Callable[[], int],
         ownership: Ownership,
-        settings: TransactionSettings,
+        state: StoreState,
         last_known: LastKnown,
         files: StoreFiles,
         sealing: Sealing,
-        restore: RestoreState,
     ) -> None:
         self.sealing = sealing
         self.files = files
-        self.restore = restore
         self.writer = writer
         self.ownership = ownership
-        self.settings = settings
+        self.state = state
         self.last_known = last_known
-        self.reader = Reader(statements_of(reading), settings, sealing)
-        self.large_results = ResultFiles(spill_files, self.reader)
+        about: dict[str, Any] = {"clock": clock, "ownership": ownership, "is_shared": False}
+        self._reader = Reader(statements_of(reading), state, sealing, **about)
+        self.large_results = ResultFiles(spill_files, self._reader.run)
         self._reading = reading
         self._searching = searching
-        self._searcher = Reader(statements_of(searching), settings, sealing)
+        self._searcher = Reader(statements_of(searching), state, sealing, **about)
         self._search_thread = ThreadPoolExecutor(1, thread_name_prefix="taskgate-store-searches")
         self.now_ms = clock
 
@@ -99,21 +97,24 @@ class SqliteEngine:
     @property
     def problem(self) -> str | None:
         try:
-            if not self.reader.is_current(self.ownership):
+            if not is_current(self._reader.run, self.ownership):
                 return "another Taskgate has taken over this store; this one must stop"
         except GatewayFault as fault:
             return fault.message
         return self.files.lost() or self.writer.problem
 
-    async def write(self, operation: Operation[T], locks: Locks, revert: Revert | None = None) -> T:
+    async def write(self, operation: Write[T], locks: Locks, revert: Revert | None = None) -> T:
         return await self.writer.write(operation, revert)
 
     async def read(self, query: Callable[[Reader], T]) -> T:
-        return query(self.reader)
+        return query(self._reader)
 
     async def read_in_thread(self, query: Callable[[Reader], T]) -> T:
         """On a connection and a thread of its own: one search at a time, so that many of them cannot occupy the machine."""
         return await asyncio.get_running_loop().run_in_executor(self._search_thread, query, self._searcher)
+
+    def audit_head(self) -> tuple[int, str]:
+        return last_audit(self._reader.run)
 
     def defer(self, write: DeferredWrite) -> None:
         self.writer.defer(write)
@@ -127,6 +128,12 @@ class SqliteEngine:
         self._reading.close()
         await asyncio.to_thread(self._search_thread.shutdown, cancel_futures=True)
         self._searching.close()
+
+
+def is_current(run: Statements, ours: Ownership) -> bool:
+    """Return whether no other owner has taken over since the store was opened."""
+    found = run("find_owner", owner=ours.owner).fetchone()
+    return found is not None and found[0] == ours.fence and not found[1]
 
 
 def statements_of(connection: sqlite3.Connection) -> Callable[..., sqlite3.Cursor]:

@@ -14,7 +14,8 @@ from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.operations.restored import RESTORED, RestoreState
+from taskgate.store.open_store import OpenStore
+from taskgate.store.operations.restored import RESTORED
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.checkpointer import Checkpointer
 from taskgate.store.sqlite.connection import (
@@ -34,19 +35,7 @@ from taskgate.store.sqlite.statements import run_named
 from taskgate.store.sqlite.store_files import StoreFiles
 from taskgate.store.sqlite.transaction import create_gathering_view
 from taskgate.store.sqlite.writer import Writer
-from taskgate.store.transaction_settings import TransactionSettings
-from taskgate.store.views.approvals import ApprovalView
-from taskgate.store.views.catalogs import CatalogView
-from taskgate.store.views.history import HistoryView
-from taskgate.store.views.identity_records import IdentityView
-from taskgate.store.views.log import LogView
-from taskgate.store.views.personal_data import PersonalDataView
-from taskgate.store.views.restored import RestoredView
-from taskgate.store.views.scopes import ScopeView
-from taskgate.store.views.scripts import ScriptView
-from taskgate.store.views.tasks import TaskView
-from taskgate.store.views.upkeep import UpkeepView
-from taskgate.store.views.usage import UsageView
+from taskgate.store.state import RestoreState, StoreState
 
 DEFAULT_OWNER = "taskgate"
 
@@ -55,20 +44,7 @@ def system_clock() -> int:
     return clock.wall_ms()
 
 
-class SqliteStore(
-    TaskView,
-    ScriptView,
-    UpkeepView,
-    ApprovalView,
-    LogView,
-    CatalogView,
-    ScopeView,
-    IdentityView,
-    PersonalDataView,
-    UsageView,
-    HistoryView,
-    RestoredView,
-):
+class SqliteStore(OpenStore):
     """An open store, from `open_store` until `close`."""
 
     def __init__(self, engine: SqliteEngine, lock: FileLock | None) -> None:
@@ -97,14 +73,6 @@ class SqliteStore(
         return None
 
     @property
-    def shared_servers(self) -> None:
-        return None
-
-    @property
-    def shared_questions(self) -> None:
-        return None
-
-    @property
     def lease_ms(self) -> int:
         return 0
 
@@ -116,9 +84,16 @@ class SqliteStore(
         return ()
 
     @property
-    def sessions(self) -> None:
-        """None: no other gateway could continue them."""
+    def shared(self) -> None:
         return None
+
+    @property
+    def audit_chain(self) -> str:
+        """Empty: one chain continues over all starts."""
+        return ""
+
+    async def drop_old_days(self, keep_ms: int) -> None:
+        """Nothing to do: history is one table."""
 
     @property
     def is_committing(self) -> bool:
@@ -126,7 +101,7 @@ class SqliteStore(
         return self.engine.writer.is_committing
 
     def audit_head(self) -> tuple[int, str]:
-        return self.engine.reader.audit_head()
+        return self.engine.audit_head()
 
     async def close(self) -> None:
         """Write what is queued, then release the file."""
@@ -176,7 +151,7 @@ def open_store(
             raise
         raise GatewayFault("store_unavailable", f"The store {path} cannot be opened: {error}.") from error
     ownership = Ownership(owner, fence)
-    settings = TransactionSettings()
+    state = StoreState(restore)
     sync = lock.sync_database if lock is not None else lambda: None
     checkpointer = Checkpointer(checkpointing, path.with_name(path.name + "-wal"), sync)
     writer = Writer(
@@ -184,7 +159,7 @@ def open_store(
         checkpointer,
         clock=clock,
         ownership=ownership,
-        settings=settings,
+        state=state,
         last_known=last_known,
         files=files,
         sealing=sealing,
@@ -196,11 +171,10 @@ def open_store(
         SpillFiles(path),
         clock=clock,
         ownership=ownership,
-        settings=settings,
+        state=state,
         last_known=last_known,
         files=files,
         sealing=sealing,
-        restore=restore,
     )
     writer.start()
     return SqliteStore(engine, lock)

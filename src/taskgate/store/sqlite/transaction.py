@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-from taskgate.ports.history import Loss
 from taskgate.ports.store_answers import Ownership
+from taskgate.store.history_state import Loss
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.statements import PARAMETER, SQL, STATEMENTS
+from taskgate.store.state import StoreState
 from taskgate.store.transaction import Transaction
-from taskgate.store.transaction_settings import TransactionSettings
 
 _GATHERED: Final = ("insert_task", "insert_call", "insert_audit", "insert_event")
 _TOGETHER: Final = "INSERT INTO gathered_rows"
@@ -38,6 +38,8 @@ _OF_OTHER_TABLES: Final = frozenset(
         "find_approval",
         "put_first_pin",
         "find_pin",
+        "first_asked",
+        "record_call",
     }
 )
 """Statements that do not depend on gathered rows."""
@@ -96,10 +98,10 @@ class SqliteTransaction(Transaction):
         connection: sqlite3.Connection,
         now_ms: int,
         ownership: Ownership,
-        settings: TransactionSettings,
+        state: StoreState,
         sealing: Sealing,
     ) -> None:
-        super().__init__(now_ms, ownership, settings, sealing)
+        super().__init__(now_ms, ownership, state, sealing)
         self._connection = connection
         self._gathers = False
         self._gathered: dict[str, list[tuple[Any, ...]]] = {}
@@ -136,7 +138,7 @@ class SqliteTransaction(Transaction):
         """While rows are gathered, a failure repeats the batch (`write_gathered`), and the rows are left out of the repetition. An
         error such as a damaged index ends the whole transaction, so it could not continue without them.
         """
-        history = self.settings.history
+        history = self.state.history
         if history.is_failing:
             history.lose(loss)
             return
@@ -152,7 +154,7 @@ class SqliteTransaction(Transaction):
         """Raise an error that concerns the whole file; after any other one, no more rows of history are tried."""
         if error.sqlite_errorcode & 0xFF in _DISK_ERRORS:
             raise error
-        self.settings.history.fail()
+        self.state.history.fail()
 
     def changes_one(self, name: str, /, **values: Any) -> bool:
         if not self._gathers or name != "insert_task":

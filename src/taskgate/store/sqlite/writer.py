@@ -40,8 +40,8 @@ from taskgate.store.sqlite.connection import free_pages, give_back_pages, gives_
 from taskgate.store.sqlite.last_known import LastKnown
 from taskgate.store.sqlite.store_files import StoreFiles
 from taskgate.store.sqlite.transaction import SqliteTransaction
+from taskgate.store.state import StoreState
 from taskgate.store.transaction import Transaction
-from taskgate.store.transaction_settings import TransactionSettings
 
 MAX_BATCH: Final = 256
 SLICE_S: Final = 0.002
@@ -80,7 +80,7 @@ class Writer(BatchWriter):
         *,
         clock: Callable[[], int],
         ownership: Ownership,
-        settings: TransactionSettings,
+        state: StoreState,
         last_known: LastKnown,
         files: StoreFiles,
         sealing: Sealing,
@@ -94,7 +94,7 @@ class Writer(BatchWriter):
         self._checkpointer = checkpointer
         self._clock = clock
         self._ownership = ownership
-        self._settings = settings
+        self._state = state
         self._rewrites: deque[Rewrite] = deque()
         self._gives_back = gives_back_pages(connection)
         self._give_back_timer: asyncio.TimerHandle | None = None
@@ -211,7 +211,7 @@ class Writer(BatchWriter):
             yield
 
     def _transaction(self) -> SqliteTransaction:
-        transaction = SqliteTransaction(self._connection, self._clock(), self._ownership, self._settings, self._sealing)
+        transaction = SqliteTransaction(self._connection, self._clock(), self._ownership, self._state, self._sealing)
         if self._problem is not None:
             transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
         self._present = transaction
@@ -340,7 +340,7 @@ class Writer(BatchWriter):
             if refused is not None:
                 raise refused
             transaction = SqliteTransaction(
-                self._connection, self._clock(), self._ownership, self._settings, self._sealing
+                self._connection, self._clock(), self._ownership, self._state, self._sealing
             )
             transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
             self._connection.execute("COMMIT")

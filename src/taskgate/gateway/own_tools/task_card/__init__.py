@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from taskgate import __version__
 from taskgate.core import wire
 from taskgate.core.catalog.apps import APP_MIME
@@ -29,7 +31,6 @@ from taskgate.gateway.own_tools.tool import OwnTool, TaskParts, ToolReply, json_
 from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.requests.large_results import first_text
 from taskgate.gateway.requests.request import Request
-from taskgate.lazy_dataclass import dataclass
 
 MAX_SHOWN: Final = 20
 MAX_RESULT: Final = 2_000
@@ -65,8 +66,7 @@ def card_content() -> dict[str, Any]:
     return {"uri": CARD_URI, "mimeType": APP_MIME, "text": page(), "_meta": {"ui": _SETTINGS}}
 
 
-@dataclass(frozen=True, slots=True)
-class CardParts:
+class CardParts(msgspec.Struct, frozen=True):
     following: TaskParts
     address: PublicAddress
 

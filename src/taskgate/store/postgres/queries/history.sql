@@ -38,6 +38,12 @@ SELECT r ->> 0, r ->> 1, r ->> 2, (r ->> 3)::bigint, r ->> 4, r ->> 5, (r ->> 6)
 FROM json_array_elements(:rows::json) AS r
 ON CONFLICT (period, dimension, name, start_ms, tenant, outcome, step) DO UPDATE SET calls = history_counts.calls + excluded.calls;
 
+-- name: insert_sums_rows
+INSERT INTO call_sums (at_ms, body) SELECT * FROM unnest(:at_ms::bigint[], :body::bytea[]);
+
+-- name: drop_sums
+DELETE FROM call_sums WHERE number = ANY(ARRAY(SELECT json_array_elements_text(:numbers::json)::bigint));
+
 -- name: erase_approver
 UPDATE history SET approved_by = trim(replace(', ' || approved_by || ', ', ', ' || :caller || ', ', ', (erased), '), ', ')
 WHERE approved_by <> '' AND position(', ' || :caller || ', ' IN ', ' || approved_by || ', ') > 0;

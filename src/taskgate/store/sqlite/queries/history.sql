@@ -25,6 +25,9 @@ SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(va
 FROM json_each(:rows) WHERE true
 ON CONFLICT (period, dimension, name, start_ms, tenant, outcome, step) DO UPDATE SET calls = history_counts.calls + excluded.calls;
 
+-- name: drop_sums
+DELETE FROM call_sums WHERE number IN (SELECT value FROM json_each(:numbers));
+
 -- name: erase_approver
 UPDATE history SET approved_by = trim(replace(', ' || approved_by || ', ', ', ' || :caller || ', ', ', (erased), '), ', ')
 WHERE approved_by <> '' AND instr(', ' || approved_by || ', ', ', ' || :caller || ', ') > 0;
