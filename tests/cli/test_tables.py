@@ -11,6 +11,8 @@ from taskgate.cli import approvals, printing, tools
 from taskgate.cli.display import Display
 from taskgate.cli.target import Target
 from taskgate.client import ServerError, TaskStatus, TaskUpdate, Tool
+from taskgate.core.governance.approval import State
+from taskgate.replies.approvals import ApprovalRow
 
 LONG = "warehouse_of_the_north__move_everything_to_another_shelf"
 
@@ -21,19 +23,31 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_id_of_an_approval_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
-    row = {
-        "id": "ap_01M7HBKMS104FK60WXAVQD3R2D",
-        "state": "open",
-        "approvals_given": 0,
-        "approvals_needed": 1,
-        "tool": LONG,
-        "requester": "somebody with a long name",
-        "asked_at": "2026-07-28T10:00:00.000Z",
-        "expires_at": "2026-07-28T10:10:00.000Z",
-        "rule": "rules[0] move_*",
-    }
+    row = ApprovalRow(
+        id="ap_01M7HBKMS104FK60WXAVQD3R2D",
+        state=State.OPEN,
+        tool=LONG,
+        server="store",
+        name=LONG,
+        kind="tool",
+        requester="a caller with a long name",
+        scope="default",
+        workflow="default",
+        rule="rules[0] move_*",
+        arguments_digest="",
+        definition_digest="",
+        approvals_needed=1,
+        approvals_given=0,
+        asked_at="2026-07-28T10:00:00.000Z",
+        expires_at="2026-07-28T10:10:00.000Z",
+        decided_at=None,
+        reason="",
+        task_id=None,
+        url="",
+        batchable=False,
+    )
     approvals._table([row])
-    assert str(row["id"]) in capsys.readouterr().out
+    assert row.id in capsys.readouterr().out
 
 
 def test_the_name_of_a_tool_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ from taskgate.store.operations.history_search import FindHistory
 from taskgate.store.operations.journal import RecordRound
 from taskgate.store.operations.sums import AddUpSums, SumsAreWaiting
 from taskgate.store.operations.tasks import Advance
-from taskgate.store.operations.usage import RecordedCalls, UsageBetween
+from taskgate.store.operations.usage import RecordedCalls, UsageBetween, add_usage
 from taskgate.store.transaction import Transaction
 
 TODAY = day_of(START)
@@ -303,7 +303,7 @@ async def test_store_of_the_version_before_opens(adapter: StoreUnderTest) -> Non
 
 class _AddUsage(Operation[None], frozen=True):
     def run(self, tx: Transaction) -> None:
-        sums.add_usage(tx, [UsageRow(TODAY, "ann", "files", "read", 7)])
+        add_usage(tx, [UsageRow(TODAY, "ann", "files", "read", 7)])
 
 
 def _as_before_on_sqlite(adapter: SqliteUnderTest) -> None:

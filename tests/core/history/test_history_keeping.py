@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from taskgate.core.history.keeping import MAX_KINDS, SUM_MS, EqualRows, Sample, to_delete
+from taskgate.core.history.keeping import MAX_KINDS, SUM_MS, EqualRows, Sample, Summed, to_delete
 from taskgate.core.history.row import CallOutcome, HistoryRow, RowKind
 
 
@@ -54,14 +54,14 @@ def test_first_denial_is_written_at_once_and_equal_ones_are_summed() -> None:
     assert sums.add(denial(0)) == denial(0)
     assert [sums.add(denial(at)) for at in (10, 20, 30)] == [None, None, None]
     assert sums.add(denial(40, tool="other")) is not None
-    new, grown = sums.take(100, lambda at_ms: at_ms + 7)
-    assert [(row.number, row.count, row.accepted_ms, row.ended_ms) for row in new] == [(37, 3, 10, 30)]
-    assert grown == []
-    assert sums.take(200, lambda at_ms: at_ms + 7) == ([], [])
+    summed = sums.take(100, lambda at_ms: at_ms + 7)
+    assert [(row.number, row.count, row.accepted_ms, row.ended_ms) for row in summed.new] == [(37, 3, 10, 30)]
+    assert summed.grown == []
+    assert sums.take(200, lambda at_ms: at_ms + 7) == Summed([], [])
     assert sums.add(denial(300)) is None
-    new, grown = sums.take(SUM_MS + 40, lambda at_ms: at_ms + 7)
-    assert [(row.number, row.count, row.accepted_ms, row.ended_ms) for row in grown] == [(37, 4, 10, 300)]
-    assert new == []
+    summed = sums.take(SUM_MS + 40, lambda at_ms: at_ms + 7)
+    assert [(row.number, row.count, row.accepted_ms, row.ended_ms) for row in summed.grown] == [(37, 4, 10, 300)]
+    assert summed.new == []
     assert sums.add(denial(SUM_MS + 50)) is not None, "a new time begins with a row"
 
 
