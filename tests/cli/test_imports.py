@@ -71,7 +71,7 @@ NOT_FOR_A_FIRST_ANSWER = {
     "tomllib",
     "zipfile",
 }
-EVENT_LOOP = {"asyncio", "taskgate.client", "msgspec", "httptools"}
+EVENT_LOOP = {"asyncio", "taskgate.client", "httptools"}
 
 pytestmark = pytest.mark.fresh_interpreter
 

@@ -217,3 +217,10 @@ def test_a_principals_name_contains_its_tenant(tenant: str, name: str) -> None:
     assert tenant_of(principal_name(tenant, name)) == tenant
     assert Identity("x", frozenset({"operator"})).is_operator
     assert Identity().anonymous
+
+
+def test_a_renewed_token_is_the_same_identity() -> None:
+    one, renewed, other = (Identity(who, claims={"exp": at}) for who, at in (("ann", 1), ("ann", 2), ("bob", 1)))
+    assert (one == renewed, one != renewed, one == other, one != other) == (True, False, False, True)
+    assert len({one, renewed, other}) == 2
+    assert one != "ann"

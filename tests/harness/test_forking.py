@@ -419,19 +419,3 @@ def test_a_program_without_a_language_in_its_environment_is_launched(program: Ca
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
         pid, encoding = process.communicate(timeout=240)[0].split()
     assert (int(pid) != process.pid, encoding) == (True, "utf-8")
-
-
-REPORTS_CONSTRUCTOR = """
-    import json
-    from taskgate.gateway.services.console import ConsoleServices
-    print(json.dumps({"constructor": type(vars(ConsoleServices)["__init__"]).__name__}))
-"""
-
-
-def test_a_forked_program_has_compiled_constructors(program: Callable[[str], Path]) -> None:
-    """Compiling them is a large part of the CPU time of a gateway's start."""
-    command: list[str | Path] = [sys.executable, program(REPORTS_CONSTRUCTOR)]
-    with fresh_interpreters():
-        assert described(command) == {"constructor": "_Compiled"}
-    with forked():
-        assert described(command) == {"constructor": "function"}

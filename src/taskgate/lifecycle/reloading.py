@@ -139,9 +139,12 @@ def _is_unchanged(loaded: LoadedConfig, path: Path) -> bool:
     return not depends_on_others and read_text(path, MAX_FILE_BYTES) == loaded.text
 
 
+_COMPARED: Final = tuple(name for name in LoadedConfig.__struct_fields__ if name not in ("secret_values", "consent"))
+
+
 def _is_same(loaded: LoadedConfig, other: LoadedConfig) -> bool:
     """Whether two configurations have the same texts, and the same values of everything that they refer to."""
-    return loaded.text == other.text and loaded.beside == other.beside and loaded == other
+    return all(getattr(loaded, name) == getattr(other, name) for name in _COMPARED)
 
 
 def _watched(loaded: LoadedConfig) -> tuple[frozenset[str], frozenset[str]]:

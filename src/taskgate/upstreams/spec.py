@@ -69,6 +69,13 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     __repr__ = repr_without("sent_secrets")
 
+    def __eq__(self, other: object) -> bool:
+        """`hide` and `sent_secrets` belong to one reading of the configuration; what they come from is in the other fields."""
+        return isinstance(other, ServerSpec) and _compared(self) == _compared(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     def with_settings_of(self, other: ServerSpec) -> ServerSpec:
         """Return this server with those settings of another that need no new connection."""
         return replace(
@@ -122,3 +129,7 @@ def instances_of(spec: ServerSpec) -> Instances:
     if spec.instances is not Instances.AUTO:
         return spec.instances
     return Instances.PER_PRINCIPAL if spec.transport is Transport.STDIO else Instances.PER_SESSION
+
+
+def _compared(spec: ServerSpec) -> list[object]:
+    return [getattr(spec, name) for name in spec.__struct_fields__ if name not in ("hide", "sent_secrets")]

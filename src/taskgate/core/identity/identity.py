@@ -32,6 +32,16 @@ class Identity(msgspec.Struct, frozen=True):
     """When the person logged in, in seconds since 1970, if the issuer states it."""
     claims: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
+    def __eq__(self, other: object) -> bool:
+        """A renewed token of the same caller has other claims, such as its expiry."""
+        return isinstance(other, Identity) and _compared(self) == _compared(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(_compared(self))
+
     @property
     def anonymous(self) -> bool:
         return self.principal == ANONYMOUS
@@ -46,6 +56,10 @@ class Identity(msgspec.Struct, frozen=True):
     @property
     def is_operator(self) -> bool:
         return allows(self.roles, Permission.ACT)
+
+
+def _compared(identity: Identity) -> tuple[object, ...]:
+    return tuple(getattr(identity, name) for name in identity.__struct_fields__ if name != "claims")
 
 
 ANONYMOUS_IDENTITY: Final = Identity()
