@@ -1,4 +1,4 @@
-"""What callers are shown, kept small in search mode, and what is put on record about it."""
+"""What callers are shown, kept small in search mode, and what is recorded about it."""
 
 from __future__ import annotations
 

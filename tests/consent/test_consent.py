@@ -242,7 +242,7 @@ LINKED = {
 
 @pytest.mark.parametrize("key", LINKED)
 def test_a_link_out_of_the_folder_is_not_followed_within_consent(folder: Folder, key: str) -> None:
-    """The user has allowed a name in the folder; whoever writes the folder decides where a link leads."""
+    """The user has allowed a name in the folder; a link there can be changed later."""
     here, elsewhere = folder.file.parent, folder.file.parent.parent / "elsewhere"
     for made in (here / "in", here / "r", elsewhere):
         made.mkdir()

@@ -132,7 +132,7 @@ async def test_an_invalid_rehearsal_is_refused_with_the_reason() -> None:
         for body, text in (
             ({"governance": "rules: [{match: x}]"}, "action"),
             ({"governance": "rules: ["}, "YAML"),
-            ({"governance": "rules:\tx"}, "YAML"),
+            ({"governance": "rules:\tx"}, "must be a list"),
             ({"governance": "rules: !x y"}, "must be a list"),
             ({"governance": "{rules: [{match: x, action: approve, approval: nobody}]}"}, "nobody"),
             ({"governance": "[" * 5000}, "nested deeper than 64 levels"),

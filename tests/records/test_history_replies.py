@@ -74,7 +74,8 @@ def test_csv_has_the_columns_of_earlier_versions_first() -> None:
     [
         ({}, "", 2_000),
         ({"error_type": "denied"}, "", 2_000),
-        ({"outcome": CallOutcome.FAILED, "error_type": "upstream_timeout", "rule": "r"}, "upstream_timeout · r", 2_000),
+        ({"outcome": CallOutcome.FAILED, "error_type": "upstream_timeout", "rule": "r"}, "upstream_timeout", 2_000),
+        ({"outcome": CallOutcome.DENIED, "error_type": "policy_denied", "rule": "r"}, "policy_denied · r", 2_000),
         ({"outcome": CallOutcome.DENIED, "kind": RowKind.DENIAL, "reason": "no"}, "no", None),
         ({"accepted_ms": 0}, "", None),
     ],

@@ -57,7 +57,7 @@ def reload(
         try:
             done = api.post("/api/v1/system/reload", {}).value
         except ApiProblem as problem:
-            # Nobody has refused anything: the file is invalid.
+            # It is no refusal by a person: the file is invalid.
             raise ApiProblem(ExitCode.USAGE if problem.status == CONFLICT else problem.code, str(problem)) from None
         print(json.dumps(done) if as_json else "Configuration reloaded.")
 

@@ -46,7 +46,7 @@ class ValueSources:
 
     def path(self, text: str) -> str:
         """Return a path of the configuration as an absolute one. Within consent, raises NotAllowed if a link in the file's folder
-        leads out of it: the user allowed a name in that folder, and whoever writes the folder can change the link."""
+        leads out of it: the user allowed a name in that folder, and a link in it can be changed later."""
         found = absolute(text, self.folder)
         if self.consent is not None and leads_out(found, self.folder):
             hint = "write the path of that file, and allow it"

@@ -16,7 +16,7 @@ from taskgate.dashboard.routes import (
 )
 from taskgate.dashboard.rules import Rules
 from taskgate.dashboard.web import Answer, json_answer, limit_of
-from taskgate.replies.rules import RecordedCalls, RehearsalResult, RuleList, rehearsal_result
+from taskgate.replies.rules import RecordedCallsPage, RehearsalResult, RuleList, rehearsal_result
 
 
 class RulesApi:
@@ -49,7 +49,7 @@ class RulesApi:
                 "Recorded calls, redacted.",
                 query=pages,
                 command="taskgate policy rehearse NEW.yaml",
-                answer=RecordedCalls,
+                answer=RecordedCallsPage,
             ),
             post(
                 "/rules/rehearse",
@@ -88,7 +88,7 @@ class RulesApi:
         if not (after.isascii() and after.isdigit()) or len(after) > 15:
             raise ValueError("after must be the `next` of the previous page")
         page = await self._records.recorded_calls(visit.user, first, int(after), limit_of(visit.request))
-        return json_answer(RecordedCalls(calls=page.calls, next=page.after, recording=self._rules.is_recording))
+        return json_answer(RecordedCallsPage(calls=page.calls, next=page.after, recording=self._rules.is_recording))
 
     async def _rehearse(self, visit: Visit) -> Answer:
         body = visit.request.json()

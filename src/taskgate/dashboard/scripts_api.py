@@ -77,8 +77,8 @@ class ScriptsApi:
     async def stop(
         self, visit: Visit, principal: str | None, scope: str | None, reason: str | None, *, everything: bool
     ) -> list[StoppedScript]:
-        """Stop the scripts of a principal, of a scope, of both together, or all; a row for each. Raises RequestProblem if it is
-        not said which ones.
+        """Stop the scripts of a principal, of a scope, of both together, or all; a row for each. Raises RequestProblem if
+        none of them is given.
         """
         if everything is (principal is not None or scope is not None):
             raise RequestProblem(400, 'Give a principal, a scope or both, or "all": true.')

@@ -15,7 +15,7 @@ from taskgate.dashboard.routes import Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.plan import Live, Plan
 from taskgate.ports.store import Store
-from taskgate.replies.system import ConfigurationState, LimitInUse, Reloaded, ReplicaRow, StoreState, SystemState
+from taskgate.replies.system import ConfigurationState, LimitInUse, Reloaded, ReplicaRow, StoreStatus, SystemState
 from taskgate.store.operations.audit import RecordAudit
 
 
@@ -56,7 +56,7 @@ class System(msgspec.Struct, eq=False, kw_only=True):
             profile=plan.gates.profile.value,
             plan_revision=plan.revision,
             policy_revision=plan.gates.revision,
-            store=StoreState(owner=self.store.ownership.owner, problem=problem, trouble=problem),
+            store=StoreStatus(owner=self.store.ownership.owner, problem=problem, trouble=problem),
             replicas=[
                 ReplicaRow(
                     owner=one.owner,

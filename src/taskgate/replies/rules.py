@@ -25,7 +25,7 @@ class RuleList(Struct, frozen=True, kw_only=True):
     rules: Sequence[RuleInForce]
 
 
-class RecordedCalls(Struct, frozen=True, kw_only=True):
+class RecordedCallsPage(Struct, frozen=True, kw_only=True):
     """A page of recorded calls."""
 
     calls: Annotated[Sequence[RecordedCall], about("fields with their default value are omitted")]

@@ -10,7 +10,7 @@ from msgspec import Struct
 from taskgate.replies.fields import about
 
 
-class StoreState(Struct, frozen=True, kw_only=True):
+class StoreStatus(Struct, frozen=True, kw_only=True):
     """The store of the gateway."""
 
     owner: Annotated[str, about("name of this gateway in the store")]
@@ -51,7 +51,7 @@ class SystemState(Struct, frozen=True, kw_only=True):
     profile: Annotated[str, about("`development` or `production`")]
     plan_revision: Annotated[int, about("number of the configuration in force; each reload increases it")]
     policy_revision: Annotated[str, about("digest of the rules in force")]
-    store: StoreState
+    store: StoreStatus
     replicas: Annotated[Sequence[ReplicaRow], about("gateways on the same store")]
     limits: Sequence[LimitInUse]
     configuration: ConfigurationState

@@ -52,7 +52,7 @@ class Tally:
         "waited",
     )
 
-    def __init__(self, principal: str, server: str, tool: str, *references: object) -> None:
+    def __init__(self, principal: str, server: str, tool: str, references: tuple[object, ...] = ()) -> None:
         self.principal, self.server, self.tool = principal, server, tool
         self.references = references
         self.calls = self.errors = self.bytes_in = self.bytes_out = 0

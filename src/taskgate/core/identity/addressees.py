@@ -33,7 +33,7 @@ def addressee(asking: Collection[ConversationKey]) -> ConversationKey:
 def may_be_asked(asking: ConversationKey, asked: ConversationKey) -> bool:
     """Whether the second conversation is the one that made the call that asks.
 
-    Calls without a conversation are known by the ids of their tasks alone, so whoever presents one, without a conversation as
+    Calls without a conversation are known by the ids of their tasks alone, so a caller that presents one, without a conversation as
     well, counts as the caller.
     """
     return asked == asking or not (has_conversation(asked.stream) or has_conversation(asking.stream))

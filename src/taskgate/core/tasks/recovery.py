@@ -95,7 +95,7 @@ def next_action(task: Task, now_ms: int, *, restored: bool = False) -> RecoveryA
 
 def _may_be_outdated(task: Task) -> bool:
     """Whether something after the backup may forbid continuing: the call may have run, its approval may have been denied, or
-    the script that made it has ended with the restore, so nobody waits for it.
+    the script that made it has ended with the restore, so no script waits for it.
     """
     if task.state.is_terminal or task.upstream_handle is not None:
         return False

@@ -120,7 +120,7 @@ class Round:
         """Add the tally of the first plain call of this caller and tool."""
         if len(self.plain) + len(self.named) >= MAX_TALLIES:
             return self.plain.setdefault(_OTHER_CALLS, Tally(OTHERS, OTHERS, OTHERS))
-        tally = self.plain[id(caller), id(tool)] = Tally(caller.principal, tool.server, tool.name, caller, tool)
+        tally = self.plain[id(caller), id(tool)] = Tally(caller.principal, tool.server, tool.name, (caller, tool))
         return tally
 
     def tally(self, principal: str, server: str, tool: str) -> Tally:
@@ -235,12 +235,12 @@ class Round:
     def _entry(self, kind: _Kind, event: str, digest: str, reason: str = "") -> AuditEntry:
         caller, tool, outcome, executed = kind
         return AuditEntry(
-            0,
-            event,
-            caller.principal,
-            caller.scope,
-            tool.server,
-            tool.name,
+            at_ms=0,
+            event=event,
+            principal=caller.principal,
+            scope=caller.scope,
+            server=tool.server,
+            name=tool.name,
             arguments_digest=digest,
             rule=tool.decision.rule,
             decision="forward",
@@ -258,12 +258,12 @@ def sampled_plain_call(
     the server."""
     too_long = arguments is None or len(arguments) > MAX_BYTES
     call = GatedCall(
-        caller.principal,
-        caller.roles,
-        caller.scope,
-        tool.server,
-        tool.name,
-        b"" if too_long or arguments is None else arguments,
+        principal=caller.principal,
+        roles=caller.roles,
+        scope=caller.scope,
+        server=tool.server,
+        name=tool.name,
+        arguments=b"" if too_long or arguments is None else arguments,
         input_schema=schema_of(tool.entry),
         from_script=from_script,
     )

@@ -75,7 +75,7 @@ async def earlier_calls(parts: ScriptParts, script: Task, used: Collection[str])
         calls = await calls_of(records.store, earlier.id)
         left_open = [call.task.id for call in calls if not call.task.state.is_terminal]
         if left_open:
-            # Their script was cancelled a moment ago, or a crash came before they were. Nobody waits for them.
+            # Their script was cancelled a moment ago, or a crash came before they were. No script waits for them.
             for task_id in left_open:
                 await cancel_call(parts, task_id, "its script has ended")
             calls = await calls_of(records.store, earlier.id)

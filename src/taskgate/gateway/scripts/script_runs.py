@@ -69,7 +69,7 @@ class ScriptRuns:
         records = self._parts.tasks.records
         text = f"Internal error of the gateway while running this script. Its log has the details. {how_to_resume(task.id)}"
         try:
-            # Before its end is stored: a crash in between would leave calls for which nobody waits.
+            # Before its end is stored: a crash in between would leave calls that no script waits for.
             await self._cancel_calls(task)
             calls, stored = await kept_chain(records.store, task), await records.store.ask(FindScript(task.id))
             record = stored.record if stored is not None else ScriptRecord()

@@ -41,12 +41,12 @@ class OpenPromotions:
         self._add(task.id, _keys(task.caller, task.limited_as or task.caller))
 
     def add_unstored(self, task_id: str, request: Request) -> None:
-        """Count a call whose caller was told that the store could not take it."""
+        """Count a call that runs although the store could not accept it; its caller has received that error."""
         self._unstored.add(task_id)
         self._add(task_id, _keys(request.caller_key, request.caller.limit_key))
 
     def remove_unstored(self, task_id: str, request: Request) -> None:
-        """The store has taken the call, or nobody waits for that any more."""
+        """The store has accepted the call, or its caller no longer waits for that."""
         if task_id in self._unstored:
             self._unstored.remove(task_id)
             self._remove(task_id, _keys(request.caller_key, request.caller.limit_key))

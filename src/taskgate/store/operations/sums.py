@@ -120,4 +120,7 @@ def _counts(tallies: Iterable[Tally]) -> list[Counted]:
         for (dimension, outcome, step), calls in tally.waited.items():
             key = (dimension, "", tenant, outcome, step)
             sums[key] = sums.get(key, 0) + calls
-    return [Counted(*key, calls) for key, calls in sums.items()]
+    return [
+        Counted(dimension=dimension, name=name, tenant=tenant, outcome=outcome, step=step, calls=calls)
+        for (dimension, name, tenant, outcome, step), calls in sums.items()
+    ]
