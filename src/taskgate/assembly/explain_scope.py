@@ -14,6 +14,7 @@ from taskgate.config.load import LoadedConfig
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.catalog.names import NameTable, alike_names
 from taskgate.core.errors import CallerError
+from taskgate.core.facts.table import NO_SCRIPT
 from taskgate.core.governance.decision import Denied, Gate
 from taskgate.core.governance.pipeline import decide_listed
 from taskgate.core.patterns import PatternKind
@@ -108,7 +109,8 @@ def _decided(plan: Plan, names: NameTable, alike: Mapping[str, tuple[str, ...]],
     """Apply what the subset does not cover: a tool may be hidden by its server's expose list or a rule, or its name may collide."""
     if not row.seen or not row.tool:
         return row
-    decision = decide_listed(plan.gates, PatternKind.TOOL, row.server, row.tool, alike.get(row.tool, ()))
+    gates = plan.gates.of_caller(NO_SCRIPT)
+    decision = decide_listed(gates, PatternKind.TOOL, row.server, row.tool, alike.get(row.tool, ()))
     if isinstance(decision, Denied):
         reason = "hidden" if decision.gate is Gate.VISIBILITY else "rule_denied"
         return replace(row, seen=False, reason=reason, detail=decision.reason)

@@ -30,7 +30,7 @@ from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.catalog.unseen import explain_unseen
 from taskgate.gateway.catalog.validate import Validation
-from taskgate.gateway.catalog.views import View
+from taskgate.gateway.catalog.views import View, facts_of_caller
 from taskgate.gateway.governance.evaluate import evaluate
 from taskgate.gateway.governance.gated_call import GatedCall, gated_reading, gated_tool_call
 from taskgate.gateway.plan import Live, Plan
@@ -72,7 +72,9 @@ async def try_call(
     subset = compose(plan.registry, policy)
     chosen = _servers_named(plan, name, policy.names) or subset.servers
     async with listed_servers(loaded, plan.limits, chosen if connect else ()) as catalogs:
-        view = build_view(plan, policy, subset, catalogs.snapshot(subset.servers), {}, slow_tools=SlowTools())
+        known = facts_of_caller(plan, caller, from_script=from_script)
+        snapshot = catalogs.snapshot(subset.servers)
+        view = build_view(plan, policy, subset, snapshot, {}, slow_tools=SlowTools(), caller=known)
         notes = [*_unreached(catalogs, chosen)] if connect else []
         subject = _subject(view, catalogs, name)
         first, call = _decided(view, catalogs, subject, caller, arguments, from_script=from_script)
@@ -183,7 +185,6 @@ def _decided(
     kind, server, name = subject.kind, subject.server, subject.name
     tool = view.tool(subject.shown) if kind is PatternKind.TOOL and subject.shown else None
     if tool is not None:
-        tool = view.for_script(tool) if from_script else tool
         return tool.decision, gated_tool_call(caller, tool, arguments, from_script=from_script)
     if kind is PatternKind.TOOL:
         call = GatedCall(
@@ -197,8 +198,8 @@ def _decided(
     else:
         call = gated_reading(caller, kind, server, name, arguments, revision=view.subset.revision)
     if server == OWN_SERVER:
-        return decide(view.plan.gates, kind, server, name), call
-    decision = view.decision_on(kind, server, name, from_script=from_script)
+        return decide(view.gates, kind, server, name), call
+    decision = view.decision_on(kind, server, name)
     is_seen = kind is not PatternKind.TOOL or not subject.is_listed
     if isinstance(decision, Denied) and decision.gate is not Gate.VISIBILITY:
         return decision, call

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import field
 
 from taskgate.config.problems import Mark, Problem, did_you_mean, one_of, problem_at
-from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, text_of
+from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, plain, text_of
 from taskgate.core.globs import Glob, PatternError
 from taskgate.core.governance.rules import unreachable
 from taskgate.core.identity.identity import tenant_of
@@ -165,11 +165,12 @@ def _check_order_of_rules(found: References, rules: tuple[Node, ...]) -> None:
         with suppress(PatternError):
             numbered.append((position, Pattern.compile(text), rule.text("server")))
             marks[position] = rule.mark
-    # A rule for scripts decides no other calls, so it covers only rules for scripts.
-    for_scripts = {number for number, *_ in numbered if _is_for_scripts(rules[number])}
-    covered = unreachable([rule for rule in numbered if rule[0] not in for_scripts])
-    if for_scripts:
-        covered |= {number: first for number, first in unreachable(numbered).items() if number in for_scripts}
+    # A rule with conditions covers only rules with the same conditions.
+    unconditional = [rule for rule in numbered if not _conditions(rules[rule[0]])]
+    covered = unreachable(unconditional)
+    for conditions in {text for number, *_ in numbered if (text := _conditions(rules[number]))}:
+        alike = [rule for rule in numbered if _conditions(rules[rule[0]]) in ("", conditions)]
+        covered |= {number: first for number, first in unreachable(alike).items() if _conditions(rules[number])}
     for position, first in sorted(covered.items()):
         message = f"never applies: rules[{first}] matches the same calls first"
         hint = f"move it above rules[{first}], or remove it"
@@ -178,6 +179,13 @@ def _check_order_of_rules(found: References, rules: tuple[Node, ...]) -> None:
 
 def _is_for_scripts(rule: Node) -> bool:
     return isinstance(rule, Mapping) and rule.text("from") is not None
+
+
+def _conditions(rule: Node) -> str:
+    """Return a text that equal conditions have in common; empty without any."""
+    if not isinstance(rule, Mapping):
+        return ""
+    return "".join(f"{key}={plain(rule.entries[key].value)!r} " for key in ("from", "when") if key in rule.entries)
 
 
 def _check_workflow(found: References, owner: Mapping, key: str) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from taskgate import clock
 from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.facts.table import NO_SCRIPT
 from taskgate.core.governance.approval import State
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.decision import Forward
@@ -69,8 +70,8 @@ class Rules(msgspec.Struct, eq=False, kw_only=True):
     def described(self) -> list[DescribedRule]:
         """The rules in order, with secrets of the configuration redacted."""
         hide = self.configuration.hidden
-        every = self.plan.gates.for_calls(from_script=True).rules
-        return [msgspec.structs.replace(row, reason=row.reason and hide(row.reason)) for row in every.described()]
+        rows = self.plan.gates.rules.described()
+        return [msgspec.structs.replace(row, reason=row.reason and hide(row.reason)) for row in rows]
 
     async def rehearsed(self, user: Approver, governance: str, since: str | None) -> Rehearsal:
         return await self._rehearsed(user, self.configuration.plan_with(governance), since)
@@ -105,7 +106,7 @@ class Rules(msgspec.Struct, eq=False, kw_only=True):
         return found
 
     def _history(self, server: str, tool: str, decided: Counter[State], ran: int) -> ToolHistory:
-        forwarded = isinstance(decide(self.plan.gates, PatternKind.TOOL, server, tool), Forward)
+        forwarded = isinstance(decide(self.plan.gates.of_caller(NO_SCRIPT), PatternKind.TOOL, server, tool), Forward)
         return ToolHistory(
             server=server,
             tool=tool,

@@ -58,6 +58,8 @@ class Governing(msgspec.Struct, frozen=True):
     """`pins: strict`: a tool never seen before is quarantined too."""
     public_url: str | None = None
     tokens: tuple[KnownToken, ...] = ()
+    token_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Their ids by principal."""
     people: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     """For each principal of a person with several: all of them."""
     record: RecordSettings | None = None
@@ -80,6 +82,10 @@ class Governing(msgspec.Struct, frozen=True):
         """Return the approver with all their principals, so that they count once and cannot approve their own calls."""
         identities = self.people.get(approver.id)
         return approver if identities is None else replace(approver, identities=identities)
+
+    def token_of(self, principal: str) -> str:
+        """Return the id of the configured token of a principal; empty if it has none."""
+        return self.token_ids.get(principal, "")
 
     def redaction(self, workflow: str) -> Redaction:
         return self.redactions.get(workflow, NOTHING_HIDDEN)

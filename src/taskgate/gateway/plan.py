@@ -11,6 +11,7 @@ import msgspec
 
 from taskgate.core.governance.pipeline import Gates, open_gates
 from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
+from taskgate.core.risk import Risk, effective_risk
 from taskgate.core.scoping.profile import Profile
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import ScopePolicy
@@ -93,6 +94,13 @@ class Plan(msgspec.Struct, frozen=True):
         off = self.tasks.promote_after_ms == 0 or self.tasks.annotation_mode is AnnotationMode.STRICT
         return (
             min(self.timeout_of(server), self.tasks.sync_forward_timeout_ms / 1000) if off else self.timeout_of(server)
+        )
+
+    def risk_of(self, server: str, tool: str, declared: Risk) -> Risk:
+        """Return the risk of a tool: what the configuration states, else what its server declares."""
+        trait = self.traits.get((server, tool))
+        return effective_risk(
+            declared, trusted=server in self.trusted, stated=trait.risk if trait is not None else None
         )
 
     def class_of(self, server: str, tool: str, annotations: Mapping[str, Any]) -> ToolClass:

@@ -103,8 +103,8 @@ def test_the_first_rule_that_covers_a_name_decides(kind: PatternKind, server: st
 def test_order_decides_between_rules_that_both_match() -> None:
     one = compile_rules([Rule("a*", Action.DENY), Rule("ab", Action.FORWARD)])
     other = compile_rules([Rule("ab", Action.FORWARD), Rule("a*", Action.DENY)])
-    assert one.match(TOOL, "s", "ab").action is Action.DENY
-    assert other.match(TOOL, "s", "ab").action is Action.FORWARD
+    assert one.match(TOOL, "s", "ab")[-1].action is Action.DENY
+    assert other.match(TOOL, "s", "ab")[-1].action is Action.FORWARD
 
 
 def test_a_decision_carries_what_the_log_and_the_approver_need() -> None:

@@ -1,21 +1,24 @@
 """Ordered rules, of which the first match applies, compiled once per configuration revision.
 
-A `RuleSet` returns the rule that applies to a name, and the rule for names that look like it. Results are cached by
-name. What follows from a rule, and whether a later stage restricts it, is decided in `pipeline`.
+A `RuleSet` returns the rules that may apply to a name, and those for names that look like it: rules with conditions, in
+order, up to the first without any. Results are cached by name. What follows from a rule, whether its conditions are met,
+and whether a later stage restricts it, is decided in `pipeline`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
+from taskgate.core.facts.conditions import Condition, conditions, phrase
+from taskgate.core.facts.table import Known
 from taskgate.core.globs import Glob, PatternError
 from taskgate.core.governance.answers import AnswersByName
-from taskgate.core.governance.glob_index import NO_MATCH, RuleIndex
+from taskgate.core.governance.glob_index import NO_MATCH, EveryMatch, RuleIndex
 from taskgate.core.patterns import Pattern, PatternKind, PatternSet, checked_skeleton
 from taskgate.core.resource_uri import normal_form
 from taskgate.core.settings.governance import Action, Rule
@@ -35,6 +38,11 @@ class Matched(msgspec.Struct, frozen=True):
     policy_id: str
     label: str
     reason: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def because(self) -> str:
+        return phrase(self.conditions)
 
 
 class DescribedRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +54,7 @@ class DescribedRule(msgspec.Struct, frozen=True, kw_only=True):
     origin: Annotated[
         str, Meta(description="`script` if it is limited to calls that scripts make, otherwise empty")
     ] = msgspec.field(name="from")
+    when: Annotated[str, Meta(description="its conditions, as a phrase; may be empty")]
     action: Annotated[Action, Meta(description="action of the rule")]
     workflow: Annotated[str, Meta(description="workflow of `approve`; may be empty")]
     policy_id: Annotated[str, Meta(description="policy of `policy`; may be empty")]
@@ -57,6 +66,7 @@ class _CompiledRule(msgspec.Struct, frozen=True):
     """Its place among all rules, which is part of its label."""
     rule: Rule
     pattern: Pattern
+    conditions: tuple[Condition, ...] = ()
 
     @property
     def label(self) -> str:
@@ -70,29 +80,59 @@ class _CompiledRule(msgspec.Struct, frozen=True):
             policy_id=rule.policy_id or "",
             label=self.label,
             reason=rule.reason or "",
+            conditions=self.conditions,
         )
 
 
 class RuleSet:
     """Compiled rules with a cache of results. Create a new one for a new configuration."""
 
-    __slots__ = ("_answers", "_default", "_forced", "_forced_answers", "_index", "_lookalikes", "_matched", "_rules")
+    __slots__ = (
+        "_answers",
+        "_conditional",
+        "_default",
+        "_forced",
+        "_forced_answers",
+        "_index",
+        "_lookalikes",
+        "_matched",
+        "_rules",
+        "depends_on_risk",
+        "facts",
+        "facts_of_callers",
+    )
 
     def __init__(self, rules: Sequence[_CompiledRule], default: Matched, forced: PatternSet) -> None:
         self._rules = tuple(rules)
         self._default = default
         self._forced = forced
-        self._index = RuleIndex([(rule.pattern, rule.rule.server) for rule in rules], _name_of)
-        self._lookalikes: RuleIndex | None = None
+        self._index = self._indexed(_name_of)
+        self._conditional = self._matching(_name_of)
+        self._lookalikes: tuple[RuleIndex, EveryMatch] | None = None
         self._matched: dict[int, Matched] = {}
         """Of the rules that matched a name. Few of thousands do."""
-        self._answers = AnswersByName[Matched]()
+        self._answers = AnswersByName[tuple[Matched, ...]]()
         self._forced_answers = AnswersByName[bool]()
+        used = {each.fact for rule in rules for each in rule.conditions}
+        self.facts = frozenset(fact.name for fact in used)
+        """The names of the facts that conditions depend on."""
+        self.facts_of_callers = tuple(sorted(fact.name for fact in used if fact.known is Known.WITH_CALLER))
+        self.depends_on_risk = "risk" in self.facts
 
-    def match(self, kind: PatternKind, server: str, name: str) -> Matched:
-        """Return the first rule that matches the name, else the defaults."""
+    def _indexed(self, glob_of: Callable[[Pattern], Glob]) -> RuleIndex:
+        return RuleIndex(
+            [(n, rule.pattern, rule.rule.server) for n, rule in enumerate(self._rules) if not rule.conditions], glob_of
+        )
+
+    def _matching(self, glob_of: Callable[[Pattern], Glob]) -> EveryMatch:
+        return EveryMatch(
+            [(n, rule.pattern, rule.rule.server) for n, rule in enumerate(self._rules) if rule.conditions], glob_of
+        )
+
+    def match(self, kind: PatternKind, server: str, name: str) -> tuple[Matched, ...]:
+        """Return the rules with conditions that match the name, in order, up to the first rule without any or the defaults."""
         if not self._rules:
-            return self._default
+            return (self._default,)
         found = self._answers.of(kind, server).get(name)
         if found is None:
             found = self._first(kind, server, name)
@@ -130,6 +170,7 @@ class RuleSet:
                 match=match,
                 server=server,
                 origin=scripts,
+                when=matched.because,
                 action=matched.action,
                 workflow=matched.workflow or "",
                 policy_id=matched.policy_id,
@@ -138,20 +179,25 @@ class RuleSet:
             for match, server, scripts, matched in [*rows, ("everything else", "", "", self._default)]
         ]
 
-    def match_lookalike(self, kind: PatternKind, server: str, name: str) -> Matched:
-        """Return the first rule that matches a name which looks like this one, else the defaults. Not cached."""
+    def match_lookalike(self, kind: PatternKind, server: str, name: str) -> tuple[Matched, ...]:
+        """Like `match`, for a name that looks like this one. Not cached."""
         if self._lookalikes is None:
             names = [rule.pattern.name for rule in self._rules]
             if all(name.lookalike is name for name in names):
-                self._lookalikes = self._index
+                self._lookalikes = self._index, self._conditional
             else:
-                rules = [(rule.pattern, rule.rule.server) for rule in self._rules]
-                self._lookalikes = RuleIndex(rules, lambda pattern: pattern.name.lookalike)
-        return self._numbered(self._lookalikes.first(kind, server, checked_skeleton(name, kind)))
+                self._lookalikes = self._indexed(_lookalike_of), self._matching(_lookalike_of)
+        return self._found(*self._lookalikes, kind, server, checked_skeleton(name, kind))
 
-    def _first(self, kind: PatternKind, server: str, name: str) -> Matched:
+    def _first(self, kind: PatternKind, server: str, name: str) -> tuple[Matched, ...]:
         form = normal_form(name) if kind is PatternKind.RESOURCE else name
-        return self._numbered(self._index.first(kind, server, form))
+        return self._found(self._index, self._conditional, kind, server, form)
+
+    def _found(
+        self, index: RuleIndex, conditional: EveryMatch, kind: PatternKind, server: str, form: str
+    ) -> tuple[Matched, ...]:
+        last = index.first(kind, server, form)
+        return *map(self._numbered, conditional.before(last, kind, server, form)), self._numbered(last)
 
     def _numbered(self, number: int) -> Matched:
         if number == NO_MATCH:
@@ -163,6 +209,7 @@ class RuleSet:
 
 
 _name_of: Final[Callable[[Pattern], Glob]] = attrgetter("name")
+_lookalike_of: Final[Callable[[Pattern], Glob]] = attrgetter("name.lookalike")
 
 
 def compile_rules(
@@ -172,13 +219,9 @@ def compile_rules(
     default_workflow: str | None = None,
     default_policy_id: str | None = None,
     force_required: Iterable[str] = (),
-    from_script: bool = False,
 ) -> RuleSet:
-    """Compile rules in order, for the calls of scripts or for all others. Raises BadRule for an invalid glob or a rule that
-    contradicts itself.
-    """
-    every = [_compile(number, rule) for number, rule in enumerate(rules)]
-    compiled = [each for each in every if from_script or each.rule.from_ is None]
+    """Compile rules in order. Raises BadRule for an invalid glob or condition, or a rule that contradicts itself."""
+    compiled = [_compile(number, rule) for number, rule in enumerate(rules)]
     try:
         Rule("*", default, approval=default_workflow, policy_id=default_policy_id)
     except ValueError as error:
@@ -221,9 +264,22 @@ def _compile(number: int, rule: Rule) -> _CompiledRule:
         pattern = Pattern.compile(rule.match)
     except PatternError as error:
         raise BadRule(f"governance.rules[{number}]: {error.message}") from error
+    try:
+        return _CompiledRule(number, rule, pattern, conditions_of(rule, pattern))
+    except ValueError as error:
+        raise BadRule(f"governance.rules[{number}]: {error}") from None
+
+
+def conditions_of(rule: Rule, pattern: Pattern) -> tuple[Condition, ...]:
+    """Return the conditions of a rule. Raises ValueError."""
     if rule.from_ is not None and pattern.kind is not PatternKind.TOOL:
-        raise BadRule(f"governance.rules[{number}]: `from: script` only makes sense for tools, not for `{rule.match}`")
-    return _CompiledRule(number, rule, pattern)
+        raise ValueError(f"`from: script` only makes sense for tools, not for `{rule.match}`")
+    when: Mapping[str, Any] = rule.when if rule.from_ is None else {"from_script": "true", **rule.when}
+    found = conditions(when)
+    for each in found:
+        if each.fact.for_tools_only and pattern.kind is not PatternKind.TOOL:
+            raise ValueError(f"when.{each.fact.name}: only makes sense for tools, not for `{rule.match}`")
+    return found
 
 
 def _forced(patterns: Iterable[str]) -> PatternSet:

@@ -17,6 +17,7 @@ from taskgate.core.catalog.skills import SKILLS_EXTENSION, declares_skills
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations.generation import Generation
 from taskgate.core.patterns import PatternKind, checked_skeleton
+from taskgate.core.risk import Risk
 
 
 class ListMethod(msgspec.Struct, frozen=True):
@@ -83,6 +84,15 @@ class Offer(msgspec.Struct, frozen=True, eq=False):
     omitted: OmittedTools = NOTHING_OMITTED
 
     _alike: dict[EntryKind, Mapping[str, tuple[str, ...]]] = msgspec.field(default_factory=dict)
+    _risks: dict[EntryKind, Mapping[str, Risk]] = msgspec.field(default_factory=dict)
+
+    def declared_risk(self, tool: str) -> Risk:
+        """Return what the server declares about a tool."""
+        found = self._risks.get(EntryKind.TOOL)
+        if found is None:
+            tools = self.entries.get(EntryKind.TOOL, ())
+            found = self._risks[EntryKind.TOOL] = {entry.name: entry.traits.risk for entry in tools}
+        return found.get(tool, Risk.UNDECLARED)
 
     def alike(self, kind: EntryKind) -> Mapping[str, tuple[str, ...]]:
         """Return the tools or prompts whose names look like others of this server, each with these others."""

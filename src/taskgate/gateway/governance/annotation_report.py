@@ -7,12 +7,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 
 import msgspec
 
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.task_support import TaskSupport, sends_task_status, supports_tasks
+from taskgate.core.facts.table import NO_SCRIPT
 from taskgate.core.governance.decision import action_of
 from taskgate.core.governance.pipeline import decide_listed
 from taskgate.core.governance.task_annotation import annotation_line, shown_support
@@ -84,7 +85,8 @@ class AnnotationReport:
         alike: tuple[str, ...],
     ) -> None:
         server, name, held = entry.server, entry.name, self._quarantine.tools
-        decision = decide_listed(plan.gates, PatternKind.TOOL, server, name, alike, quarantined=held)
+        gates, risk_of = plan.gates.of_caller(NO_SCRIPT), partial(plan.risk_of, server, declared=entry.traits.risk)
+        decision = decide_listed(gates, PatternKind.TOOL, server, name, alike, quarantined=held, risk_of=risk_of)
         action = action_of(decision)
         forced = any(plan.gates.rules.forced(server, each) for each in (name, *alike))
         shown = shown_support(

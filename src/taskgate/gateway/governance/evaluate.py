@@ -12,13 +12,16 @@ from typing import Any
 
 from taskgate import clock
 from taskgate.core.errors import CallerError
+from taskgate.core.facts.table import Facts
+from taskgate.core.facts.truth import NOT_KNOWN
 from taskgate.core.governance.approval import Binding
-from taskgate.core.governance.decision import Decision, Forward, NeedsApproval, NeedsPolicy, Settled
+from taskgate.core.governance.decision import Decision, Forward, NeedsApproval, NeedsPolicy, Residue, Settled
 from taskgate.core.governance.grants import Grant, covering
 from taskgate.core.governance.pipeline import (
     PolicyAnswer,
     PolicyVerdict,
     conclude,
+    settle,
     workflow_named,
 )
 from taskgate.core.governance.rehearse import RecordedCall, RuleBook
@@ -35,6 +38,8 @@ from taskgate.telemetry.logs import log
 
 def evaluate(plan: Plan, call: GatedCall, decision: Decision, grants: Iterable[Grant], now_ms: int) -> Settled:
     """Return the final decision. Raises CallerError for arguments that parsers could read differently."""
+    if isinstance(decision, Residue):
+        decision = settle(plan.gates, decision, facts_of(plan, call, int(clock.wall())))
     if isinstance(decision, NeedsPolicy):
         decision = conclude(plan.gates, decision, _policy_answer(plan, call, decision, int(clock.wall())))
     if isinstance(decision, NeedsApproval):
@@ -42,6 +47,27 @@ def evaluate(plan: Plan, call: GatedCall, decision: Decision, grants: Iterable[G
         if grant is not None:
             return Forward(f"grant {grant.id}")
     return decision
+
+
+def facts_of(plan: Plan, call: GatedCall, at_s: int) -> Facts:
+    """Return what conditions can depend on. Raises CallerError if the arguments are ambiguous and a rule depends on them."""
+    reads_arguments = "argument" in plan.gates.rules.facts
+    return Facts(
+        kind=call.kind,
+        server=call.server,
+        name=call.name,
+        tags=plan.gates.tags.get(call.server, frozenset()),
+        risk=NOT_KNOWN if call.risk is None else call.risk,
+        scope=call.scope,
+        principal=call.principal,
+        token=plan.governing.token_of(call.principal),
+        roles=call.roles,
+        from_script=call.from_script,
+        client=NOT_KNOWN if call.client is None else call.client,
+        generation=NOT_KNOWN if call.generation is None else call.generation,
+        at_s=at_s,
+        arguments=read_arguments(call) if reads_arguments else NOT_KNOWN,
+    )
 
 
 def read_arguments(call: GatedCall) -> Mapping[str, Any]:
@@ -106,7 +132,7 @@ def rule_book(plan: Plan) -> RuleBook:
         )
         return _policy_answer(plan, call, decision, recorded.at_ms // 1000)
 
-    return RuleBook(plan.gates, plan.registry, plan.scopes, ask)
+    return RuleBook(plan.gates, plan.registry, plan.scopes, ask, plan.governing.token_of)
 
 
 def _policy_answer(plan: Plan, call: GatedCall, decision: NeedsPolicy, at_s: int) -> PolicyAnswer:

@@ -18,7 +18,6 @@ from taskgate.core.governance.approver import APPROVER_ROLE, Approver
 from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, Settled
 from taskgate.core.governance.pipeline import (
     REFUSED,
-    Gates,
     decide,
     decide_listed,
     decide_unlisted,
@@ -34,6 +33,7 @@ from taskgate.core.tasks.endings import refused
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import TransitionEvent
 from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.catalog.risks import risks_of
 from taskgate.gateway.catalog.tool_entries import entry_of
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.governance.evaluate import evaluate
@@ -96,6 +96,9 @@ class PreSendRecheck(msgspec.Struct, eq=False):
             facts=task.facts,
             from_script=bool(task.parent),
             script_digest=task.script_digest,
+            client=task.client,
+            generation=task.generation,
+            risk=risks_of(plan, task.server, self.catalogs.offer(task.server))(task.tool),
         )
         decision = self.evaluated(plan, call, now_ms)
         if approval is None or approval.state is State.USED:
@@ -107,27 +110,26 @@ class PreSendRecheck(msgspec.Struct, eq=False):
         subset = self.views.subset(plan, call.scope, SessionRequest())
         if call.server != OWN_SERVER and not _admits(subset, call.kind, call.server, call.name):
             return Denied(Gate.VISIBILITY, "the scope no longer has it", REFUSED)
-        gates = plan.gates.for_calls(from_script=call.from_script)
-        decision = self._decision(gates, subset, call.kind, call.server, call.name)
+        decision = self._decision(plan, subset, call.kind, call.server, call.name)
         try:
             return evaluate(plan, call, decision, self.grants.current, now_ms)
         except CallerError as problem:
             return Denied(Gate.POLICY, problem.message, REFUSED)
 
-    def _decision(self, gates: Gates, subset: Subset, kind: PatternKind, server: str, name: str) -> Decision:
+    def _decision(self, plan: Plan, subset: Subset, kind: PatternKind, server: str, name: str) -> Decision:
         """Like `View.decision_on`, without a view: none can be built on the store's thread."""
-        held = self.catalogs.quarantined
-        offer = self.catalogs.offer(server)
+        gates, held, offer = plan.gates, self.catalogs.quarantined, self.catalogs.offer(server)
+        risk_of = risks_of(plan, server, offer)
         entries = [e for k in _ENTRIES[kind] for e in offer.entries.get(k, ())] if offer is not None else []
         is_listed = any(entry.name == name for entry in entries)
         others = self.catalogs.alike(kind, server, name)
         if is_listed and not others:
-            return decide(gates, kind, server, name, quarantined=held)
+            return decide(gates, kind, server, name, quarantined=held, risk_of=risk_of)
         excluded = subset.denies_lookalike(server, name, kind)
         if excluded is not None:
             return Denied(Gate.VISIBILITY, excluded.detail, REFUSED)
         if is_listed:
-            return decide_listed(gates, kind, server, name, others, quarantined=held)
+            return decide_listed(gates, kind, server, name, others, quarantined=held, risk_of=risk_of)
         if kind is PatternKind.TOOL and offer is not None and offer.omitted.covers(name):
             return Denied(Gate.VISIBILITY, "omitted from its server's list", REFUSED)
         looks = checked_skeleton(name, kind)
