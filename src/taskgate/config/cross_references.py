@@ -12,12 +12,13 @@ from contextlib import suppress
 import msgspec
 from msgspec import field
 
+from taskgate.config import rule_conditions
 from taskgate.config.problems import Mark, Problem, did_you_mean, one_of, problem_at
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, plain, text_of
 from taskgate.core.globs import Glob, PatternError
 from taskgate.core.governance.rules import unreachable
 from taskgate.core.identity.identity import tenant_of
-from taskgate.core.patterns import Pattern, PatternKind
+from taskgate.core.patterns import Pattern
 
 _NOT_SERVERS = ("resource", "prompt", "tool")
 # Server name of the gateway's own tools in patterns.
@@ -81,13 +82,6 @@ class References(msgspec.Struct):
         elif not GLOB_CHARACTERS & set(before) and before not in self.servers and before != _OWN_SERVER:
             self.unknown(node.mark, key, "server", before, list(self.servers), lenient=self.lenient)
 
-    def script_pattern(self, rule: Mapping, key: str) -> None:
-        """Report a rule for scripts that matches no tools: scripts call nothing else."""
-        with suppress(PatternError):
-            if _is_for_scripts(rule) and Pattern.compile(rule.text("match") or "*").kind is not PatternKind.TOOL:
-                message = "from: script applies only to tools, because scripts call nothing else"
-                self.problems.append(problem_at(rule.mark, key, message, "remove it"))
-
     def _own_name(self, node: Node, key: str, kind: str, name: str) -> None:
         """Report a pattern on `server__tool`, the name that callers use; it would match nothing."""
         shown, separator, own = name.partition("__")
@@ -136,7 +130,8 @@ def _check_governance(found: References) -> None:
             found.server(server.value, f"governance.rules[{position}].server")
         if (match := entries.get("match")) is not None and found.needs_check(match.value):
             found.pattern(match.value, f"governance.rules[{position}].match")
-        found.script_pattern(rule, f"governance.rules[{position}]")
+        found.problems += rule_conditions.mistakes(rule, f"governance.rules[{position}]")
+        found.warnings += rule_conditions.forgeable(rule, f"governance.rules[{position}]")
         uses_policy = uses_policy or rule.text("action") == "policy"
     _check_order_of_rules(found, governance.list("rules"))
     for node, key in each(governance.get("force_required"), "governance.force_required"):
@@ -175,10 +170,6 @@ def _check_order_of_rules(found: References, rules: tuple[Node, ...]) -> None:
         message = f"never applies: rules[{first}] matches the same calls first"
         hint = f"move it above rules[{first}], or remove it"
         found.warnings.append(problem_at(marks[position], f"governance.rules[{position}]", message, hint))
-
-
-def _is_for_scripts(rule: Node) -> bool:
-    return isinstance(rule, Mapping) and rule.text("from") is not None
 
 
 def _conditions(rule: Node) -> str:

@@ -85,7 +85,9 @@ class ScopeViews(Protocol):
 
     def subset(self, plan: Plan, scope: str, narrowing: SessionRequest) -> Subset: ...
 
-    async def view(self, plan: Plan, caller: Caller, narrowing: SessionRequest) -> View: ...
+    async def view(
+        self, plan: Plan, caller: Caller, narrowing: SessionRequest, *, from_script: bool = False
+    ) -> View: ...
 
 
 class ServerLists(ListedTools, Protocol):
