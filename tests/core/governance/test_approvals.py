@@ -30,6 +30,7 @@ from taskgate.core.governance.approval import (
 from taskgate.core.governance.approver import APPROVER_ROLE, Approver
 from taskgate.core.governance.decision import Denied, Forward, Gate, NeedsApproval
 from taskgate.core.governance.grants import GrantProblem, GrantRefused, covering, covers, grant_from, revoke
+from taskgate.core.governance.held_call import ApprovalRequest
 from taskgate.core.governance.recheck import CallAtDispatch, Cleared, Stopped, recheck
 from taskgate.core.governance.workflow import OnTimeout, Workflow
 from taskgate.core.identity.roles import OWNER_ROLES, Permission
@@ -61,6 +62,23 @@ def after(approval: Approval, *happenings: ApprovalEvent, workflow: Workflow = W
     for happening in happenings:
         approval = apply(approval, workflow, happening).approval
     return approval
+
+
+@pytest.mark.parametrize(
+    ("limit_key", "counted_as"), [("", "agent/conversation-1"), ("anonymous 192.0.2.1", "anonymous 192.0.2.1")]
+)
+def test_open_approvals_are_counted_by_the_key_of_limits_or_else_by_caller(limit_key: str, counted_as: str) -> None:
+    request = ApprovalRequest(
+        id="ap_1",
+        workflow=WORKFLOW,
+        rule="rules[0]",
+        binding=BINDING,
+        caller="agent/conversation-1",
+        wire_name="files__delete_file",
+        arguments=b"{}",
+        limit_key=limit_key,
+    )
+    assert request.counted_as == counted_as
 
 
 def test_an_approval_opens_with_the_earlier_deadline() -> None:

@@ -67,6 +67,31 @@ def test_redacting_inside_a_hidden_place_shows_nothing() -> None:
     assert NOTHING_HIDDEN.redact(VALUE) == Redacted(VALUE, ())
 
 
+@pytest.mark.parametrize(
+    ("fields", "values"),
+    [
+        ([], set()),
+        (["token"], {"t0p"}),
+        (["user.password"], {"t0p"}),
+        (["user"], {"t0p", "ann", "shown"}),
+        (["cards.0"], {"t0p", "visa"}),
+        (["cards.*.kind", "user.name"], {"visa", "amex", "ann"}),
+        (["limit"], {"5000", "0.5"}),
+        (["open", "nothing", "marked"], set()),
+    ],
+)
+def test_hidden_texts_and_numbers_are_collected_as_text(fields: list[str], values: set[str]) -> None:
+    """Not true, false or null, which could be anywhere in a text, and not what is hidden already."""
+    value = {**VALUE, "limit": [5000, {"of": 0.5}], "open": True, "nothing": None, "marked": HIDDEN}
+    assert compile_redaction(fields).hidden_values(value) == values
+
+
+def test_redaction_without_fields_hides_nothing() -> None:
+    assert not NOTHING_HIDDEN.hides
+    assert not compile_redaction([]).hides
+    assert compile_redaction(["token"]).hides
+
+
 SECRET = "s3cr3t"
 inner = st.recursive(
     st.sampled_from([SECRET, 1, None, "open"]),

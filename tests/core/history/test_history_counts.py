@@ -11,6 +11,7 @@ from taskgate.core.history.counts import (
     CountRow,
     Dimension,
     Period,
+    Summary,
     bucket_length,
     counted,
     courses,
@@ -64,6 +65,21 @@ def test_calls_that_were_not_sent_have_no_latency() -> None:
     assert found.p50_ms is not None
     assert found.p50_ms <= upper_bound_ms(3)
     assert totals([CountRow(0, "", "denied", NO_LATENCY, 5)])[0].summary.p99_ms is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "bad", "share"),
+    [
+        ({}, 0, None),
+        ({CallOutcome.OK: 4}, 0, 0.0),
+        ({CallOutcome.OK: 3, CallOutcome.DENIED: 1}, 1, 0.25),
+        ({CallOutcome.TOOL_ERROR: 1, CallOutcome.OUTCOME_UNKNOWN: 1}, 2, 1.0),
+        ({CallOutcome.GAP: 1, CallOutcome.FAILED: 1}, 1, 0.5),
+    ],
+)
+def test_share_of_calls_that_ended_badly(counts: dict[CallOutcome, int], bad: int, share: float | None) -> None:
+    summary = Summary(counts)
+    assert (summary.bad, summary.bad_share) == (bad, share)
 
 
 def test_latencies_are_counted_in_rows_without_an_outcome() -> None:

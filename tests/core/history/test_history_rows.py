@@ -27,6 +27,7 @@ from taskgate.core.history.row import (
     is_row_id,
     number_of,
     numbered,
+    why,
 )
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Attempt, OutcomeKind, Task
@@ -91,6 +92,22 @@ def test_duration_is_never_negative() -> None:
     assert row.duration_ms == 0
     assert msgspec.structs.replace(row, ended_ms=2_250).duration_ms == 250
     assert msgspec.structs.replace(row, accepted_ms=0).duration_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "parts"),
+    [
+        (CallOutcome.OK, ("type", "reason")),
+        (CallOutcome.FAILED, ("type", "reason")),
+        (CallOutcome.TOOL_ERROR, ("type", "reason")),
+        (CallOutcome.DENIED, ("type", "reason", "rules[0]")),
+        (CallOutcome.REJECTED, ("type", "reason", "rules[0]")),
+        (CallOutcome.EXPIRED, ("type", "reason", "rules[0]")),
+    ],
+)
+def test_rule_is_a_reason_only_of_calls_that_it_did_not_forward(outcome: CallOutcome, parts: tuple[str, ...]) -> None:
+    assert why(outcome, "type", "reason", "rules[0]") == parts
+    assert why(outcome, "", "reason", "") == ("reason",)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from taskgate.core.sampling.request import (
     ToolResult,
     ToolUse,
 )
-from taskgate.core.sampling.spending import Estimate, SpendLedger, estimate
+from taskgate.core.sampling.spending import Estimate, SpendLedger, estimate, limits_of_tenant
+from taskgate.core.settings.limits import Limits
 from taskgate.core.settings.providers import Model, SpendLimits
 
 SMALL = Model("acme-small-1", cost=1.0, speed=0.9, intelligence=0.2, aliases=("haiku",))
@@ -134,6 +135,12 @@ def test_each_gateway_may_spend_its_share() -> None:
     assert whole.part(10) == SpendLimits(100, 0.3, 1)
     assert SpendLimits(requests_per_minute=0).part(3) == SpendLimits(requests_per_minute=0)
     assert SpendLimits().part(3) == SpendLimits()
+
+
+def test_tokens_and_money_of_a_tenant_are_limited_and_its_requests_are_not() -> None:
+    limits = Limits(sampling_tokens_per_tenant_per_hour=5_000, sampling_money_per_tenant_per_hour=2.5)
+    assert limits_of_tenant(limits) == SpendLimits(tokens_per_hour=5_000, money_per_hour=2.5)
+    assert limits_of_tenant(Limits()) == SpendLimits()
 
 
 def test_a_refusal_names_the_exhausted_budget() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from taskgate.config import ConfigError, LoadedConfig, load
 
-EXAMPLE = Path(__file__).parent / "complete"
+EXAMPLE = Path(__file__).parents[2] / "config/complete"
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from taskgate.config.explain import example, reference
 from taskgate.config.json_schema import EDITOR_COMMENT
 from taskgate.core.settings.gateway_file import GatewayFile
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 @pytest.mark.parametrize(
