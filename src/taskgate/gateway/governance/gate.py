@@ -82,7 +82,8 @@ class CallGate(msgspec.Struct, eq=False):
     def _refuse(self, request: Request, call: GatedCall, denied: Denied, shown: str) -> NoReturn:
         self.metrics.denied.add(denied.gate.value)
         log.info("denied", name=call.name, server=call.server, caller=call.principal, why=denied.reason)
-        entry = self._entry(call, "call_denied", denied.rule, denied.error_type, denied.reason)
+        reason = f"{denied.reason} because {denied.because}" if denied.because else denied.reason
+        entry = self._entry(call, "call_denied", denied.rule, denied.error_type, reason)
         self.denials.call_refused(entry, request)
         raise refusal(denied, call.kind, shown)
 

@@ -10,12 +10,13 @@ from typing import Final
 
 import msgspec
 
+from taskgate.core.audit.chain import AuditEntry, revisions
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.catalog.own_tool_names import OWN_SERVER
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approval, Binding, State
 from taskgate.core.governance.approver import APPROVER_ROLE, Approver
-from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, Settled
+from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, Settled, describe
 from taskgate.core.governance.pipeline import (
     REFUSED,
     decide,
@@ -31,7 +32,6 @@ from taskgate.core.scoping.subset import Subset
 from taskgate.core.strict_json import AmbiguousJson
 from taskgate.core.tasks.endings import refused
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import TransitionEvent
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.risks import risks_of
 from taskgate.gateway.catalog.tool_entries import entry_of
@@ -43,6 +43,7 @@ from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.strict_arguments import strict_digest
+from taskgate.store.operations.tasks import Forbidden
 
 CREDENTIAL_REVOKED: Final = "credential_revoked"
 _NOT_RUN = "The call was not executed."
@@ -68,15 +69,32 @@ class PreSendRecheck(msgspec.Struct, eq=False):
         else:
             await self.catalogs.ready([task.server])
 
-    def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> TransitionEvent | None:
-        """Return None if the call may be sent, otherwise the event that ends the task."""
+    def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> Forbidden | None:
+        """Return None if the call may be sent, otherwise why not."""
         passed_ms = 0 if approval is None else self.expiries.passed_ms(approval)
         stopped = self._stopped(task, approval, max(now_ms, passed_ms))
         if stopped is None:
             return None
         text = stopped.reason if task.may_have_been_sent else f"{stopped.reason} {_NOT_RUN}"
         data = {"tool": task.wire_name, "task_id": task.id}
-        return refused(task, CallerError(stopped.error_type, text, gate=Gate.APPROVAL.value, data=data))
+        error = CallerError(stopped.error_type, text, gate=Gate.APPROVAL.value, data=data)
+        return Forbidden(refused(task, error), self._entry(task, stopped))
+
+    def _entry(self, task: Task, stopped: Stopped) -> AuditEntry:
+        return AuditEntry(
+            at_ms=0,
+            event="call_denied",
+            principal=task.principal,
+            scope=task.scope,
+            server=task.server,
+            name=task.tool,
+            arguments_digest=task.digest,
+            decision=stopped.error_type,
+            policy_revision=revisions(self.plan.value.gates.revision, task.scope_revision),
+            reason=stopped.detail or stopped.reason,
+            task_id=task.id,
+            executed=("maybe" if task.may_have_been_sent else "no"),
+        )
 
     def _stopped(self, task: Task, approval: Approval | None, now_ms: int) -> Stopped | None:
         plan = self.plan.value
@@ -207,9 +225,10 @@ def _known(plan: Plan, workflow: str) -> Workflow | None:
 
 def _without_approval(decision: Settled, *, spent: bool) -> Stopped | None:
     if isinstance(decision, Denied):
-        return Stopped(POLICY_DRIFT, "The policy changed and no longer allows this call.")
+        return Stopped(POLICY_DRIFT, "The policy changed and no longer allows this call.", describe(decision))
     if isinstance(decision, NeedsApproval) and not spent:
-        return Stopped(POLICY_DRIFT, "The policy changed and now requires an approval of this call; call again.")
+        text = "The policy changed and now requires an approval of this call; call again."
+        return Stopped(POLICY_DRIFT, text, describe(decision))
     return None
 
 
