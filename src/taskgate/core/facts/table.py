@@ -6,7 +6,7 @@ from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from itertools import chain
 from typing import Any, Final
@@ -44,7 +44,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     risk: Risk | Special = NOT_KNOWN
     scope: str | Special = NOT_KNOWN
     principal: str | Special = NOT_KNOWN
-    token: str | Special = NOT_KNOWN
+    token_id: str | Special = NOT_KNOWN
     roles: frozenset[str] | Special = NOT_KNOWN
     from_script: bool | Special = NOT_KNOWN
     client: str | Special = NOT_KNOWN
@@ -138,7 +138,7 @@ _ALL: Final = (
         kind=TEXT,
         known=Known.WITH_CALLER,
         about="the id of the configured token of the caller; empty with another credential",
-        of=lambda facts: facts.token,
+        of=lambda facts: facts.token_id,
     ),
     Fact(
         name="role",
@@ -194,6 +194,16 @@ _ALL: Final = (
     ),
 )
 FACTS: Final[Mapping[str, Fact]] = {fact.name: fact for fact in _ALL}
+
+
+def plain_facts(names: Iterable[str], facts: Facts) -> dict[str, Any]:
+    """Return the values of some facts as texts, booleans and lists of texts. A fact that is not known is omitted."""
+    values = ((name, FACTS[name].of(facts)) for name in names)
+    return {
+        name: sorted(value) if isinstance(value, frozenset) else value
+        for name, value in values
+        if value is not NOT_KNOWN
+    }
 
 
 def argument_at(arguments: Mapping[str, Any] | Special, path: tuple[str, ...]) -> list[Any] | Special:

@@ -89,8 +89,8 @@ class RuleBook(msgspec.Struct, frozen=True, eq=False):
     registry: Registry
     scopes: Mapping[str, ScopePolicy]
     ask_policy: AskPolicy
-    token_of: Callable[[str], str] = lambda principal: ""
-    """Returns the id of the token of a principal."""
+    token_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The ids of configured tokens by principal."""
     _subsets: dict[tuple[str, str], Subset] = msgspec.field(default_factory=dict)
 
     def admits(self, call: RecordedCall) -> bool:
@@ -180,7 +180,7 @@ def _facts(book: RuleBook, call: RecordedCall) -> Facts:
         name=call.name,
         scope=call.scope,
         principal=call.principal,
-        token=book.token_of(call.principal),
+        token_id=book.token_ids.get(call.principal, ""),
         roles=frozenset(call.roles),
         from_script=call.from_script,
         client=NOT_KNOWN if call.client is None else call.client,

@@ -47,7 +47,7 @@ def facts_of_caller(plan: Plan, caller: Caller, *, from_script: bool = False) ->
     return Facts(
         scope=caller.scope,
         principal=caller.principal,
-        token=plan.governing.token_of(caller.principal),
+        token_id=plan.governing.token_of(caller.principal),
         roles=caller.roles,
         from_script=from_script,
     )

@@ -60,7 +60,7 @@ def facts_of(plan: Plan, call: GatedCall, at_s: int) -> Facts:
         risk=NOT_KNOWN if call.risk is None else call.risk,
         scope=call.scope,
         principal=call.principal,
-        token=plan.governing.token_of(call.principal),
+        token_id=plan.governing.token_of(call.principal),
         roles=call.roles,
         from_script=call.from_script,
         client=NOT_KNOWN if call.client is None else call.client,
@@ -132,7 +132,13 @@ def rule_book(plan: Plan) -> RuleBook:
         )
         return _policy_answer(plan, call, decision, recorded.at_ms // 1000)
 
-    return RuleBook(plan.gates, plan.registry, plan.scopes, ask, plan.governing.token_of)
+    return RuleBook(
+        gates=plan.gates,
+        registry=plan.registry,
+        scopes=plan.scopes,
+        ask_policy=ask,
+        token_ids=plan.governing.token_ids,
+    )
 
 
 def _policy_answer(plan: Plan, call: GatedCall, decision: NeedsPolicy, at_s: int) -> PolicyAnswer:
@@ -153,6 +159,7 @@ def _policy_answer(plan: Plan, call: GatedCall, decision: NeedsPolicy, at_s: int
             tags=record.tags if record is not None else frozenset(),
             kind=call.kind,
             facts=call.facts,
+            known=facts_of(plan, call, at_s),
         )
     )
 

@@ -1,0 +1,173 @@
+"""Rules with conditions on a running gateway: lists, calls, approvals, the audit log, and what changes before a call is sent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from tests.catalog.test_omitted_tools import PLAIN, calls_of, server
+from tests.virtual_time import Gateway, virtual_time
+from tests.virtual_time.waiting import the_loop
+
+
+def tool(name: str, **hints: bool) -> str:
+    return json.dumps({"name": name, "inputSchema": {"type": "object"}, **({"annotations": hints} if hints else {})})
+
+
+def configured(*rules: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {**PLAIN, "governance": {"rules": list(rules)}, **more}
+
+
+def token(name: str, *roles: str) -> dict[str, Any]:
+    return {"id": name, "sha256": hashlib.sha256(name.encode()).hexdigest(), "roles": list(roles)}
+
+
+async def names(caller: Any) -> set[str]:
+    return {found["name"] for found in await caller.tools() if found["name"] in ("read", "drop", "pay")}
+
+
+async def audit(gate: Gateway, event: str) -> list[dict[str, Any]]:
+    await gate.advance(2)
+    rows = (await gate.operator("GET", "/api/v1/audit")).json()["rows"]
+    return [row for row in rows if row["event"] == event]
+
+
+@virtual_time
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+async def test_lists_and_calls_depend_on_the_role_of_the_caller(generation: str) -> None:
+    upstream = server(tool("read"), tool("drop"), generation=generation)
+    rules = [{"match": "drop", "when": {"role": "intern"}, "action": "deny"}]
+    tokens = [token("ann", "intern"), token("bob", "boss")]
+    async with Gateway(configured(*rules, tokens=tokens), {"a": upstream}) as gate:
+        ann, bob = [await gate.caller(generation, token=name) for name in ("ann", "bob")]
+        assert (await names(ann), await names(bob)) == ({"read"}, {"read", "drop"})
+        assert (await ann.call("drop")).error["data"]["error_type"] == "policy_denied"
+        assert (await bob.call("drop")).text == "ran drop"
+        assert (await ann.call("read")).text == "ran read"
+        assert calls_of(upstream, "drop") == 1
+        (row,) = await audit(gate, "call_denied")
+        assert (row["principal"], row["rule"]) == ("ann", "rules[0] drop")
+        assert row["reason"].endswith("because role is intern")
+
+
+@virtual_time
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+async def test_a_call_is_held_by_its_argument(generation: str) -> None:
+    upstream = server(tool("pay"), generation=generation)
+    rules = [{"match": "pay", "when": {"argument.amount": "> 1000"}, "action": "approve", "reason": "large sums"}]
+    async with Gateway(configured(*rules), {"a": upstream}) as gate:
+        caller = await gate.caller(generation)
+        assert (await caller.call("pay", {"amount": 5})).text == "ran pay"
+        for amount in (5000, "5000"):
+            waiting = caller.begin_call("pay", {"amount": amount})
+            await gate.advance(60)
+            assert waiting.reply is not None
+        assert calls_of(upstream, "pay") == 1
+        large, text = (await gate.operator("GET", "/api/approvals")).json()
+        assert large["rule"] == "rules[0] pay because argument.amount > 1000: large sums"
+        assert text["rule"] == "rules[0] pay because it cannot be ruled out: argument.amount > 1000: large sums"
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("rules", "support"),
+    [
+        ([{"match": "pay", "when": {"argument.amount": "> 1000"}, "action": "approve"}], "required"),
+        ([{"match": "pay", "when": {"argument.amount": "> 1000"}, "action": "deny"}], "optional"),
+        ([{"match": "pay", "when": {"client": "x*"}, "action": "deny"}], "optional"),
+        ([{"match": "pay", "when": {"time": "00:00-23:59 UTC"}, "action": "deny"}], "optional"),
+        (
+            [{"match": "pay", "when": {"time": "00:00-23:59 UTC"}, "action": "deny"}, {"match": "*", "action": "deny"}],
+            None,
+        ),
+    ],
+)
+async def test_what_depends_on_the_call_never_hides_a_tool(rules: list[dict[str, Any]], support: str | None) -> None:
+    async with Gateway(configured(*rules), {"a": server(tool("pay"))}) as gate:
+        caller = await gate.caller("2025", capabilities={"tasks": {}})
+        shown = {found["name"]: found for found in await caller.tools()}
+        found = shown["pay"]["execution"]["taskSupport"] if "pay" in shown else None
+        assert found == support
+
+
+@virtual_time
+async def test_a_tool_is_decided_by_its_risk() -> None:
+    rules = [
+        {"match": "*", "when": {"risk": "destructive"}, "action": "deny"},
+        {"match": "*", "when": {"risk": "undeclared"}, "action": "approve"},
+    ]
+    own = server(tool("read", readOnlyHint=True), tool("drop", destructiveHint=True))
+    other = server(tool("pay", readOnlyHint=True))
+    servers = {"a": {"trust_annotations": True}, "b": {"tools": {"late": {"risk": "reads"}}}}
+    async with Gateway(configured(*rules, servers=servers), {"a": own, "b": other}) as gate:
+        caller = await gate.caller("2025")
+        assert await names(caller) == {"read", "pay"}
+        assert (await caller.call("read")).text == "ran read"
+        assert (await caller.call("drop")).error["data"]["error_type"] == "policy_denied"
+        waiting = caller.begin_call("pay")
+        await gate.advance(60)
+        assert waiting.reply is not None
+        assert calls_of(other, "pay") == 0, "the hint of a server that is not trusted does not lower the risk"
+        await gate.reload(configured(*rules, servers={**servers, "b": {"tools": {"pay": {"risk": "reads"}}}}))
+        assert (await caller.call("pay")).text == "ran pay"
+
+
+NIGHT = {"match": "drop", "when": {"time": "outside 08:00-18:00 UTC"}, "action": "approve"}
+
+
+def set_clock(hour: int, minute: int) -> None:
+    tomorrow = (the_loop().wall() // 86_400 + 1) * 86_400
+    the_loop().set_wall(tomorrow + hour * 3600 + minute * 60)
+
+
+async def hold(gate: Gateway) -> tuple[Any, str, str]:
+    """A call that waits for approval: its caller, its task and the approval."""
+    caller = await gate.caller("2025", capabilities={"tasks": {}})
+    made = await caller.request("tools/call", {"name": "drop", "arguments": {}, "task": {"ttl": 3_600_000}})
+    (row,) = (await gate.operator("GET", "/api/approvals")).json()
+    return caller, made.result["task"]["taskId"], row["id"]
+
+
+@virtual_time
+async def test_an_approved_call_runs_if_the_rules_would_now_forward_it() -> None:
+    upstream = server(tool("drop"))
+    async with Gateway(configured(NIGHT), {"a": upstream}) as gate:
+        set_clock(7, 59)
+        caller, task_id, approval = await hold(gate)
+        await gate.advance(120)
+        await gate.operator("POST", f"/api/approvals/{approval}/approve", {})
+        assert (await caller.request("tasks/result", {"taskId": task_id})).result["content"][0]["text"] == "ran drop"
+        assert calls_of(upstream, "drop") == 1
+
+
+@virtual_time
+async def test_an_approved_call_is_stopped_by_a_fact_that_changed_and_the_audit_log_names_it() -> None:
+    upstream = server(tool("drop"))
+    lunch = {"match": "drop", "when": {"time": "12:00-13:00 UTC"}, "action": "deny"}
+    async with Gateway(configured(lunch, {"match": "drop", "action": "approve"}), {"a": upstream}) as gate:
+        set_clock(11, 59)
+        caller, task_id, approval = await hold(gate)
+        await gate.operator("POST", f"/api/approvals/{approval}/approve", {})
+        await gate.advance(120)
+        reply = await caller.request("tasks/result", {"taskId": task_id})
+        assert reply.error["data"]["error_type"] == "policy_drift"
+        assert "12:00" not in reply.error["message"]
+        assert calls_of(upstream, "drop") == 0
+        (entry,) = await audit(gate, "approval_invalid")
+        assert "because time is 12:00-13:00 UTC" in entry["reason"]
+        shown = (await gate.operator("GET", f"/api/approvals/{approval}")).json()
+        assert (shown["state"], "time is 12:00-13:00 UTC" in shown["reason"]) == ("invalid", True)
+
+
+@virtual_time
+async def test_the_time_is_that_of_each_call() -> None:
+    upstream = server(tool("drop"))
+    rules = [{"match": "drop", "when": {"time": "12:00-13:00 UTC"}, "action": "deny"}]
+    async with Gateway(configured(*rules), {"a": upstream}) as gate:
+        set_clock(12, 30)
+        caller = await gate.caller("2025")
+        assert (await caller.call("drop")).error["data"]["error_type"] == "policy_denied"
+        await gate.advance(1800)
+        assert (await caller.call("drop")).text == "ran drop"
