@@ -32,6 +32,7 @@ Check
   make faults                every way in which a server can fail, compared with a record of what ran
   make fuzz                  100,000 mutated frames in each direction
   make config-equality       read generated configuration files with this version and with BASE=COMMIT, and compare
+  make decision-equality     decide generated calls with this version and with BASE=COMMIT, and compare
   make properties            every property of tests/ with ten times as many generated inputs as make test
   make chaos                 the long crash tests of one gateway
   make chaos-scripts         a crash at every write of a script, in virtual time and by SIGKILL
@@ -239,6 +240,11 @@ bench-growth: $(STAMP)
 .PHONY: config-equality
 config-equality: $(STAMP)
 	$(BIN)/python -m tests.config_equality.compare $(BASE)
+
+# Decisions of 1,000 generated configurations on 110,000 calls, by this version and by BASE=COMMIT.
+.PHONY: decision-equality
+decision-equality: $(STAMP)
+	$(BIN)/python -m tests.decision_equality.compare $(BASE)
 
 .PHONY: soak
 soak: $(STAMP)

@@ -1,9 +1,10 @@
-"""`taskgate policy`: evaluate rules and policies for one call, or for recorded calls."""
+"""`taskgate policy`: evaluate rules and policies for one call or for recorded calls, and compare those of two files."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from taskgate.cli import printing
@@ -15,6 +16,7 @@ from taskgate.cli.loading import loaded_or_exit
 from taskgate.cli.target import Gateway, Json, Token
 
 if TYPE_CHECKING:
+    from taskgate.assembly.policy_diff import Lists, PolicyDiff
     from taskgate.assembly.try_call import Tried
     from taskgate.config.load import LoadedConfig
     from taskgate.gateway.plan import Plan
@@ -25,6 +27,7 @@ def register(app: Commands) -> None:
     group = Commands("Test rules and policies before applying them.")
     group.command("test")(test)
     group.command("rehearse")(rehearse)
+    group.command("diff")(diff)
     app.add(group, "policy")
 
 
@@ -178,6 +181,86 @@ def _print_decision(tried: Tried, expect: str | None, as_json: bool) -> None:
     if expect is not None and expect != action:
         printing.note(f"Expected {expect}.")
         raise Exit(ExitCode.FAILED)
+
+
+def diff(
+    old: Annotated[str, Argument(metavar="OLD.yaml", help="Configuration file in force.")],
+    new: Annotated[str, Argument(metavar="NEW.yaml", help="Changed configuration file.")],
+    *,
+    lists: Annotated[
+        Path | None,
+        Option("--lists", help='JSON file with the servers\' tools, for example {"files": ["read_file"]}.'),
+    ] = None,
+    gateway: Annotated[
+        str | None, Option("--gateway", help="Address of a running gateway that has the servers' tools.")
+    ] = None,
+    connect: Annotated[
+        bool, Option("--connect", help="Start or connect to the servers of both files. No tool is called.")
+    ] = False,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """List the tools and callers whose decision changes between two configuration files. Exit code 10 if there are any.
+
+    Without the servers' tools, names that the patterns of both files match are compared. No server is started unless --connect
+    is given, so an untrusted file can be compared.
+    """
+    from taskgate.assembly.policy_diff import InvalidLists, compare_policies, lists_of_servers, lists_of_value
+    from taskgate.telemetry import logs
+
+    versions = loaded_or_exit(old), loaded_or_exit(new)
+    plans = _built(versions[0]), _built(versions[1])
+    logs.set_up("error")
+    known: Lists = {}
+    notes: list[str] = []
+    if connect:
+        known, notes = asyncio.run(lists_of_servers(*versions, plans))
+    if gateway is not None:
+        known = {**_tools_of_gateway(gateway, token, plans, as_json=as_json), **known}
+    if lists is not None:
+        try:
+            known = {**known, **lists_of_value(json.loads(lists.read_text(encoding="utf-8")))}
+        except (OSError, ValueError, InvalidLists) as problem:
+            raise Failed(f"{lists}: {problem}", ExitCode.USAGE) from None
+    found = compare_policies(*versions, plans, known)
+    for note in (*notes, *found.notes):
+        printing.note(printing.clean(f"note: {note}"))
+    _print_changes(found, as_json)
+    if found.changes:
+        raise Exit(ExitCode.DIFFERENT)
+
+
+def _tools_of_gateway(gateway: str, token: str | None, plans: tuple[Plan, Plan], *, as_json: bool) -> Lists:
+    """Return the tools of the servers that the gateway has, by their own names."""
+    from urllib.parse import quote
+
+    from taskgate.assembly.policy_diff import lists_of_value
+    from taskgate.cli.gateway_api import run_with_gateway
+
+    found: dict[str, list[str]] = {}
+
+    def work(api: GatewayApi) -> None:
+        has = {row["name"] for row in api.get("/api/v1/servers").value if row["tool_count"] is not None}
+        for server in {server: None for plan in plans for server in plan.registry.records}:
+            if server in has:
+                tools = api.get(f"/api/v1/servers/{quote(server, safe='')}").value["tools"]
+                found[server] = [tool["name"] for tool in tools]
+
+    run_with_gateway(work, gateway, token, as_json)
+    return lists_of_value(found)
+
+
+def _print_changes(found: PolicyDiff, as_json: bool) -> None:
+    if as_json:
+        import msgspec
+
+        print(json.dumps(msgspec.to_builtins(found), ensure_ascii=False))
+        return
+    for change in found.changes:
+        print(printing.clean(change.line()))
+    changed = f"{len(found.changes)} changes" if found.changes else "No change"
+    callers = f"{len(found.callers)} caller" + ("" if len(found.callers) == 1 else "s")
+    printing.note(f"{changed} in the decisions about {found.names} names for {callers}.")
 
 
 def _plan(config: str | None) -> Plan:
