@@ -15,6 +15,7 @@ from msgspec import field
 from taskgate.config.problems import Mark, Problem, did_you_mean, one_of, problem_at
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, text_of
 from taskgate.core.globs import Glob, PatternError
+from taskgate.core.governance.pattern_mistakes import mistake_in, taken_apart
 from taskgate.core.governance.rules import unreachable
 from taskgate.core.identity.identity import tenant_of
 from taskgate.core.patterns import Pattern, PatternKind
@@ -38,6 +39,8 @@ class References(msgspec.Struct):
     warnings: list[Problem] = field(default_factory=list)
     _shown: dict[str, str] | None = None
     """The result of `_shown_as`: there may be thousands of rules and of servers."""
+    _selecting: dict[str, bool] = field(default_factory=dict)
+    """The results of `_selects_any`, by reference."""
 
     def unknown(
         self, mark: Mark, key: str, what: str, reference: str, known: list[str], *, lenient: bool = False
@@ -67,19 +70,50 @@ class References(msgspec.Struct):
             return list(self.servers)
         return [name for name in self.servers if glob.matches(name)]
 
-    @staticmethod
-    def needs_check(node: Node) -> bool:
-        """Whether `pattern` can find anything. Most of thousands of patterns name neither a server nor a tool of one."""
-        return isinstance(node, Scalar) and node.text is not None and (":" in node.text or "__" in node.text)
+    def pattern(self, node: Node, key: str, *, only: str = "", lenient: bool = False) -> None:
+        """Check that a pattern can match something: a deny rule that never matches gives false safety.
 
-    def pattern(self, node: Node, key: str) -> None:
-        """Check that `server:glob` names a defined server: a deny rule that never matches gives false safety."""
+        `only` is the server of a pattern that applies to one server. `lenient`: a wrong name is a warning, as all else is.
+        """
         text = text_of(node) or ""
-        before, colon, name = text.partition(":")
-        if not colon or before in _NOT_SERVERS:
-            self._own_name(node, key, f"{before}:" if colon else "", name if colon else text)
-        elif not GLOB_CHARACTERS & set(before) and before not in self.servers and before != _OWN_SERVER:
-            self.unknown(node.mark, key, "server", before, list(self.servers), lenient=self.lenient)
+        mistake = mistake_in(text)
+        if mistake is not None:
+            self.warnings.append(problem_at(node.mark, key, mistake.what, mistake.hint))
+        if ":" not in text and "__" not in text:
+            return
+        prefix, name = taken_apart(text)
+        before = prefix.partition(":")[0]
+        if not prefix or before in _NOT_SERVERS:
+            self._own_name(node, key, prefix, name, lenient=lenient)
+        elif only and not self._matches(before, only):
+            message = f'applies to the server "{only}" only, so "{_shortened(text)}" matches nothing'
+            self.warnings.append(problem_at(node.mark, key, message, f"write {prefix[len(before) + 1 :]}{name}"))
+        elif GLOB_CHARACTERS & set(before):
+            if not self._selects_any(before):
+                message = f'no server matches "{before}", so "{_shortened(text)}" matches nothing'
+                self.warnings.append(problem_at(node.mark, key, message, "check the part before the colon"))
+        elif before not in self.servers and before != _OWN_SERVER:
+            self.unknown(node.mark, key, "server", before, list(self.servers), lenient=lenient or self.lenient)
+
+    def tools_only(self, node: Node, key: str) -> None:
+        """Report a pattern on prompts or resources at a key that concerns only tools."""
+        with suppress(PatternError):
+            kind = Pattern.compile(text_of(node) or "").kind
+            if kind is not PatternKind.TOOL:
+                message = f"applies to tools only, so a pattern on {kind}s matches nothing"
+                self.warnings.append(problem_at(node.mark, key, message, "remove it"))
+
+    @staticmethod
+    def _matches(reference: str, server: str) -> bool:
+        glob = glob_of(reference)
+        return glob is None or glob.matches(server)
+
+    def _selects_any(self, reference: str) -> bool:
+        found = self._selecting.get(reference)
+        if found is None:
+            known = any(self._matches(reference, name) for name in (*self.servers, _OWN_SERVER))
+            found = self._selecting[reference] = known
+        return found
 
     def script_pattern(self, rule: Mapping, key: str) -> None:
         """Report a rule for scripts that matches no tools: scripts call nothing else."""
@@ -88,7 +122,7 @@ class References(msgspec.Struct):
                 message = "from: script applies only to tools, because scripts call nothing else"
                 self.problems.append(problem_at(rule.mark, key, message, "remove it"))
 
-    def _own_name(self, node: Node, key: str, kind: str, name: str) -> None:
+    def _own_name(self, node: Node, key: str, kind: str, name: str, *, lenient: bool) -> None:
         """Report a pattern on `server__tool`, the name that callers use; it would match nothing."""
         shown, separator, own = name.partition("__")
         if not separator or not own or kind == "resource:":
@@ -97,7 +131,8 @@ class References(msgspec.Struct):
         if server is None:
             return
         message = f'"{name}" is the name that callers use; patterns match the server\'s own tool names'
-        self.problems.append(problem_at(node.mark, key, message, f"write {server}:{kind}{own}"))
+        found = self.warnings if lenient else self.problems
+        found.append(problem_at(node.mark, key, message, f"write {server}:{kind}{own}"))
 
     def _shown_as(self) -> dict[str, str]:
         """Return the server of each tool name prefix."""
@@ -134,13 +169,11 @@ def _check_governance(found: References) -> None:
             _check_workflow(found, rule, f"governance.rules[{position}]")
         if (server := entries.get("server")) is not None:
             found.server(server.value, f"governance.rules[{position}].server")
-        if (match := entries.get("match")) is not None and found.needs_check(match.value):
-            found.pattern(match.value, f"governance.rules[{position}].match")
+        if (match := entries.get("match")) is not None:
+            found.pattern(match.value, f"governance.rules[{position}].match", only=_known_server(found, rule))
         found.script_pattern(rule, f"governance.rules[{position}]")
         uses_policy = uses_policy or rule.text("action") == "policy"
     _check_order_of_rules(found, governance.list("rules"))
-    for node, key in each(governance.get("force_required"), "governance.force_required"):
-        found.pattern(node, key)
     if uses_policy and not found.root.map("cedar").list("policies"):
         mark = found.root.entries["governance"].key_mark
         message = "a rule has action: policy, but there are no Cedar policies, so its calls are denied"
@@ -148,6 +181,36 @@ def _check_governance(found: References) -> None:
     for server in found.servers.values():
         if isinstance(server.value, Mapping):
             _check_workflow(found, server.value.map("approval_policy"), f"servers.{server.key}.approval_policy")
+            _check_server_patterns(found, server.key, server.value)
+    _check_other_patterns(found)
+
+
+def _known_server(found: References, rule: Mapping) -> str:
+    """Return the server that a rule is limited to; empty if there is none, or if it is reported as unknown."""
+    server = rule.text("server") or ""
+    return server if server in found.servers else ""
+
+
+def _check_other_patterns(found: References) -> None:
+    for node, key in each(found.root.map("governance").get("force_required"), "governance.force_required"):
+        found.pattern(node, key)
+        found.tools_only(node, key)
+    for node, key in each(found.root.map("telemetry").map("otel").get("baggage"), "telemetry.otel.baggage"):
+        if (mistake := mistake_in(text_of(node) or "", PatternKind.RESOURCE)) is not None:
+            found.warnings.append(problem_at(node.mark, key, mistake.what, mistake.hint))
+
+
+def _check_server_patterns(found: References, name: str, server: Mapping) -> None:
+    """Check the lists of one server. What is wrong in them is a warning: a server still starts with it."""
+    for node, key in (
+        *each(server.map("expose").get("tools"), f"servers.{name}.expose.tools"),
+        *each(server.get("allowed_tools"), f"servers.{name}.allowed_tools"),
+    ):
+        found.pattern(node, key, only=name, lenient=True)
+    for entry in server.map("approval_policy").map("tools"):
+        node, key = Scalar(entry.key, entry.key_mark), f"servers.{name}.approval_policy.tools.{entry.key}"
+        found.pattern(node, key, only=name, lenient=True)
+        found.tools_only(node, key)
 
 
 MAX_COMPARED = 500
@@ -174,6 +237,10 @@ def _check_order_of_rules(found: References, rules: tuple[Node, ...]) -> None:
         message = f"never applies: rules[{first}] matches the same calls first"
         hint = f"move it above rules[{first}], or remove it"
         found.warnings.append(problem_at(marks[position], f"governance.rules[{position}]", message, hint))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _is_for_scripts(rule: Node) -> bool:
