@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from taskgate.core.governance.pipeline import Gates, open_gates
+from taskgate.core.governance.unmatched_patterns import PatternUse
 from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
 from taskgate.core.scoping.profile import Profile
 from taskgate.core.scoping.registry import Registry
@@ -58,6 +59,8 @@ class Plan(msgspec.Struct, frozen=True):
     profiles: Mapping[str, Profile] = msgspec.field(default_factory=dict)
     trace_url: str | None = None
     """The address of a trace in the operator's tracing system, with `{trace_id}` in it."""
+    patterns: tuple[PatternUse, ...] = ()
+    """The patterns of the configuration, to report those that match nothing."""
     temporary_scopes: frozenset[str] = frozenset()
     """Scopes created at run time; each is valid only for its own token."""
 

@@ -29,6 +29,8 @@ _REGEX: Final = re.compile(
 )
 # These characters are not allowed in URIs, and others of a regular expression are.
 _REGEX_FOR_URIS: Final = re.compile(r"[\^|]")
+_MAYBE_REGEX: Final = re.compile(r"\.\*")
+"""In `delete.*`, which may also be a glob over dotted names."""
 _NEGATED: Final = re.compile(r"\A[!~-]")
 _CAMEL_CASE: Final = re.compile(r"[a-z][A-Z]")
 _WILDCARD: Final = re.compile(r"[*?\[]")
@@ -101,7 +103,7 @@ def _what_is_wrong(name: str, kind: PatternKind) -> str | None:
         return f'contains "{foreign}" ({letter}, U+{ord(foreign):04X}), and names of {kind}s are ASCII'
     if "," in name and "{" not in name:
         return "contains a comma, and is one pattern, not several"
-    if _NEGATED.match(name):
+    if is_negated(name):
         return f"begins with {name[0]}, which does not negate a pattern; the first rule that matches decides"
     if _REGEX.search(name):
         return "looks like a regular expression; patterns are globs, in which * is any text and . is a full stop"
@@ -119,6 +121,11 @@ def _has_unusual_case(name: str) -> bool:
     if name.islower() or name == name.lower() or _CAMEL_CASE.search(name):
         return False
     return _WILDCARD.search(name) is not None or "_" in name or name.isupper()
+
+
+def is_negated(name: str) -> bool:
+    """Whether a glob over names begins with a character that is meant to negate it: without that it matches the opposite."""
+    return _NEGATED.match(name) is not None
 
 
 def repairs(text: str) -> Iterator[tuple[str, ...]]:
@@ -151,17 +158,16 @@ def _repaired_names(name: str) -> Iterator[tuple[str, ...]]:
     """Return repairs of a glob over names. Each step repairs more than the one before."""
     plain = name if name.isascii() else skeleton(name)
     if "," in plain and "{" not in plain:
-        yield from _in_both_cases(tuple(each.strip() for each in plain.split(",") if each.strip()))
-    if _NEGATED.match(plain):
-        return  # without the character it would match the opposite
+        parts = [each.strip() for each in plain.split(",") if each.strip()]
+        globs = (_globs_of(each) if _REGEX.search(each) else (each,) for each in parts)
+        yield from _in_both_cases(tuple(each for several in globs for each in several))
+    if is_negated(plain):
+        return
     plain = plain.replace("%", "*")
     yield from _in_both_cases((plain,))
-    if _REGEX.search(plain):
+    if _REGEX.search(plain) or _MAYBE_REGEX.search(plain):
         yield from _in_both_cases(_globs_of(plain))
-    # `.*` behind a part that may be of a dotted name, such as `delete.*`
-    yield from _in_both_cases(_globs_of(f"({plain})"))
-    other = plain.translate(_OTHER_SEPARATOR)
-    yield from _in_both_cases((other,))
+    yield from _in_both_cases((plain.translate(_OTHER_SEPARATOR),))
 
 
 _OTHER_SEPARATOR: Final = str.maketrans("-_", "_-")
