@@ -7,7 +7,6 @@ from typing import Any
 
 from taskgate.core.governance import pipeline
 from taskgate.core.governance.decision import (
-    Decision,
     Denied,
     Forward,
     NeedsApproval,
@@ -45,7 +44,8 @@ def decided(
     withheld: Collection[str] = (),
 ) -> Plain:
     """Return the decision on a call by its name. `withheld` as in `decide_unlisted`."""
-    used = gates.for_calls(from_script=from_script)
+    used = _gates_of(gates, from_script)
+    found: Any
     if not listed:
         found = decide_unlisted(used, kind, server, name, quarantined=quarantined, withheld=withheld)
     elif not alike:
@@ -62,7 +62,17 @@ def decided(
     }
 
 
-def plain(decision: Decision) -> Plain:
+def _gates_of(gates: Any, from_script: bool) -> Gates:
+    """Versions up to 8b5656b4 compile rules twice; later ones evaluate a condition on the caller."""
+    if hasattr(gates, "for_calls"):
+        found: Gates = gates.for_calls(from_script=from_script)
+        return found
+    from taskgate.core.facts.table import Facts
+
+    return gates.of_caller(Facts(from_script=from_script))
+
+
+def plain(decision: Any) -> Plain:
     row: Plain = {"action": action_of(decision).value, "strictness": int(strictness(decision)), "rule": decision.rule}
     row["reason"] = decision.reason
     match decision:

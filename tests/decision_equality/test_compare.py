@@ -75,7 +75,7 @@ def test_generated_calls_reach_every_kind_of_decision(generated: list[Case], dec
 
 
 BREAKAGES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "rules for scripts": lambda m: m.setattr(pipeline.Gates, "for_calls", lambda gates, **_: gates),
+    "rules for scripts": lambda m: m.setattr(pipeline.Gates, "of_caller", lambda gates, _: gates),
     "force_required": lambda m: m.setattr(RuleSet, "forced", lambda *_: False),
     "quarantine": lambda m: m.setattr(pipeline, "_quarantine_name", lambda *_: ""),
     "names that look alike": lambda m: m.setattr(pipeline, "_by_lookalike", lambda *_: Forward("")),

@@ -22,6 +22,7 @@ from taskgate.core.catalog.entry import NAMED_BY, CatalogEntry, EntryKind, read_
 from taskgate.core.catalog.names import alike_names
 from taskgate.core.catalog.own_tool_names import OWN_SERVER, OwnToolName
 from taskgate.core.errors import TaskgateError
+from taskgate.core.facts.table import Facts
 from taskgate.core.globs import PatternError
 from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, NeedsPolicy
 from taskgate.core.governance.decision_changes import (
@@ -37,13 +38,16 @@ from taskgate.core.governance.decision_changes import (
 from taskgate.core.governance.pipeline import UNKNOWN, decide_listed, workflow_named
 from taskgate.core.identity.access import Access, TargetScope
 from taskgate.core.identity.access import decide as decide_access
+from taskgate.core.identity.caller import Caller
 from taskgate.core.identity.identity import NO_REQUIREMENT, Identity
 from taskgate.core.patterns import Pattern, PatternKind
+from taskgate.core.risk import Risk
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.subset import Subset, compose
 from taskgate.core.settings.gateway_file import GatewayFile
 from taskgate.core.settings.scopes import ProfileOverrides, Scope, ScopeProfile
 from taskgate.gateway.catalog.offer import LISTS
+from taskgate.gateway.catalog.views import facts_of_caller
 from taskgate.gateway.plan import Plan
 
 Lists = Mapping[str, Mapping[EntryKind, tuple[CatalogEntry, ...]]]
@@ -105,7 +109,7 @@ class _Version:
         self.root, self.plan = root, plan
         self.callers: dict[str, Identity] = {each.principal: each for each in configured_identities(root)}
         self._subsets: dict[str, Subset] = {}
-        self._outcomes: dict[tuple[str, PatternKind, str, str, bool], DecisionOutcome] = {}
+        self._outcomes: dict[tuple[Any, ...], DecisionOutcome] = {}
 
     def may_use(self, scope: str, caller: str) -> bool:
         identity = self.callers.get(caller)
@@ -127,23 +131,29 @@ class _Version:
             found = self._subsets[scope] = compose(self.plan.registry, policy)
         return found
 
-    def outcome(self, scope: str, name: Name, *, from_script: bool) -> DecisionOutcome:
-        """Return the outcome for every caller that may use the scope. What depends on the call remains open."""
-        key = (scope, name.kind, name.server, name.name, from_script)
+    def outcome(self, scope: str, name: Name, caller: str, *, from_script: bool) -> DecisionOutcome:
+        """Return the outcome for a caller that may use the scope. What depends on the call remains open."""
+        roles = self.callers[caller].roles
+        facts = facts_of_caller(self.plan, Caller(caller, roles, scope), from_script=from_script)
+        key = (scope, name.kind, name.server, name.name, self.plan.gates.caller_key(facts))
         found = self._outcomes.get(key)
         if found is None:
-            found = self._outcomes[key] = self._outcome(self._decision(scope, name, from_script=from_script), name)
+            found = self._outcomes[key] = self._outcome(self._decision(scope, name, facts), name)
         return found
 
-    def _decision(self, scope: str, name: Name, *, from_script: bool) -> Decision:
-        gates, subset = self.plan.gates.for_calls(from_script=from_script), self.subset(scope)
+    def _decision(self, scope: str, name: Name, caller: Facts) -> Decision:
+        gates, subset = self.plan.gates.of_caller(caller), self.subset(scope)
         if name.server != OWN_SERVER:
             excluded = subset.explain(name.server, name.name, name.kind)
             if excluded is None and name.alike:
                 excluded = subset.denies_lookalike(name.server, name.name, name.kind)
             if excluded is not None:
                 return Denied(Gate.VISIBILITY, f"{excluded.reason.value}: {excluded.detail}", UNKNOWN)
-        return decide_listed(gates, name.kind, name.server, name.name, name.alike)
+        return decide_listed(gates, name.kind, name.server, name.name, name.alike, risk_of=lambda _: self._risk(name))
+
+    def _risk(self, name: Name) -> Risk:
+        declared = name.entry.traits.risk if name.entry is not None else Risk.UNDECLARED
+        return self.plan.risk_of(name.server, name.name, declared)
 
     def _outcome(self, decision: Decision, name: Name) -> DecisionOutcome:
         policy = self.plan.governing.policy if isinstance(decision, NeedsPolicy) else None
@@ -177,15 +187,23 @@ def _found(
         if name.server == OWN_SERVER and name.name == OwnToolName.RUN_SCRIPT and not has_scripts:
             continue
         subject = ChangedName(kind=name.kind.value, server=name.server, name=name.name, pattern=name.pattern)
-        plain = _change(before, after, scope, name, from_script=False)
-        if plain is not None:
-            yield from _for_all(may_use, subject, scope, plain)
-        if not has_scripts or name.kind is not PatternKind.TOOL:
-            continue
-        in_scripts = _change(before, after, scope, name, from_script=True)
+        for caller in may_use:
+            for found, texts in _changes(before, after, scope, name, caller, subject):
+                if has_scripts or not found.from_script:
+                    yield from _for_all((caller,), found, scope, texts)
+
+
+def _changes(
+    before: _Version, after: _Version, scope: str, name: Name, caller: str, subject: ChangedName
+) -> Iterator[tuple[ChangedName, tuple[str, str]]]:
+    """Yield the change for calls of the caller, and the one for calls of its scripts if that is another one."""
+    plain = _change(before, after, scope, name, caller, from_script=False)
+    if plain is not None:
+        yield subject, plain
+    if name.kind is PatternKind.TOOL:
+        in_scripts = _change(before, after, scope, name, caller, from_script=True)
         if in_scripts is not None and in_scripts != plain:
-            of_scripts = msgspec.structs.replace(subject, from_script=True)
-            yield from _for_all(may_use, of_scripts, scope, in_scripts)
+            yield msgspec.structs.replace(subject, from_script=True), in_scripts
 
 
 def _for_all(
@@ -196,9 +214,11 @@ def _for_all(
         yield CallerChange(subject=subject, scope=scope, caller=caller, before=before, after=after)
 
 
-def _change(before: _Version, after: _Version, scope: str, name: Name, *, from_script: bool) -> tuple[str, str] | None:
+def _change(
+    before: _Version, after: _Version, scope: str, name: Name, caller: str, *, from_script: bool
+) -> tuple[str, str] | None:
     """Return the texts of both outcomes, or None if the effect is the same."""
-    old, new = (version.outcome(scope, name, from_script=from_script) for version in (before, after))
+    old, new = (version.outcome(scope, name, caller, from_script=from_script) for version in (before, after))
     return None if old.effect == new.effect else (old.text(), new.text_after(old))
 
 

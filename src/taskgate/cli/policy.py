@@ -25,10 +25,42 @@ if TYPE_CHECKING:
 def register(app: Commands) -> None:
     """Add the commands to the application."""
     group = Commands("Test rules and policies before applying them.")
+    group.command("rules")(rules)
     group.command("test")(test)
     group.command("rehearse")(rehearse)
     group.command("diff")(diff)
     app.add(group, "policy")
+
+
+def rules(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
+    """List the rules in force, and the patterns of rules and lists that match nothing the servers list."""
+    from taskgate.cli.gateway_api import run_with_gateway
+
+    def work(api: GatewayApi) -> None:
+        found = api.get("/api/v1/rules").value
+        if as_json:
+            print(json.dumps(found, ensure_ascii=False))
+        else:
+            _print_rules(found)
+
+    run_with_gateway(work, gateway, token, as_json)
+
+
+def _print_rules(found: dict[str, Any]) -> None:
+    rows = [
+        (
+            row["match"] + (" (scripts)" if row["from"] else ""),
+            row["server"] or "any",
+            row["action"],
+            row["workflow"] or row["policy_id"],
+            str(row["calls"]) if found["recording"] else "-",
+            row["reason"],
+        )
+        for row in found["rules"]
+    ]
+    printing.table(("Rule", "Server", "Action", "Workflow", "Calls", "Reason"), rows)
+    for row in found["unmatched"]:
+        printing.note(printing.clean(f"warning: {row['message']}"))
 
 
 def test(

@@ -16,9 +16,10 @@ from taskgate.config import rule_conditions
 from taskgate.config.problems import Mark, Problem, did_you_mean, one_of, problem_at
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, plain, text_of
 from taskgate.core.globs import Glob, PatternError
-from taskgate.core.governance.rules import unreachable
+from taskgate.core.governance.pattern_mistakes import mistake_in, taken_apart
+from taskgate.core.governance.rules import OrderedRule, unreachable
 from taskgate.core.identity.identity import tenant_of
-from taskgate.core.patterns import Pattern
+from taskgate.core.patterns import Pattern, PatternKind
 
 _NOT_SERVERS = ("resource", "prompt", "tool")
 # Server name of the gateway's own tools in patterns.
@@ -39,6 +40,8 @@ class References(msgspec.Struct):
     warnings: list[Problem] = field(default_factory=list)
     _shown: dict[str, str] | None = None
     """The result of `_shown_as`: there may be thousands of rules and of servers."""
+    _selecting: dict[str, bool] = field(default_factory=dict)
+    """The results of `_selects_any`, by reference."""
 
     def unknown(
         self, mark: Mark, key: str, what: str, reference: str, known: list[str], *, lenient: bool = False
@@ -68,21 +71,52 @@ class References(msgspec.Struct):
             return list(self.servers)
         return [name for name in self.servers if glob.matches(name)]
 
-    @staticmethod
-    def needs_check(node: Node) -> bool:
-        """Whether `pattern` can find anything. Most of thousands of patterns name neither a server nor a tool of one."""
-        return isinstance(node, Scalar) and node.text is not None and (":" in node.text or "__" in node.text)
+    def pattern(self, node: Node, key: str, *, only: str = "", lenient: bool = False) -> None:
+        """Check that a pattern can match something: a deny rule that never matches gives false safety.
 
-    def pattern(self, node: Node, key: str) -> None:
-        """Check that `server:glob` names a defined server: a deny rule that never matches gives false safety."""
+        `only` is the server of a pattern that applies to one server. `lenient`: a wrong name is a warning, as all else is.
+        """
         text = text_of(node) or ""
-        before, colon, name = text.partition(":")
-        if not colon or before in _NOT_SERVERS:
-            self._own_name(node, key, f"{before}:" if colon else "", name if colon else text)
-        elif not GLOB_CHARACTERS & set(before) and before not in self.servers and before != _OWN_SERVER:
-            self.unknown(node.mark, key, "server", before, list(self.servers), lenient=self.lenient)
+        mistake = mistake_in(text)
+        if mistake is not None:
+            self.warnings.append(problem_at(node.mark, key, mistake.what, mistake.hint))
+        if ":" not in text and "__" not in text:
+            return
+        prefix, name = taken_apart(text)
+        before = prefix.partition(":")[0]
+        if not prefix or before in _NOT_SERVERS:
+            self._own_name(node, key, prefix, name, lenient=lenient)
+        elif only and not self._matches(before, only):
+            message = f'applies to the server "{only}" only, so "{_shortened(text)}" matches nothing'
+            self.warnings.append(problem_at(node.mark, key, message, f"write {prefix[len(before) + 1 :]}{name}"))
+        elif GLOB_CHARACTERS & set(before):
+            if not self._selects_any(before):
+                message = f'no server matches "{before}", so "{_shortened(text)}" matches nothing'
+                self.warnings.append(problem_at(node.mark, key, message, "check the part before the colon"))
+        elif before not in self.servers and before != _OWN_SERVER:
+            self.unknown(node.mark, key, "server", before, list(self.servers), lenient=lenient or self.lenient)
 
-    def _own_name(self, node: Node, key: str, kind: str, name: str) -> None:
+    def tools_only(self, node: Node, key: str) -> None:
+        """Report a pattern on prompts or resources at a key that concerns only tools."""
+        with suppress(PatternError):
+            kind = Pattern.compile(text_of(node) or "").kind
+            if kind is not PatternKind.TOOL:
+                message = f"applies to tools only, so a pattern on {kind}s matches nothing"
+                self.warnings.append(problem_at(node.mark, key, message, "remove it"))
+
+    @staticmethod
+    def _matches(reference: str, server: str) -> bool:
+        glob = glob_of(reference)
+        return glob is None or glob.matches(server)
+
+    def _selects_any(self, reference: str) -> bool:
+        found = self._selecting.get(reference)
+        if found is None:
+            known = any(self._matches(reference, name) for name in (*self.servers, _OWN_SERVER))
+            found = self._selecting[reference] = known
+        return found
+
+    def _own_name(self, node: Node, key: str, kind: str, name: str, *, lenient: bool) -> None:
         """Report a pattern on `server__tool`, the name that callers use; it would match nothing."""
         shown, separator, own = name.partition("__")
         if not separator or not own or kind == "resource:":
@@ -91,7 +125,8 @@ class References(msgspec.Struct):
         if server is None:
             return
         message = f'"{name}" is the name that callers use; patterns match the server\'s own tool names'
-        self.problems.append(problem_at(node.mark, key, message, f"write {server}:{kind}{own}"))
+        found = self.warnings if lenient else self.problems
+        found.append(problem_at(node.mark, key, message, f"write {server}:{kind}{own}"))
 
     def _shown_as(self) -> dict[str, str]:
         """Return the server of each tool name prefix."""
@@ -128,14 +163,12 @@ def _check_governance(found: References) -> None:
             _check_workflow(found, rule, f"governance.rules[{position}]")
         if (server := entries.get("server")) is not None:
             found.server(server.value, f"governance.rules[{position}].server")
-        if (match := entries.get("match")) is not None and found.needs_check(match.value):
-            found.pattern(match.value, f"governance.rules[{position}].match")
+        if (match := entries.get("match")) is not None:
+            found.pattern(match.value, f"governance.rules[{position}].match", only=_known_server(found, rule))
         found.problems += rule_conditions.mistakes(rule, f"governance.rules[{position}]")
         found.warnings += rule_conditions.forgeable(rule, f"governance.rules[{position}]")
         uses_policy = uses_policy or rule.text("action") == "policy"
     _check_order_of_rules(found, governance.list("rules"))
-    for node, key in each(governance.get("force_required"), "governance.force_required"):
-        found.pattern(node, key)
     if uses_policy and not found.root.map("cedar").list("policies"):
         mark = found.root.entries["governance"].key_mark
         message = "a rule has action: policy, but there are no Cedar policies, so its calls are denied"
@@ -143,6 +176,36 @@ def _check_governance(found: References) -> None:
     for server in found.servers.values():
         if isinstance(server.value, Mapping):
             _check_workflow(found, server.value.map("approval_policy"), f"servers.{server.key}.approval_policy")
+            _check_server_patterns(found, server.key, server.value)
+    _check_other_patterns(found)
+
+
+def _known_server(found: References, rule: Mapping) -> str:
+    """Return the server that a rule is limited to; empty if there is none, or if it is reported as unknown."""
+    server = rule.text("server") or ""
+    return server if server in found.servers else ""
+
+
+def _check_other_patterns(found: References) -> None:
+    for node, key in each(found.root.map("governance").get("force_required"), "governance.force_required"):
+        found.pattern(node, key)
+        found.tools_only(node, key)
+    for node, key in each(found.root.map("telemetry").map("otel").get("baggage"), "telemetry.otel.baggage"):
+        if (mistake := mistake_in(text_of(node) or "", PatternKind.RESOURCE)) is not None:
+            found.warnings.append(problem_at(node.mark, key, mistake.what, mistake.hint))
+
+
+def _check_server_patterns(found: References, name: str, server: Mapping) -> None:
+    """Check the lists of one server. What is wrong in them is a warning: a server still starts with it."""
+    for node, key in (
+        *each(server.map("expose").get("tools"), f"servers.{name}.expose.tools"),
+        *each(server.get("allowed_tools"), f"servers.{name}.allowed_tools"),
+    ):
+        found.pattern(node, key, only=name, lenient=True)
+    for entry in server.map("approval_policy").map("tools"):
+        node, key = Scalar(entry.key, entry.key_mark), f"servers.{name}.approval_policy.tools.{entry.key}"
+        found.pattern(node, key, only=name, lenient=True)
+        found.tools_only(node, key)
 
 
 MAX_COMPARED = 500
@@ -152,31 +215,29 @@ MAX_COMPARED = 500
 def _check_order_of_rules(found: References, rules: tuple[Node, ...]) -> None:
     """Warn about rules that never apply because an earlier rule matches the same calls."""
     marks: dict[int, Mark] = {}
-    numbered: list[tuple[int, Pattern, str | None]] = []
+    numbered: list[OrderedRule] = []
     for position, rule in enumerate(rules[:MAX_COMPARED]):
         text = rule.text("match") if isinstance(rule, Mapping) else None
         if not isinstance(rule, Mapping) or text is None:
             continue
         with suppress(PatternError):
-            numbered.append((position, Pattern.compile(text), rule.text("server")))
+            pattern = Pattern.compile(text)
+            numbered.append(OrderedRule(position, pattern, rule.text("server"), _conditions(rule)))
             marks[position] = rule.mark
-    # A rule with conditions covers only rules with the same conditions.
-    unconditional = [rule for rule in numbered if not _conditions(rules[rule[0]])]
-    covered = unreachable(unconditional)
-    for conditions in {text for number, *_ in numbered if (text := _conditions(rules[number]))}:
-        alike = [rule for rule in numbered if _conditions(rules[rule[0]]) in ("", conditions)]
-        covered |= {number: first for number, first in unreachable(alike).items() if _conditions(rules[number])}
+    covered = unreachable(numbered)
     for position, first in sorted(covered.items()):
         message = f"never applies: rules[{first}] matches the same calls first"
         hint = f"move it above rules[{first}], or remove it"
         found.warnings.append(problem_at(marks[position], f"governance.rules[{position}]", message, hint))
 
 
-def _conditions(rule: Node) -> str:
+def _conditions(rule: Mapping) -> str:
     """Return a text that equal conditions have in common; empty without any."""
-    if not isinstance(rule, Mapping):
-        return ""
     return "".join(f"{key}={plain(rule.entries[key].value)!r} " for key in ("from", "when") if key in rule.entries)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _check_workflow(found: References, owner: Mapping, key: str) -> None:

@@ -23,13 +23,13 @@ from taskgate.core.tool_class import ToolClass
 from taskgate.core.usage import day_of, days_before, summed
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.periods import DAYS, since_ms
-from taskgate.dashboard.ports import RuleBookOf
+from taskgate.dashboard.ports import RuleBookOf, UnmatchedPatterns
 from taskgate.dashboard.records import Records
 from taskgate.gateway.plan import Live, Plan
 from taskgate.ports.listed_tools import ListedTools
 from taskgate.ports.store import Store
 from taskgate.replies.fields import extended
-from taskgate.replies.rules import RuleInForce
+from taskgate.replies.rules import PatternWithoutMatch, RuleInForce
 from taskgate.store.operations.usage import LastRecordedCall, RecordedPage
 
 HITS_FROM: Final = 5_000
@@ -44,6 +44,7 @@ class Rules(msgspec.Struct, eq=False, kw_only=True):
     live_plan: Live[Plan]
     store: Store
     listed: ListedTools
+    unmatched: UnmatchedPatterns
     rule_book: RuleBookOf
     records: Records
     configuration: Configuration
@@ -65,7 +66,27 @@ class Rules(msgspec.Struct, eq=False, kw_only=True):
             page = await self.records.recorded_calls(user, 0, page.after, _PAGE)
             hits.update(call.rule for call in page.calls)
             await clock.sleep(0)
-        return [extended(RuleInForce, row, calls=hits[row.rule]) for row in self.described()]
+        wrong = {
+            f"{each.place} {each.pattern}": self.configuration.hidden(each.message) for each in self.unmatched.found
+        }
+        return [
+            extended(RuleInForce, row, calls=hits[row.rule], unmatched=wrong.get(row.rule, ""))
+            for row in self.described()
+        ]
+
+    def without_match(self) -> list[PatternWithoutMatch]:
+        """The patterns that match nothing, with secrets of the configuration redacted."""
+        hide = self.configuration.hidden
+        return [
+            PatternWithoutMatch(
+                place=each.place,
+                pattern=hide(each.pattern),
+                names=each.names,
+                instead=tuple(map(hide, each.instead)),
+                message=hide(str(each)),
+            )
+            for each in self.unmatched.found
+        ]
 
     def described(self) -> list[DescribedRule]:
         """The rules in order, with secrets of the configuration redacted."""

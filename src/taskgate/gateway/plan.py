@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from taskgate.core.governance.pipeline import Gates, open_gates
+from taskgate.core.governance.unmatched_patterns import PatternUse
 from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
 from taskgate.core.risk import Risk, effective_risk
 from taskgate.core.scoping.profile import Profile
@@ -59,6 +60,8 @@ class Plan(msgspec.Struct, frozen=True):
     profiles: Mapping[str, Profile] = msgspec.field(default_factory=dict)
     trace_url: str | None = None
     """The address of a trace in the operator's tracing system, with `{trace_id}` in it."""
+    patterns: tuple[PatternUse, ...] = ()
+    """The patterns of the configuration, to report those that match nothing."""
     temporary_scopes: frozenset[str] = frozenset()
     """Scopes created at run time; each is valid only for its own token."""
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from taskgate.core import globs
 from taskgate.core.globs import Glob
-from taskgate.core.governance.rules import unreachable
+from taskgate.core.governance.rules import OrderedRule, unreachable
 from taskgate.core.patterns import Pattern
 
 
@@ -30,13 +30,15 @@ from taskgate.core.patterns import Pattern
 def test_a_rule_that_an_earlier_one_covers_is_unreachable(
     earlier: tuple[str, str | None], later: tuple[str, str | None], is_unreachable: bool
 ) -> None:
-    rules = [(number, Pattern.compile(text), server) for number, (text, server) in enumerate((earlier, later))]
+    rules = [
+        OrderedRule(number, Pattern.compile(text), server) for number, (text, server) in enumerate((earlier, later))
+    ]
     assert unreachable(rules) == ({1: 0} if is_unreachable else {})
 
 
 def test_an_unreachable_rule_is_reported_with_the_first_that_covers_it() -> None:
     patterns = [Pattern.compile(text) for text in ("*", "delete_*", "delete_file")]
-    assert unreachable([(number, pattern, None) for number, pattern in enumerate(patterns)]) == {1: 0, 2: 0}
+    assert unreachable([OrderedRule(number, pattern) for number, pattern in enumerate(patterns)]) == {1: 0, 2: 0}
 
 
 GLOB = st.lists(st.sampled_from(["a", "b", "ab", "*", "?", "[ab]", "[!a]", "[]a]"]), min_size=1, max_size=5).map(

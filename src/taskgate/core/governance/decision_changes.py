@@ -12,7 +12,16 @@ from typing import Annotated, assert_never
 import msgspec
 from msgspec import Meta
 
-from taskgate.core.governance.decision import Decision, Denied, Forward, NeedsApproval, NeedsPolicy, describe
+from taskgate.core.facts.conditions import phrase
+from taskgate.core.governance.decision import (
+    Decision,
+    Denied,
+    Forward,
+    NeedsApproval,
+    NeedsPolicy,
+    Residue,
+    describe,
+)
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.patterns import PatternKind
 
@@ -74,6 +83,9 @@ def _effect(decision: Decision) -> tuple[object, ...]:
             return "policy", decision.policy_id, decision.workflow, decision.at_least_approve
         case Denied():
             return "deny", decision.error_type
+        case Residue():
+            layers = ((phrase(each.conditions), _effect(each.decision)) for layer in decision.layers for each in layer)
+            return "depends on the call", *layers
         case _:
             assert_never(decision)
 

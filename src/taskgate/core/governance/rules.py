@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -233,30 +233,42 @@ def compile_rules(
     )
 
 
-def unreachable(rules: Sequence[tuple[int, Pattern, str | None]]) -> dict[int, int]:
-    """Return the numbers of patterns, each for one server or for all, that never apply, with the earlier one that
-    covers each.
+class OrderedRule(NamedTuple):
+    """A rule as far as its place among others matters. `conditions` is a text that equal conditions have in common."""
+
+    number: int
+    pattern: Pattern
+    server: str | None = None
+    conditions: str = ""
+
+
+def unreachable(rules: Sequence[OrderedRule]) -> dict[int, int]:
+    """Return the numbers of rules that never apply, with the earlier one that covers each. A rule with conditions covers
+    only rules with the same conditions.
     """
     found: dict[int, int] = {}
     needles: list[str] = []
-    for number, pattern, server in rules:
-        text = pattern.name.text
+    for rule in rules:
+        text = rule.pattern.name.text
         # What covers a pattern has its longest literal part in common with it: most pairs end there.
         earlier = [rules[place] for place, needle in enumerate(needles) if needle in text]
-        needles.append(pattern.name.needle)
-        covering = (n for n, wide, limit in earlier if n not in found and _covers(wide, limit, pattern, server))
+        needles.append(rule.pattern.name.needle)
+        covering = (each.number for each in earlier if each.number not in found and _covers(each, rule))
         first = next(covering, None)
         if first is not None:
-            found[number] = first
+            found[rule.number] = first
     return found
 
 
-def _covers(wide: Pattern, limit: str | None, narrow: Pattern, server: str | None) -> bool:
-    if wide.kind is not narrow.kind or not wide.name.covers(narrow.name):
+def _covers(wide: OrderedRule, narrow: OrderedRule) -> bool:
+    pattern, server = narrow.pattern, narrow.server
+    if wide.conditions not in ("", narrow.conditions):
+        return False
+    if wide.pattern.kind is not pattern.kind or not wide.pattern.name.covers(pattern.name):
         return False
     # If a rule names one server, only that server counts.
-    only = Glob.compile(server) if server is not None and narrow.server.matches(server) else narrow.server
-    return wide.server.covers(only) and (limit is None or (only.literal and only.text == limit))
+    only = Glob.compile(server) if server is not None and pattern.server.matches(server) else pattern.server
+    return wide.pattern.server.covers(only) and (wide.server is None or (only.literal and only.text == wide.server))
 
 
 def _compile(number: int, rule: Rule) -> _CompiledRule:
