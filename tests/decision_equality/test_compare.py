@@ -14,6 +14,7 @@ from tests.decision_equality.answers import answers
 from tests.decision_equality.compare import Comparison, compared, kind_of, shown
 from tests.decision_equality.generated_calls import CALLS, CALLS_OF_ALIKE, Case, cases
 
+from taskgate.core.facts.table import NO_SCRIPT
 from taskgate.core.governance import pipeline
 from taskgate.core.governance.decision import Forward
 from taskgate.core.governance.rules import RuleSet
@@ -75,7 +76,9 @@ def test_generated_calls_reach_every_kind_of_decision(generated: list[Case], dec
 
 
 BREAKAGES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "rules for scripts": lambda m: m.setattr(pipeline.Gates, "of_caller", lambda gates, _: gates),
+    "rules for scripts": lambda m: m.setattr(
+        pipeline.Gates, "of_caller", lambda gates, _, of_caller=pipeline.Gates.of_caller: of_caller(gates, NO_SCRIPT)
+    ),
     "force_required": lambda m: m.setattr(RuleSet, "forced", lambda *_: False),
     "quarantine": lambda m: m.setattr(pipeline, "_quarantine_name", lambda *_: ""),
     "names that look alike": lambda m: m.setattr(pipeline, "_by_lookalike", lambda *_: Forward("")),

@@ -208,7 +208,8 @@ async def test_rows_that_wait_at_the_end_are_anchored() -> None:
     async with Gateway({}, {"a": _upstream()}) as gate:
         await _some_rows(gate)
         gate.life.app.store.defer(RecordAudit(AuditEntry(0, "call", principal="last")))
-        await gate.stop()
+        await gate.life.app.audit.close()
+        gate.crash()
         with sqlite3.connect(_database(gate)) as database:
             last = "number = (SELECT max(number) FROM audit)"
             assert b"last" in database.execute(f"SELECT content FROM audit WHERE {last}").fetchone()[0]
