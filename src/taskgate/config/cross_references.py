@@ -1,4 +1,4 @@
-"""Check references between parts of a configuration: workflows, servers, scopes, profiles, tags, tokens.
+"""Check references between parts of a configuration: workflows, servers, scopes, profiles, tags, and patterns.
 
 Works on the tree rather than on validated sections, so that these mistakes are reported together with all others.
 With `registry_dir`, an unknown server or tag is only a warning: a missing record must not prevent the start.
@@ -18,7 +18,6 @@ from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, plain, 
 from taskgate.core.globs import Glob, PatternError
 from taskgate.core.governance.pattern_mistakes import mistake_in, taken_apart
 from taskgate.core.governance.rules import OrderedRule, unreachable
-from taskgate.core.identity.identity import tenant_of
 from taskgate.core.patterns import Pattern, PatternKind
 
 _NOT_SERVERS = ("resource", "prompt", "tool")
@@ -27,7 +26,6 @@ _OWN_SERVER = "taskgate"
 GLOB_CHARACTERS = frozenset("*?[")
 _VERSION = set("@=:")
 _RUNNERS = ("npx", "bunx", "uvx", "pipx")
-_SLACK = "slack:"
 
 
 class References(msgspec.Struct):
@@ -146,7 +144,6 @@ def check_references(root: Mapping, servers: dict[str, Entry]) -> References:
     _check_namespaces(found)
     _check_profiles(found)
     _check_scopes(found)
-    _check_tokens(found)
     _check_versions(found)
     return found
 
@@ -353,86 +350,6 @@ def glob_of(reference: str) -> Glob | None:
         return Glob.compile(reference)
     except PatternError:
         return None
-
-
-def _check_tokens(found: References) -> None:
-    scopes = found.root.map("scopes").entries
-    seen: dict[tuple[str, str], int] = {}
-    for position, token in enumerate(found.root.list("tokens")):
-        if not isinstance(token, Mapping):
-            continue
-        key = f"tokens[{position}]"
-        scope = token.text("scope")
-        if scope is not None and scope not in scopes:
-            found.unknown(token.entries["scope"].value.mark, f"{key}.scope", "scope", scope, list(scopes))
-        for name in ("id", "sha256"):
-            reference = (token.text(name) or "").lower()
-            if reference and seen.setdefault((name, reference), position) != position:
-                mark = token.entries[name].value.mark
-                found.problems.append(problem_at(mark, f"{key}.{name}", "is used by two tokens", "give each its own"))
-    _check_auth(found)
-    _check_approvers(found)
-    _check_people(found)
-
-
-def _check_auth(found: References) -> None:
-    auth = found.root.map("auth")
-    scopes = list(found.root.map("scopes").entries) or ["default"]
-    scope = auth.text("anonymous")
-    if scope is not None and scope not in scopes:
-        found.unknown(auth.entries["anonymous"].value.mark, "auth.anonymous", "scope", scope, scopes)
-    issuers = [each.text("issuer") for each in auth.list("jwt") if isinstance(each, Mapping)]
-    if len(issuers) != len(set(issuers)):
-        hint = "write each issuer once, with all its audiences and algorithms"
-        found.problems.append(problem_at(auth.entries["jwt"].key_mark, "auth.jwt", "names an issuer twice", hint))
-
-
-def _check_approvers(found: References) -> None:
-    known = [text for token in found.root.list("tokens") if isinstance(token, Mapping) and (text := token.text("id"))]
-    for entry in found.root.map("approval"):
-        approvers = entry.value.get("approvers") if isinstance(entry.value, Mapping) else None
-        for node, where in each(approvers, f"approval.{entry.key}.approvers"):
-            reference = text_of(node)
-            if reference is None or reference in ("*", "operator") or reference.startswith(("group:", "role:")):
-                continue
-            if reference not in known:
-                found.unknown(node.mark, where, "token with the id", reference, known, lenient=True)
-
-
-def _check_people(found: References) -> None:
-    """An identity that belongs to two people would make them count as one. One of a tenant limits all of the person's."""
-    owner: dict[str, str] = {}
-    tenant_of_token = _tenants_of_tokens(found)
-    for entry in found.root.map("people"):
-        _check_tenants(found, entry, tenant_of_token)
-        for node, where in each(entry.value, f"people.{entry.key}"):
-            reference = text_of(node)
-            if reference is not None and owner.setdefault(reference, entry.key) != entry.key:
-                message = f'"{reference}" is also an identity of {owner[reference]}'
-                found.problems.append(problem_at(node.mark, where, message, "assign each identity to one person"))
-
-
-def _tenants_of_tokens(found: References) -> dict[str, str]:
-    tokens = [token for token in found.root.list("tokens") if isinstance(token, Mapping)]
-    return {name: token.text("tenant") or "" for token in tokens if (name := token.text("id")) is not None}
-
-
-def _check_tenants(found: References, person: Entry, tenant_of_token: dict[str, str]) -> None:
-    """A person belongs to one tenant, so that lists, pages and votes have the same limit."""
-    key, first = f"people.{person.key}", ""
-    tenants = {}
-    for node, where in each(person.value, key):
-        reference = text_of(node) or ""
-        tenant = tenants[reference] = tenant_of_token.get(reference, tenant_of(reference))
-        if tenant and first and tenant != first:
-            message = f'"{reference}" belongs to the tenant {tenant}, other identities of {person.key} to {first}'
-            found.problems.append(problem_at(node.mark, where, message, "write one entry of `people` for each tenant"))
-        first = first or tenant
-    without = [name for name, tenant in tenants.items() if not tenant and not name.startswith(_SLACK)]
-    if first and without:
-        message = f"{', '.join(without)} has no tenant; it is limited to {first}, as all identities of {person.key}"
-        hint = "list names without a tenant as another person if they may see all tenants"
-        found.warnings.append(problem_at(person.key_mark, key, message, hint))
 
 
 def _check_versions(found: References) -> None:

@@ -62,7 +62,12 @@ class UnmatchedPattern(msgspec.Struct, frozen=True):
 
 def patterns_in(root: GatewayFile) -> tuple[PatternUse, ...]:
     """Return every pattern over names of servers in a configuration, except those that match everything."""
-    return tuple(use for use in _every_pattern(root) if not Pattern.compile(use.text).name.everything)
+    return tuple(use for use in _every_pattern(root) if not _matches_everything(use.text))
+
+
+def _matches_everything(text: str) -> bool:
+    # Compiling is left to the work in the background, except where it may be so.
+    return text.rstrip("*")[-1:] in ("", ":") and Pattern.compile(text).name.everything
 
 
 def _every_pattern(root: GatewayFile) -> Iterator[PatternUse]:
