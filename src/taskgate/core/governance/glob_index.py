@@ -156,29 +156,35 @@ class RuleIndex:
 class EveryMatch:
     """Numbered patterns, each for all servers or for some, all of whose matches count: those of rules with conditions."""
 
-    __slots__ = ("_exact", "_general", "_heads", "_lengths")
+    __slots__ = ("_exact", "_general", "_head_lengths", "_heads", "_tail_lengths", "_tails")
 
     def __init__(self, rules: Iterable[tuple[int, Pattern, str | None]], glob_of: Callable[[Pattern], Glob]) -> None:
         self._exact: dict[tuple[PatternKind, str], list[_Limited]] = {}
         self._heads: dict[tuple[PatternKind, str], list[_Limited]] = {}
-        self._general: list[tuple[PatternKind, Glob, _Limited]] = []
+        self._tails: dict[tuple[PatternKind, str], list[_Limited]] = {}
+        self._general: dict[PatternKind, list[tuple[str, _Truth, _Limited]]] = {}
+        by_shape = {GlobShape.EXACT: self._exact, GlobShape.HEAD: self._heads, GlobShape.TAIL: self._tails}
         for number, pattern, server in rules:
             glob, limited = glob_of(pattern), _Limited(number, pattern, server)
-            match glob.shape:
-                case GlobShape.EXACT:
-                    self._exact.setdefault((pattern.kind, glob.needle), []).append(limited)
-                case GlobShape.HEAD:
-                    self._heads.setdefault((pattern.kind, glob.needle), []).append(limited)
-                case _:
-                    self._general.append((pattern.kind, glob, limited))
-        self._lengths = sorted({len(head) for _, head in self._heads})
+            found = by_shape.get(glob.shape)
+            if found is not None:
+                found.setdefault((pattern.kind, glob.needle), []).append(limited)
+            else:
+                self._general.setdefault(pattern.kind, []).append((glob.needle, glob.matches, limited))
+        self._head_lengths = sorted({len(head) for _, head in self._heads})
+        self._tail_lengths = sorted({len(tail) for _, tail in self._tails})
 
     def before(self, last: int, kind: PatternKind, server: str, name: str) -> list[int]:
         """Return the numbers below `last` of all patterns that match the name of that server, in order."""
         found = [*self._exact.get((kind, name), ())]
-        for length in self._lengths:
-            found += self._heads.get((kind, name[:length]), ()) if length <= len(name) else ()
-        found += [limited for of_kind, glob, limited in self._general if of_kind is kind and glob.matches(name)]
+        size = len(name)
+        for length in self._head_lengths:
+            found += self._heads.get((kind, name[:length]), ()) if length <= size else ()
+        for length in self._tail_lengths:
+            found += self._tails.get((kind, name[size - length :]), ()) if length <= size else ()
+        for needle, matches, limited in self._general.get(kind, ()):
+            if needle in name and matches(name):
+                found.append(limited)
         return sorted(each.number for each in found if each.number < last and each.is_for(server))
 
 

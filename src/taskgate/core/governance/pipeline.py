@@ -283,7 +283,8 @@ def settle(gates: Gates, decision: Decision, facts: Facts) -> Determined:
     """
     if not isinstance(decision, Residue):
         return decision
-    return _strictest_decision(gates, [_of_layer(gates, layer, facts) for layer in decision.layers])
+    found = [_of_layer(gates, layer, facts) for layer in decision.layers]
+    return found[0] if len(found) == 1 else _strictest_decision(gates, found)
 
 
 def not_evaluated(decision: Decision, facts: Facts) -> Condition | None:
@@ -298,6 +299,8 @@ def not_evaluated(decision: Decision, facts: Facts) -> Condition | None:
 
 def _of_layer(gates: Gates, layer: tuple[Branch, ...], facts: Facts) -> Determined:
     *undecided, last = _possible(layer, facts)
+    if not undecided:
+        return last.decision
     found = [replace(each.decision, because=f"it cannot be ruled out: {each.decision.because}") for each in undecided]
     return _strictest_decision(gates, (*found, last.decision))
 
