@@ -53,7 +53,7 @@ def build_view(
     """
     offers, gates = catalogs.offers, plan.gates.of_caller(caller)
     capabilities = {server: offer.capabilities for server, offer in offers.items()}
-    risks = {server: risks_of(plan, server, offer) for server, offer in offers.items()}
+    risks = {server: risks_of(plan, server, offer, catalogs.stated_risks) for server, offer in offers.items()}
     visible: dict[EntryKind, dict[str, list[CatalogEntry]]] = {kind: {} for kind in EntryKind}
     withheld: dict[PatternKind, tuple[tuple[str, str], ...]] = {}
     for kind, listed in visible.items():

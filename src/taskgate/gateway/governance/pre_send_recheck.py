@@ -19,6 +19,7 @@ from taskgate.core.governance.approver import APPROVER_ROLE, Approver
 from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, Settled, describe
 from taskgate.core.governance.pipeline import (
     REFUSED,
+    RiskOf,
     decide,
     decide_listed,
     decide_unlisted,
@@ -116,7 +117,7 @@ class PreSendRecheck(msgspec.Struct, eq=False):
             script_digest=task.script_digest,
             client=task.client,
             generation=task.generation,
-            risk=risks_of(plan, task.server, self.catalogs.offer(task.server))(task.tool),
+            risk=self._risks(plan, task.server)(task.tool),
         )
         decision = self.evaluated(plan, call, now_ms)
         if approval is None or approval.state is State.USED:
@@ -137,7 +138,7 @@ class PreSendRecheck(msgspec.Struct, eq=False):
     def _decision(self, plan: Plan, subset: Subset, kind: PatternKind, server: str, name: str) -> Decision:
         """Like `View.decision_on`, without a view: none can be built on the store's thread."""
         gates, held, offer = plan.gates, self.catalogs.quarantined, self.catalogs.offer(server)
-        risk_of = risks_of(plan, server, offer)
+        risk_of = self._risks(plan, server)
         entries = [e for k in _ENTRIES[kind] for e in offer.entries.get(k, ())] if offer is not None else []
         is_listed = any(entry.name == name for entry in entries)
         others = self.catalogs.alike(kind, server, name)
@@ -158,6 +159,9 @@ class PreSendRecheck(msgspec.Struct, eq=False):
             for other in alike
         )
         return decide_unlisted(gates, kind, server, name, quarantined=held, withheld=(looks,) if withheld else ())
+
+    def _risks(self, plan: Plan, server: str) -> RiskOf:
+        return risks_of(plan, server, self.catalogs.offer(server), self.catalogs.stated_risks)
 
     def recheck(
         self, plan: Plan, approval: Approval, call: GatedCall, decision: Settled, now_ms: int
