@@ -28,10 +28,10 @@ from taskgate.core.governance.decision_changes import (
     ACCESS,
     NO_ACCESS,
     SCOPE,
-    CallerChange,
     ChangedName,
     DecisionChange,
     DecisionOutcome,
+    ScopeChange,
     grouped,
 )
 from taskgate.core.governance.pipeline import UNKNOWN, decide_listed, workflow_named
@@ -54,6 +54,7 @@ _KINDS = {
     EntryKind.TEMPLATE: PatternKind.RESOURCE,
     EntryKind.PROMPT: PatternKind.PROMPT,
 }
+_NAMED_SERVERS = 5
 _OTHER = {PatternKind.TOOL: "any_other_tool", PatternKind.RESOURCE: "any:other", PatternKind.PROMPT: "any_other_prompt"}
 """Names that stand for all that no pattern matches."""
 
@@ -74,6 +75,8 @@ class Name(msgspec.Struct, frozen=True):
 
 class PolicyDiff(msgspec.Struct, frozen=True):
     changes: list[DecisionChange]
+    incomplete: list[str]
+    """Servers that cannot be compared because a version skips them, with the reason."""
     names: int
     """How many names were compared."""
     callers: list[str]
@@ -86,7 +89,8 @@ class InvalidLists(ValueError):
 
 def compare_policies(old: LoadedConfig, new: LoadedConfig, plans: tuple[Plan, Plan], lists: Lists) -> PolicyDiff:
     before, after = _Version(old.root, plans[0]), _Version(new.root, plans[1])
-    names = list(_names(before, after, lists))
+    skipped = {**_skipped(before.plan), **_skipped(after.plan)}
+    names = [name for name in _names(before, after, lists) if name.server not in skipped]
     scopes = {scope: None for version in (before, after) for scope in version.plan.scopes}
     callers = {caller: None for version in (before, after) for caller in version.callers}
     found = [each for scope in scopes for each in _found(before, after, scope, callers, names)]
@@ -95,7 +99,18 @@ def compare_policies(old: LoadedConfig, new: LoadedConfig, plans: tuple[Plan, Pl
         for scope in scopes
     }
     changes = grouped(found, callers_of)
-    return PolicyDiff(changes, names=len(names), callers=list(callers), notes=_notes(before, after, names))
+    return PolicyDiff(
+        changes,
+        incomplete=[f"{server} cannot be compared: {why}" for server, why in skipped.items()],
+        names=len(names),
+        callers=list(callers),
+        notes=_notes(before, after, names),
+    )
+
+
+def _skipped(plan: Plan) -> dict[str, str]:
+    """Return the servers whose settings are not known because a variable or secret is missing here, with the reason."""
+    return {name: record.skip_detail for name, record in plan.registry.records.items() if record.skipped is not None}
 
 
 class _Version:
@@ -161,15 +176,15 @@ class _Version:
 
 def _found(
     before: _Version, after: _Version, scope: str, callers: Iterable[str], names: Iterable[Name]
-) -> Iterator[CallerChange]:
-    may_use = []
-    for caller in callers:
-        was, is_now = before.may_use(scope, caller), after.may_use(scope, caller)
-        if was and is_now:
-            may_use.append(caller)
-        elif was or is_now:
-            texts = (ACCESS, NO_ACCESS) if was else (NO_ACCESS, ACCESS)
-            yield from _for_all((caller,), ChangedName(kind=SCOPE, name=scope), scope, texts)
+) -> Iterator[ScopeChange]:
+    old, new = ({caller for caller in callers if version.may_use(scope, caller)} for version in (before, after))
+    access = ChangedName(kind=SCOPE, name=scope)
+    lost, gained = (tuple(each for each in callers if each in some) for some in (old - new, new - old))
+    if lost:
+        yield ScopeChange(subject=access, scope=scope, callers=lost, before=ACCESS, after=NO_ACCESS)
+    if gained:
+        yield ScopeChange(subject=access, scope=scope, callers=gained, before=NO_ACCESS, after=ACCESS)
+    may_use = tuple(each for each in callers if each in old & new)
     if not may_use:
         return
     has_scripts = before.has_scripts(scope) or after.has_scripts(scope)
@@ -179,21 +194,13 @@ def _found(
         subject = ChangedName(kind=name.kind.value, server=name.server, name=name.name, pattern=name.pattern)
         plain = _change(before, after, scope, name, from_script=False)
         if plain is not None:
-            yield from _for_all(may_use, subject, scope, plain)
+            yield ScopeChange(subject=subject, scope=scope, callers=may_use, before=plain[0], after=plain[1])
         if not has_scripts or name.kind is not PatternKind.TOOL:
             continue
         in_scripts = _change(before, after, scope, name, from_script=True)
         if in_scripts is not None and in_scripts != plain:
-            of_scripts = msgspec.structs.replace(subject, from_script=True)
-            yield from _for_all(may_use, of_scripts, scope, in_scripts)
-
-
-def _for_all(
-    callers: Iterable[str], subject: ChangedName, scope: str, texts: tuple[str, str]
-) -> Iterator[CallerChange]:
-    before, after = texts
-    for caller in callers:
-        yield CallerChange(subject=subject, scope=scope, caller=caller, before=before, after=after)
+            subject = msgspec.structs.replace(subject, from_script=True)
+            yield ScopeChange(subject=subject, scope=scope, callers=may_use, before=in_scripts[0], after=in_scripts[1])
 
 
 def _change(before: _Version, after: _Version, scope: str, name: Name, *, from_script: bool) -> tuple[str, str] | None:
@@ -206,8 +213,9 @@ def _notes(before: _Version, after: _Version, names: Iterable[Name]) -> list[str
     notes = []
     without = sorted({name.server for name in names if name.pattern and name.kind is PatternKind.TOOL})
     if without:
+        more = f" and {len(without) - _NAMED_SERVERS} other servers" if len(without) > _NAMED_SERVERS else ""
         notes.append(
-            f"The tools of {', '.join(without)} are not known, so examples of the names in the patterns were compared. "
+            f"The tools of {', '.join(without[:_NAMED_SERVERS])}{more} are not known, so examples of the names in the patterns were compared. "
             "Use --lists, --gateway or --connect."
         )
     if any(version.root.auth.jwt or version.root.auth.introspection for version in (before, after)):
