@@ -214,9 +214,9 @@ def _notes(before: _Version, after: _Version, names: Iterable[Name]) -> list[str
     without = sorted({name.server for name in names if name.pattern and name.kind is PatternKind.TOOL})
     if without:
         more = f" and {len(without) - _NAMED_SERVERS} other servers" if len(without) > _NAMED_SERVERS else ""
+        known = f"The tools of {', '.join(without[:_NAMED_SERVERS])}{more} are not known"
         notes.append(
-            f"The tools of {', '.join(without[:_NAMED_SERVERS])}{more} are not known, so examples of the names in the patterns were compared. "
-            "Use --lists, --gateway or --connect."
+            f"{known}, so examples of the names in the patterns were compared. Use --lists, --gateway or --connect."
         )
     if any(version.root.auth.jwt or version.root.auth.introspection for version in (before, after)):
         notes.append("Callers with tokens of issuers are not compared; the configurations do not name them.")
