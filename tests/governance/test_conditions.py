@@ -171,3 +171,51 @@ async def test_the_time_is_that_of_each_call() -> None:
         assert (await caller.call("drop")).error["data"]["error_type"] == "policy_denied"
         await gate.advance(1800)
         assert (await caller.call("drop")).text == "ran drop"
+
+
+@virtual_time
+async def test_a_person_states_the_risk_of_a_tool_until_its_definition_changes() -> None:
+    definitions = [tool("pay")]
+    upstream = server(*definitions)
+    rules = [{"match": "*", "when": {"risk": ">= undeclared"}, "action": "deny"}]
+    async with Gateway(configured(*rules, pins="warn", limits={"list_max_age": "5s"}), {"a": upstream}) as gate:
+        caller = await gate.caller("2025")
+        assert await names(caller) == set()
+        body = {"server": "a", "tool": "pay", "risk": "writes"}
+        wrong = [{**body, "risk": "small"}, {**body, "digest": "sha256:0"}, {**body, "tool": "other"}, {"tool": "pay"}]
+        statuses = [(await gate.operator("POST", "/api/v1/pins/risk", each)).status for each in wrong]
+        assert statuses == [400, 409, 409, 400]
+        assert await names(caller) == set()
+        assert (await gate.operator("POST", "/api/v1/pins/risk", body)).json()["risk"] == "writes"
+        assert await names(caller) == {"pay"}
+        assert (await caller.call("pay")).text == "ran pay"
+        (row,) = await audit(gate, "tool_risk_stated")
+        assert (row["name"], row["decision"]) == ("pay", "writes")
+        await gate.restart()
+        caller = await gate.caller("2025")
+        assert await names(caller) == {"pay"}, "it is stored"
+
+
+@virtual_time
+async def test_a_stated_risk_does_not_survive_a_change_of_the_definition() -> None:
+    first, second = tool("pay"), tool("pay", openWorldHint=True)
+    upstream, listed = server(first), [first]
+
+    async def lists(call: Any) -> dict[str, Any]:
+        body = f'{{"jsonrpc":"2.0","id":{call.message["id"]},"result":{{"tools":[{listed[0]}]}}}}'
+        call.reply.send(200, body.encode(), {"content-type": "application/json"})
+        return {}
+
+    upstream.on("tools/list", lists)
+    rules = [{"match": "*", "when": {"risk": ">= undeclared"}, "action": "deny"}]
+    async with Gateway(configured(*rules, pins="warn", limits={"list_max_age": "5s"}), {"a": upstream}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        await gate.operator("POST", "/api/v1/pins/risk", {"server": "a", "tool": "pay", "risk": "reads"})
+        assert await names(caller) == {"pay"}
+        listed[0] = second
+        await gate.advance(30)
+        await caller.tools()
+        await gate.advance(30)
+        assert await names(caller) == set()
+        assert (await caller.call("pay")).error["data"]["error_type"] == "policy_denied"

@@ -113,6 +113,9 @@ async def test_change_in_one_scope_names_it(files: Files) -> None:
 async def test_names_that_look_alike_get_the_strictest_decision(files: Files) -> None:
     lines = await files.changes(rules(HOLD, {"match": "drop_*", "action": "deny"}))
     assert [line.partition("  ")[0] for line in lines] == ["files:drop_file", "files:Drop_file"]
+    scopes = {"default": {**scope("*"), "tool_denylist": ["drop_*"]}, "team": scope("files")}
+    lines = await files.changes({"scopes": scopes})
+    assert [line.partition("  ")[0] for line in lines] == ["files:drop_file", "files:Drop_file"]
 
 
 async def test_forced_tasks_and_removed_servers_are_changes(files: Files) -> None:
@@ -183,6 +186,16 @@ async def test_json_has_every_field(files: Files) -> None:
     )
     assert (row["scopes"], row["all_scopes"], row["from_script"]) == (["default", "team"], True, False)
     assert found["callers"] == ["ann", "bob", "eve"]
+
+
+async def test_server_without_its_variable_is_never_reported_as_unchanged(files: Files) -> None:
+    skipped = {"files": {"command": "/nonexistent/program", "env": {"KEY": "${TASKGATE_TEST_UNSET_VARIABLE}"}}}
+    old = {**CONFIG, "servers": skipped, "scopes": {}, "tokens": []}
+    code, out, err = await files.diff(rules({"match": "read_*", "action": "deny"}), old=old)
+    assert (code, out) == (10, "")
+    assert "TASKGATE_TEST_UNSET_VARIABLE" in err
+    code, out, _ = await files.diff({}, "--json", old=old)
+    assert (code, json.loads(out)["names"], len(json.loads(out)["incomplete"])) == (10, 0, 1)
 
 
 @pytest.mark.parametrize("broken", [0, 1])

@@ -29,10 +29,10 @@ from taskgate.core.governance.decision_changes import (
     ACCESS,
     NO_ACCESS,
     SCOPE,
-    CallerChange,
     ChangedName,
     DecisionChange,
     DecisionOutcome,
+    ScopeChange,
     grouped,
 )
 from taskgate.core.governance.pipeline import UNKNOWN, decide_listed, workflow_named
@@ -58,6 +58,7 @@ _KINDS = {
     EntryKind.TEMPLATE: PatternKind.RESOURCE,
     EntryKind.PROMPT: PatternKind.PROMPT,
 }
+_NAMED_SERVERS = 5
 _OTHER = {PatternKind.TOOL: "any_other_tool", PatternKind.RESOURCE: "any:other", PatternKind.PROMPT: "any_other_prompt"}
 """Names that stand for all that no pattern matches."""
 
@@ -78,6 +79,8 @@ class Name(msgspec.Struct, frozen=True):
 
 class PolicyDiff(msgspec.Struct, frozen=True):
     changes: list[DecisionChange]
+    incomplete: list[str]
+    """Servers that cannot be compared because a version skips them, with the reason."""
     names: int
     """How many names were compared."""
     callers: list[str]
@@ -90,7 +93,8 @@ class InvalidLists(ValueError):
 
 def compare_policies(old: LoadedConfig, new: LoadedConfig, plans: tuple[Plan, Plan], lists: Lists) -> PolicyDiff:
     before, after = _Version(old.root, plans[0]), _Version(new.root, plans[1])
-    names = list(_names(before, after, lists))
+    skipped = {**_skipped(before.plan), **_skipped(after.plan)}
+    names = [name for name in _names(before, after, lists) if name.server not in skipped]
     scopes = {scope: None for version in (before, after) for scope in version.plan.scopes}
     callers = {caller: None for version in (before, after) for caller in version.callers}
     found = [each for scope in scopes for each in _found(before, after, scope, callers, names)]
@@ -99,7 +103,18 @@ def compare_policies(old: LoadedConfig, new: LoadedConfig, plans: tuple[Plan, Pl
         for scope in scopes
     }
     changes = grouped(found, callers_of)
-    return PolicyDiff(changes, names=len(names), callers=list(callers), notes=_notes(before, after, names))
+    return PolicyDiff(
+        changes,
+        incomplete=[f"{server} cannot be compared: {why}" for server, why in skipped.items()],
+        names=len(names),
+        callers=list(callers),
+        notes=_notes(before, after, names),
+    )
+
+
+def _skipped(plan: Plan) -> dict[str, str]:
+    """Return the servers whose settings are not known because a variable or secret is missing here, with the reason."""
+    return {name: record.skip_detail for name, record in plan.registry.records.items() if record.skipped is not None}
 
 
 class _Version:
@@ -131,10 +146,17 @@ class _Version:
             found = self._subsets[scope] = compose(self.plan.registry, policy)
         return found
 
+    def key(self, scope: str, caller: str) -> object:
+        """Return what the rules distinguish this caller by."""
+        return self.plan.gates.caller_key(self._facts(scope, caller))
+
+    def _facts(self, scope: str, caller: str, *, from_script: bool = False) -> Facts:
+        roles = self.callers[caller].roles
+        return facts_of_caller(self.plan, Caller(caller, roles, scope), from_script=from_script)
+
     def outcome(self, scope: str, name: Name, caller: str, *, from_script: bool) -> DecisionOutcome:
         """Return the outcome for a caller that may use the scope. What depends on the call remains open."""
-        roles = self.callers[caller].roles
-        facts = facts_of_caller(self.plan, Caller(caller, roles, scope), from_script=from_script)
+        facts = self._facts(scope, caller, from_script=from_script)
         key = (scope, name.kind, name.server, name.name, self.plan.gates.caller_key(facts))
         found = self._outcomes.get(key)
         if found is None:
@@ -171,26 +193,38 @@ class _Version:
 
 def _found(
     before: _Version, after: _Version, scope: str, callers: Iterable[str], names: Iterable[Name]
-) -> Iterator[CallerChange]:
-    may_use = []
-    for caller in callers:
-        was, is_now = before.may_use(scope, caller), after.may_use(scope, caller)
-        if was and is_now:
-            may_use.append(caller)
-        elif was or is_now:
-            texts = (ACCESS, NO_ACCESS) if was else (NO_ACCESS, ACCESS)
-            yield from _for_all((caller,), ChangedName(kind=SCOPE, name=scope), scope, texts)
+) -> Iterator[ScopeChange]:
+    old, new = ({caller for caller in callers if version.may_use(scope, caller)} for version in (before, after))
+    access = ChangedName(kind=SCOPE, name=scope)
+    lost, gained = (tuple(each for each in callers if each in some) for some in (old - new, new - old))
+    if lost:
+        yield ScopeChange(subject=access, scope=scope, callers=lost, before=ACCESS, after=NO_ACCESS)
+    if gained:
+        yield ScopeChange(subject=access, scope=scope, callers=gained, before=NO_ACCESS, after=ACCESS)
+    may_use = tuple(each for each in callers if each in old & new)
     if not may_use:
         return
     has_scripts = before.has_scripts(scope) or after.has_scripts(scope)
+    groups: dict[object, list[str]] = {}
+    for caller in may_use:
+        groups.setdefault((before.key(scope, caller), after.key(scope, caller)), []).append(caller)
     for name in names:
         if name.server == OWN_SERVER and name.name == OwnToolName.RUN_SCRIPT and not has_scripts:
             continue
         subject = ChangedName(kind=name.kind.value, server=name.server, name=name.name, pattern=name.pattern)
-        for caller in may_use:
-            for found, texts in _changes(before, after, scope, name, caller, subject):
-                if has_scripts or not found.from_script:
-                    yield from _for_all((caller,), found, scope, texts)
+        alike: dict[tuple[ChangedName, tuple[str, str]], list[str]] = {}
+        for group in groups.values():
+            for found in _changes(before, after, scope, name, group[0], subject):
+                alike.setdefault(found, []).extend(group)
+        for (about, (was, now)), of in alike.items():
+            if has_scripts or not about.from_script:
+                yield ScopeChange(
+                    subject=about,
+                    scope=scope,
+                    callers=tuple(each for each in may_use if each in of),
+                    before=was,
+                    after=now,
+                )
 
 
 def _changes(
@@ -206,14 +240,6 @@ def _changes(
             yield msgspec.structs.replace(subject, from_script=True), in_scripts
 
 
-def _for_all(
-    callers: Iterable[str], subject: ChangedName, scope: str, texts: tuple[str, str]
-) -> Iterator[CallerChange]:
-    before, after = texts
-    for caller in callers:
-        yield CallerChange(subject=subject, scope=scope, caller=caller, before=before, after=after)
-
-
 def _change(
     before: _Version, after: _Version, scope: str, name: Name, caller: str, *, from_script: bool
 ) -> tuple[str, str] | None:
@@ -226,9 +252,10 @@ def _notes(before: _Version, after: _Version, names: Iterable[Name]) -> list[str
     notes = []
     without = sorted({name.server for name in names if name.pattern and name.kind is PatternKind.TOOL})
     if without:
+        more = f" and {len(without) - _NAMED_SERVERS} other servers" if len(without) > _NAMED_SERVERS else ""
+        known = f"The tools of {', '.join(without[:_NAMED_SERVERS])}{more} are not known"
         notes.append(
-            f"The tools of {', '.join(without)} are not known, so examples of the names in the patterns were compared. "
-            "Use --lists, --gateway or --connect."
+            f"{known}, so examples of the names in the patterns were compared. Use --lists, --gateway or --connect."
         )
     if any(version.root.auth.jwt or version.root.auth.introspection for version in (before, after)):
         notes.append("Callers with tokens of issuers are not compared; the configurations do not name them.")

@@ -235,7 +235,7 @@ def diff(
     """List the tools and callers whose decision changes between two configuration files. Exit code 10 if there are any.
 
     Without the servers' tools, names that the patterns of both files match are compared. No server is started unless --connect
-    is given, so an untrusted file can be compared.
+    is given. References to secrets are resolved, as by `taskgate check`.
     """
     from taskgate.assembly.policy_diff import InvalidLists, compare_policies, lists_of_servers, lists_of_value
     from taskgate.telemetry import logs
@@ -258,7 +258,7 @@ def diff(
     for note in (*notes, *found.notes):
         printing.note(printing.clean(f"note: {note}"))
     _print_changes(found, as_json)
-    if found.changes:
+    if found.changes or found.incomplete:
         raise Exit(ExitCode.DIFFERENT)
 
 
@@ -290,7 +290,10 @@ def _print_changes(found: PolicyDiff, as_json: bool) -> None:
         return
     for change in found.changes:
         print(printing.clean(change.line()))
-    changed = f"{len(found.changes)} changes" if found.changes else "No change"
+    for each in found.incomplete:
+        printing.note(printing.clean(each))
+    count = len(found.changes)
+    changed = f"{count} change{'' if count == 1 else 's'}" if count else "No change"
     callers = f"{len(found.callers)} caller" + ("" if len(found.callers) == 1 else "s")
     printing.note(f"{changed} in the decisions about {found.names} names for {callers}.")
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from taskgate.core.governance.decision import Decision, Denied, Forward, Gate, NeedsApproval, NeedsPolicy, Note
-from taskgate.core.governance.decision_changes import SCOPE, CallerChange, ChangedName, DecisionOutcome, grouped
+from taskgate.core.governance.decision_changes import SCOPE, ChangedName, DecisionOutcome, ScopeChange, grouped
 from taskgate.core.governance.workflow import OnTimeout, Workflow
 
 EFFECTS: list[list[Decision]] = [
@@ -71,8 +71,8 @@ def test_duty_to_call_as_a_task_is_part_of_the_effect() -> None:
     assert after.text_after(before) == "forward (defaults), only as a task"
 
 
-def found(subject: ChangedName, scope: str, caller: str, after: str = "deny") -> CallerChange:
-    return CallerChange(subject=subject, scope=scope, caller=caller, before="forward", after=after)
+def found(subject: ChangedName, scope: str, caller: str, after: str = "deny") -> ScopeChange:
+    return ScopeChange(subject=subject, scope=scope, callers=(caller,), before="forward", after=after)
 
 
 TOOL = ChangedName(kind="tool", server="files", name="delete_file")
@@ -109,7 +109,7 @@ def test_different_changes_of_one_tool_are_different_rows() -> None:
 
 def test_change_of_access_names_the_callers() -> None:
     subject = ChangedName(kind=SCOPE, name="team")
-    lost = CallerChange(subject=subject, scope="team", caller="ann", before="access", after="no access")
+    lost = ScopeChange(subject=subject, scope="team", callers=("ann",), before="access", after="no access")
     (row,) = grouped([lost], {"team": []})
     assert row.line() == "scope team  access -> no access  callers: ann"
 

@@ -129,22 +129,23 @@ class DecisionChange(ChangedName, frozen=True, kw_only=True):
         return f"{self.text()}  {self.before} -> {self.after}  callers: {callers}{scopes}"
 
 
-class CallerChange(msgspec.Struct, frozen=True):
-    """One decision that changes, for one caller in one scope."""
+class ScopeChange(msgspec.Struct, frozen=True):
+    """One decision that changes in one scope, for some callers in the same way."""
 
     subject: ChangedName
     scope: str
-    caller: str
+    callers: tuple[str, ...]
     before: str
     after: str
 
 
-def grouped(found: Iterable[CallerChange], callers_of: Mapping[str, Collection[str]]) -> list[DecisionChange]:
+def grouped(found: Iterable[ScopeChange], callers_of: Mapping[str, Collection[str]]) -> list[DecisionChange]:
     """Return one change for all callers and scopes with the same one. `callers_of` has the callers that may use each scope in both
     versions."""
     callers: dict[tuple[ChangedName, str, str, str], dict[str, None]] = {}
     for each in found:
-        callers.setdefault((each.subject, each.before, each.after, each.scope), {})[each.caller] = None
+        key = (each.subject, each.before, each.after, each.scope)
+        callers.setdefault(key, {}).update(dict.fromkeys(each.callers))
     scopes: dict[tuple[ChangedName, str, str, tuple[str, ...], bool], list[str]] = {}
     for (subject, before, after, scope), some in callers.items():
         # All callers of each scope are one group, also if other callers may use another scope.
