@@ -203,6 +203,16 @@ async def test_reload_reports_changed_rules_only() -> None:
 
 
 @virtual_time
+async def test_stored_lists_are_examined_after_a_restart() -> None:
+    async with Gateway(with_rules("wipe_.*"), files_and_bank()) as gate:
+        await gate.advance(60)
+        await gate.restart()
+        await gate.advance(60)
+        assert len(lines(gate)) == 2
+        assert list(await unmatched(gate)) == ["rules[0]"]
+
+
+@virtual_time
 async def test_server_that_is_down_causes_no_false_alarm() -> None:
     servers = files_and_bank()
     servers["bank"].on("initialize", _refuse)

@@ -121,15 +121,14 @@ class NameIndex:
         self._names: dict[tuple[str, str, PatternKind], _Names] = {}
 
     def is_known(self, use: PatternUse) -> bool:
-        """Whether the lists of all servers that the pattern can apply to are known, and have any name."""
-        names = self._names_for(use.server, Pattern.compile(use.text))
-        return names.known and names.count > 0
+        """Whether the lists of all servers that the pattern can apply to are known."""
+        return self._names_for(use.server, Pattern.compile(use.text)).known
 
     def unmatched(self, use: PatternUse, *, suggest: bool = True) -> UnmatchedPattern | None:
         """Return a pattern that certainly matches nothing, otherwise None. Without `suggest`, without what was meant."""
         pattern = Pattern.compile(use.text)
         names = self._names_for(use.server, pattern)
-        if not self.is_known(use) or names.any_matches(pattern.name):
+        if not names.known or not names.count or names.any_matches(pattern.name):
             return None
         instead = self._meant(use, pattern, names) if suggest else ()
         return UnmatchedPattern(

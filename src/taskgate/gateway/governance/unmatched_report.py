@@ -64,8 +64,8 @@ class UnmatchedReport:
         self._plan = plan
         self._catalogs = catalogs
         self._logged: dict[PatternUse, UnmatchedPattern] = {}
-        self._listed: dict[str, frozenset[EntryKind]] = {}
-        """The lists that failed, by each server whose lists were examined."""
+        self._is_complete = False
+        """Whether the names for all patterns were known. Otherwise lists without a change may be those that were missing."""
         self._examined: tuple[tuple[PatternUse, ...], Registry] | None = None
         self._is_due = False
         self._work: asyncio.Task[None] | None = None
@@ -73,10 +73,7 @@ class UnmatchedReport:
         events.subscribe(PlanReplaced, self._plan_replaced)
 
     def _lists_fetched(self, event: ListsFetched) -> None:
-        offer = self._catalogs.offer(event.server)
-        failed = frozenset(offer.failed) if offer is not None else frozenset[EntryKind]()
-        if event.changed or self._listed.get(event.server) != failed:
-            self._listed[event.server] = failed
+        if event.changed or not self._is_complete:
             self._examine_soon()
 
     def _plan_replaced(self, _event: PlanReplaced) -> None:
@@ -103,7 +100,7 @@ class UnmatchedReport:
         self._examined = (plan.patterns, plan.registry)
         index = NameIndex(listed_names(plan.registry, self._catalogs.offers()))
         found: dict[PatternUse, UnmatchedPattern] = {}
-        matching = set[PatternUse]()
+        matching, is_complete = set[PatternUse](), True
         for number, use in enumerate(plan.patterns):
             if number % PORTION == 0:
                 await let_others_run()
@@ -114,6 +111,9 @@ class UnmatchedReport:
                     await let_others_run()
             elif index.is_known(use):
                 matching.add(use)
+            else:
+                is_complete = False
+        self._is_complete = is_complete
         self.found = tuple(found.values())
         in_force = set(plan.patterns)
         self._logged = {use: each for use, each in self._logged.items() if use in in_force and use not in matching}
