@@ -205,15 +205,13 @@ def _found(
     if not may_use:
         return
     has_scripts = before.has_scripts(scope) or after.has_scripts(scope)
-    groups: dict[object, list[str]] = {}
-    for caller in may_use:
-        groups.setdefault((before.key(scope, caller), after.key(scope, caller)), []).append(caller)
+    groups = _grouped(before, after, scope, may_use)
     for name in names:
         if name.server == OWN_SERVER and name.name == OwnToolName.RUN_SCRIPT and not has_scripts:
             continue
         subject = ChangedName(kind=name.kind.value, server=name.server, name=name.name, pattern=name.pattern)
         alike: dict[tuple[ChangedName, tuple[str, str]], list[str]] = {}
-        for group in groups.values():
+        for group in groups:
             for found in _changes(before, after, scope, name, group[0], subject):
                 alike.setdefault(found, []).extend(group)
         for (about, (was, now)), of in alike.items():
@@ -225,6 +223,14 @@ def _found(
                     before=was,
                     after=now,
                 )
+
+
+def _grouped(before: _Version, after: _Version, scope: str, callers: Iterable[str]) -> list[list[str]]:
+    """Return the callers in groups that no rule distinguishes."""
+    found: dict[object, list[str]] = {}
+    for caller in callers:
+        found.setdefault((before.key(scope, caller), after.key(scope, caller)), []).append(caller)
+    return list(found.values())
 
 
 def _changes(

@@ -90,12 +90,14 @@ def _unmatched(loaded: LoadedConfig, catalogs: Catalogs) -> list[Finding]:
     """Report patterns that match nothing: a rule that denies such a pattern denies nothing."""
     from taskgate.core.governance.pattern_mistakes import write_instead
     from taskgate.core.governance.unmatched_patterns import NameIndex, patterns_in
-    from taskgate.gateway.governance.unmatched_report import SUGGESTIONS, names_by_kind
+    from taskgate.gateway.governance.unmatched_report import SUGGESTIONS, names_by_kind, schemas_in
 
     offers = catalogs.offers()
     missing = [each.server for each in loaded.skipped if each.reason != "disabled"]
     servers = [*missing, *(name for name, server in loaded.root.servers.items() if server.enabled)]
-    index = NameIndex({name: names_by_kind(offers[name]) if name in offers else {} for name in servers})
+    index = NameIndex(
+        {name: names_by_kind(offers[name]) if name in offers else {} for name in servers}, schemas_in(offers)
+    )
     found: list[Finding] = []
     for use in patterns_in(loaded.root):
         unmatched = index.unmatched(use, suggest=len(found) < SUGGESTIONS)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.core.governance.unmatched_patterns import NameIndex, PatternUse, UnmatchedPattern, patterns_in
+from taskgate.core.governance.unmatched_patterns import (
+    MAX_SCHEMAS,
+    NameIndex,
+    PatternUse,
+    UnmatchedPattern,
+    patterns_in,
+)
 from taskgate.core.patterns import PatternKind
 from taskgate.core.settings.gateway_file import GatewayFile
 from taskgate.core.settings.governance import Action, Governance, Rule
@@ -170,3 +176,49 @@ def test_own_tools_are_not_suggested_for_tools_of_servers() -> None:
     found = examined("slow_*")
     assert found is not None
     assert found.instead == ()
+
+
+SCHEMAS = {
+    ("files", "delete_file"): {"properties": {"path": {}, "force": {}}},
+    ("files", "delete_all"): {"properties": {"where": {"properties": {"path": {}}}}},
+    ("files", "read_file"): {"properties": {}},
+}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "paths", "message"),
+    [
+        ("delete_*", [("path",)], None),
+        ("delete_*", [("where", "path")], None),
+        ("delete_*", [("pth",)], "depends on argument.pth, which none of 2 tools has; did you mean `argument.path`"),
+        ("delete_*", [("path",), ("zzz",)], "depends on argument.zzz, which none of 2 tools has"),
+        (
+            "delete_file",
+            [("forc",)],
+            "depends on argument.forc, which the tool that it matches does not have; did you mean `argument.force`",
+        ),
+        ("read_file", [("anything",)], None),
+        ("*_file", [("pth",)], None),
+        ("prompt:ask_me", [("pth",)], None),
+        ("nothing", [("pth",)], "matches none of 8 tools"),
+    ],
+)
+def test_argument_that_no_matching_tool_has_is_named(
+    pattern: str, paths: list[tuple[str, ...]], message: str | None
+) -> None:
+    index = NameIndex(LISTED, lambda server, tool: SCHEMAS.get((server, tool)))
+    found = index.unmatched(PatternUse("rules[0]", pattern, "", tuple(paths)))
+    assert (found.message if found is not None else None) == message
+    assert NameIndex(LISTED).unmatched(PatternUse("rules[0]", "read_file", "", tuple(paths))) is None
+
+
+def test_arguments_of_very_many_tools_are_not_compared() -> None:
+    listed = {"s": {TOOL: [f"t{number}" for number in range(MAX_SCHEMAS + 1)]}}
+    index = NameIndex(listed, lambda *_: {"properties": {"a": {}}})
+    assert index.unmatched(PatternUse("rules[0]", "t*", "", (("b",),))) is None
+
+
+def test_arguments_of_conditions_belong_to_their_rule() -> None:
+    rules = (Rule("*", Action.DENY, when={"argument.a.b": "1", "role": "x"}), Rule("*", Action.DENY))
+    root = GatewayFile(governance=Governance(rules=rules))
+    assert patterns_in(root) == (PatternUse("rules[0]", "*", "", (("a", "b"),)),)

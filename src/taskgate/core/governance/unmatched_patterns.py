@@ -7,12 +7,14 @@ server with templates are not: it accepts more URIs than it lists.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from taskgate.core.catalog.own_tool_names import OWN_SERVER, OwnToolName
+from taskgate.core.facts.schema_paths import declared_names, may_have
+from taskgate.core.facts.table import ARGUMENT_NAME
 from taskgate.core.globs import Glob, GlobShape, PatternError
 from taskgate.core.governance.pattern_mistakes import is_negated, repairs, taken_apart
 from taskgate.core.patterns import Pattern, PatternKind
@@ -27,7 +29,10 @@ Listed = Mapping[str, Mapping[PatternKind, Sequence[str]]]
 MAX_COMPARED: Final = 1_000
 """Names that are compared for similarity; comparing ten times as many takes a noticeable pause."""
 LONGEST_COMPARED: Final = 100
+MAX_SCHEMAS: Final = 200
+"""Tools of which the schemas are parsed for the arguments of one rule."""
 _SIMILAR: Final = 0.7
+_ARGUMENT: Final = f"{ARGUMENT_NAME}."
 _OWN_NAMES: Final = tuple(name.value for name in OwnToolName)
 _WORD_END: Final = re.compile(r"[_./-]")
 
@@ -38,6 +43,8 @@ class PatternUse(msgspec.Struct, frozen=True):
     place: str
     text: str
     server: str = ""
+    paths: tuple[tuple[str, ...], ...] = ()
+    """The arguments that conditions of the rule depend on."""
 
 
 class UnmatchedPattern(msgspec.Struct, frozen=True):
@@ -48,11 +55,17 @@ class UnmatchedPattern(msgspec.Struct, frozen=True):
     kind: PatternKind
     names: int
     instead: tuple[str, ...] = ()
+    argument: str = ""
+    """The path of an argument that none of the matching tools has. Then the pattern matches `names` tools."""
 
     @property
     def message(self) -> str:
         """What is wrong, as the rest of a sentence that begins with the place and the pattern."""
-        found = f"matches none of {self.names} {self.kind}{'' if self.names == 1 else 's'}"
+        if self.argument:
+            has = "the tool that it matches does not have" if self.names == 1 else f"none of {self.names} tools has"
+            found = f"depends on argument.{self.argument}, which {has}"
+        else:
+            found = f"matches none of {self.names} {self.kind}{'' if self.names == 1 else 's'}"
         meant = " and ".join(f"`{each}`" for each in self.instead)
         return f"{found}; did you mean {meant}" if meant else found
 
@@ -62,7 +75,7 @@ class UnmatchedPattern(msgspec.Struct, frozen=True):
 
 def patterns_in(root: GatewayFile) -> tuple[PatternUse, ...]:
     """Return every pattern over names of servers in a configuration, except those that match everything."""
-    return tuple(use for use in _every_pattern(root) if not _matches_everything(use.text))
+    return tuple(use for use in _every_pattern(root) if use.paths or not _matches_everything(use.text))
 
 
 def _matches_everything(text: str) -> bool:
@@ -72,7 +85,8 @@ def _matches_everything(text: str) -> bool:
 
 def _every_pattern(root: GatewayFile) -> Iterator[PatternUse]:
     for number, rule in enumerate(root.governance.rules):
-        yield PatternUse(f"rules[{number}]", rule.match, rule.server or "")
+        paths = tuple(tuple(name.split(".")[1:]) for name in rule.when if name.startswith(_ARGUMENT))
+        yield PatternUse(f"rules[{number}]", rule.match, rule.server or "", paths)
     yield from _uses("governance.force_required", root.governance.force_required)
     for name, server in root.servers.items():
         yield from _uses(f"servers.{name}.expose.tools", server.expose.tools, name)
@@ -91,6 +105,14 @@ def _every_pattern(root: GatewayFile) -> Iterator[PatternUse]:
 def _uses(key: str, texts: Iterable[str] | None, server: str = "") -> Iterator[PatternUse]:
     for number, text in enumerate(texts or ()):
         yield PatternUse(f"{key}[{number}]", text, server)
+
+
+SchemaOf = Callable[[str, str], Any]
+"""Returns the input schema of a listed tool."""
+
+
+def _no_schema(server: str, tool: str) -> Any:
+    return None
 
 
 class _Names(msgspec.Struct, frozen=True):
@@ -116,8 +138,9 @@ _UNKNOWN: Final = _Names(known=False)
 class NameIndex:
     """The listed names of all servers, for many patterns."""
 
-    def __init__(self, listed: Listed) -> None:
+    def __init__(self, listed: Listed, schema_of: SchemaOf = _no_schema) -> None:
         self._listed = listed
+        self._schema_of = schema_of
         self._names: dict[tuple[str, str, PatternKind], _Names] = {}
 
     def is_known(self, use: PatternUse) -> bool:
@@ -128,12 +151,40 @@ class NameIndex:
         """Return a pattern that certainly matches nothing, otherwise None. Without `suggest`, without what was meant."""
         pattern = Pattern.compile(use.text)
         names = self._names_for(use.server, pattern)
-        if not names.known or not names.count or names.any_matches(pattern.name):
+        if not names.known or not names.count:
             return None
+        if names.any_matches(pattern.name):
+            return self._absent_argument(use, pattern) if use.paths and pattern.kind is PatternKind.TOOL else None
         instead = self._meant(use, pattern, names) if suggest else ()
         return UnmatchedPattern(
             place=use.place, pattern=use.text, kind=pattern.kind, names=names.count, instead=instead
         )
+
+    def _absent_argument(self, use: PatternUse, pattern: Pattern) -> UnmatchedPattern | None:
+        """Return the first argument of the rule's conditions that certainly no matching tool has."""
+        tools = [
+            (server, name)
+            for server, kinds in self._listed.items()
+            if use.server in ("", server)
+            for name in kinds.get(PatternKind.TOOL, ())
+            if pattern.matches(server, name)
+        ]
+        if not 0 < len(tools) <= MAX_SCHEMAS:
+            return None
+        schemas = [self._schema_of(*tool) for tool in tools]
+        for path in use.paths:
+            if not any(may_have(schema, path) for schema in schemas):
+                known = {name for schema in schemas for name in declared_names(schema, path)}
+                instead = tuple(f"argument.{each}" for each in similar_names(path[-1], sorted(known), 1))
+                return UnmatchedPattern(
+                    place=use.place,
+                    pattern=use.text,
+                    kind=pattern.kind,
+                    names=len(tools),
+                    instead=instead,
+                    argument=".".join(path),
+                )
+        return None
 
     def _names_for(self, server: str, pattern: Pattern) -> _Names:
         key = (server, pattern.server.text, pattern.kind)

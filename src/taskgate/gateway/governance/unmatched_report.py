@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.catalog.entry import EntryKind
-from taskgate.core.governance.unmatched_patterns import Listed, NameIndex, PatternUse, UnmatchedPattern
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
+from taskgate.core.governance.unmatched_patterns import Listed, NameIndex, PatternUse, SchemaOf, UnmatchedPattern
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.registry import Registry
 from taskgate.gateway.catalog.catalogs import Catalogs
@@ -54,6 +54,19 @@ def listed_names(registry: Registry, offers: Mapping[str, Offer]) -> Listed:
     """
     ids = [record.id for record in registry.records.values() if record.enabled or record.id in offers]
     return {server: names_by_kind(offers[server]) if server in offers else {} for server in ids}
+
+
+def schemas_in(offers: Mapping[str, Offer]) -> SchemaOf:
+    """Return a function that returns the input schema of a listed tool, or None."""
+    tools: dict[str, dict[str, CatalogEntry]] = {}
+
+    def schema_of(server: str, tool: str) -> Any:
+        if server not in tools:
+            tools[server] = {entry.name: entry for entry in offers[server].entries.get(EntryKind.TOOL, ())}
+        entry = tools[server].get(tool)
+        return entry.input_schema if entry is not None else None
+
+    return schema_of
 
 
 class UnmatchedReport:
@@ -98,7 +111,8 @@ class UnmatchedReport:
     async def _examine_once(self) -> None:
         plan = self._plan.value
         self._examined = (plan.patterns, plan.registry)
-        index = NameIndex(listed_names(plan.registry, self._catalogs.offers()))
+        offers = self._catalogs.offers()
+        index = NameIndex(listed_names(plan.registry, offers), schemas_in(offers))
         found: dict[PatternUse, UnmatchedPattern] = {}
         matching, is_complete = set[PatternUse](), True
         for number, use in enumerate(plan.patterns):
