@@ -121,7 +121,7 @@ class UnmatchedReport:
             unmatched = index.unmatched(use, suggest=len(found) < SUGGESTIONS)
             if unmatched is not None:
                 found[use] = unmatched
-                if unmatched.instead:
+                if len(found) <= SUGGESTIONS:  # looking for similar names takes some milliseconds
                     await let_others_run()
             elif index.is_known(use):
                 matching.add(use)
