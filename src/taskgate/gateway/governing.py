@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from taskgate.core.catalog.pin import PinMode
 from taskgate.core.governance.approver import Approver
+from taskgate.core.governance.workflow import JOINT
 from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
-from taskgate.core.redaction.fields import NOTHING_HIDDEN, Redaction
+from taskgate.core.redaction.fields import NOTHING_HIDDEN, Redaction, together
 from taskgate.ports.policy_engine import PolicyEngine
 from taskgate.shown_fields import repr_without
 
@@ -88,4 +89,5 @@ class Governing(msgspec.Struct, frozen=True):
         return self.token_ids.get(principal, "")
 
     def redaction(self, workflow: str) -> Redaction:
-        return self.redactions.get(workflow, NOTHING_HIDDEN)
+        found = [self.redactions.get(part, NOTHING_HIDDEN) for part in workflow.split(JOINT)]
+        return found[0] if len(found) == 1 else together(found)

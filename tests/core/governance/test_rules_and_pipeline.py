@@ -297,7 +297,7 @@ ASKED = NeedsPolicy("payments", "money", "rules[2] pay_*")
         (
             NeedsPolicy("", "ops", "r", at_least_approve="money"),
             PolicyAnswer(PolicyVerdict.APPROVE, "p"),
-            NeedsApproval("money", "r"),
+            NeedsApproval("money+ops", "r"),
         ),
     ],
 )

@@ -38,7 +38,7 @@ from taskgate.core.governance.decision import (
 )
 from taskgate.core.governance.rules import Matched, RuleSet, compile_rules
 from taskgate.core.governance.visibility import EVERYTHING_VISIBLE, Layer
-from taskgate.core.governance.workflow import DEFAULT_WORKFLOW, Workflow
+from taskgate.core.governance.workflow import DEFAULT_WORKFLOW, JOINT, Workflow, joined, joint_name
 from taskgate.core.patterns import PatternKind, checked_skeleton
 from taskgate.core.resource_uri import is_ambiguous, on_this_host
 from taskgate.core.risk import Risk
@@ -356,7 +356,15 @@ def check_workflows(gates: Gates, from_policies: Mapping[str, str] | None = None
 def workflow_named(gates: Gates, name: str) -> Workflow:
     """Return the workflow of that name; the built-in one if `approval` does not define `default`."""
     found = gates.workflows.get(name)
-    return found if found is not None else Workflow(name)
+    if found is not None:
+        return found
+    parts = name.split(JOINT)
+    return Workflow(name) if len(parts) == 1 else joined(name, [workflow_named(gates, part) for part in parts])
+
+
+def is_configured(gates: Gates, workflow: str) -> bool:
+    """Whether there is this workflow, or each of those that it consists of."""
+    return all(part in gates.workflows or part == DEFAULT_WORKFLOW for part in workflow.split(JOINT))
 
 
 def open_gates(revision: str = "0") -> Gates:
@@ -482,7 +490,8 @@ def _at_least_approve(decision: Forward | NeedsPolicy | NeedsApproval, workflow:
         case NeedsPolicy():
             return replace(decision, at_least_approve=workflow)
         case NeedsApproval():
-            return decision
+            # The workflows of both layers must approve.
+            return replace(decision, workflow=joint_name((decision.workflow, workflow)))
         case _:
             assert_never(decision)
 
@@ -508,12 +517,13 @@ def _enforce(gates: Gates, decision: Settled) -> Settled:
 def _approval_by_policy(gates: Gates, needs: NeedsPolicy, answer: PolicyAnswer) -> Settled:
     """If several policies name several workflows, the one with the most approvals is used."""
     picked: list[str] = list(answer.workflows) or [needs.workflow or DEFAULT_WORKFLOW]
-    if needs.at_least_approve is not None:
-        picked.append(needs.at_least_approve)
     unknown = [name for name in picked if name not in gates.workflows and name != DEFAULT_WORKFLOW]
     if unknown:
         return Denied(Gate.POLICY, f"the policy picked an unknown workflow {unknown[0]!r}", REFUSED, needs.rule)
-    return NeedsApproval(_strictest(gates, picked), needs.rule, needs.reason, needs.because)
+    workflow = _strictest(gates, picked)
+    if needs.at_least_approve is not None:
+        workflow = joint_name((workflow, needs.at_least_approve))
+    return NeedsApproval(workflow, needs.rule, needs.reason, needs.because)
 
 
 def _strictest(gates: Gates, names: Iterable[str]) -> str:

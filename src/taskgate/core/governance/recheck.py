@@ -15,8 +15,8 @@ from taskgate.core.governance.approval import (
     APPROVAL_REJECTED,
     Approval,
     State,
-    approvals_that_count,
     as_of,
+    still_approved,
 )
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.decision import Denied, NeedsApproval, Settled, describe
@@ -99,13 +99,9 @@ def _by_policy(approval: Approval, present: CallAtDispatch) -> Recheck:
             return Cleared()
         text = f"the workflow {approval.workflow} no longer approves on timeout"
         return Stopped(POLICY_DRIFT, "The approval workflow no longer approves on timeout.", text)
-    count, needed = (
-        approvals_that_count(approval, present.workflow, present.approvers),
-        present.workflow.approvals_needed,
-    )
-    if count < needed:
+    if not still_approved(approval, present.workflow, present.approvers):
         text = "A person who approved the call may no longer do so, or more approvals are required now."
-        return Stopped(POLICY_DRIFT, text, f"{count} of {needed} approvals count now")
+        return Stopped(POLICY_DRIFT, text, f"the approvals that count now are not enough for {approval.workflow}")
     return Cleared()
 
 

@@ -23,10 +23,11 @@ from taskgate.core.governance.pipeline import (
     decide,
     decide_listed,
     decide_unlisted,
+    is_configured,
     workflow_named,
 )
 from taskgate.core.governance.recheck import POLICY_DRIFT, CallAtDispatch, Stopped, recheck
-from taskgate.core.governance.workflow import DEFAULT_WORKFLOW, Workflow
+from taskgate.core.governance.workflow import Workflow
 from taskgate.core.patterns import PatternKind, checked_skeleton
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.scoping.subset import Subset
@@ -222,9 +223,7 @@ def as_own_approver(plan: Plan, principal: str) -> Approver:
 
 
 def _known(plan: Plan, workflow: str) -> Workflow | None:
-    if workflow != DEFAULT_WORKFLOW and workflow not in plan.gates.workflows:
-        return None
-    return workflow_named(plan.gates, workflow)
+    return workflow_named(plan.gates, workflow) if is_configured(plan.gates, workflow) else None
 
 
 def _without_approval(decision: Settled, *, spent: bool) -> Stopped | None:
