@@ -26,7 +26,7 @@ from taskgate.core.facts.requirements import (
     Requirement,
     number_in,
 )
-from taskgate.core.facts.times import time_of_day
+from taskgate.core.facts.times import TIME_FORM, time_of_day
 from taskgate.core.globs import Glob, PatternError
 
 MAX_CHOICES: Final = 1_000
@@ -36,12 +36,15 @@ _RANGE: Final = re.compile(r"(-?[\d.]+)\s*\.\.\s*(-?[\d.]+)")
 
 
 class FactKind(msgspec.Struct, frozen=True):
-    """`read` returns the requirement of a text; it raises ValueError. `forms` is for the reference page."""
+    """`read` returns the requirement of a text; it raises ValueError. `forms` is for the reference page, and `pattern`, a regular
+    expression of the texts that can be read, for editors.
+    """
 
     name: str
     read: Callable[[str], Requirement]
     forms: str
     operators: tuple[str, ...] = ("one_of", "not")
+    pattern: str = ""
 
     def requirement(self, value: Any) -> Requirement:
         """Read the value of a condition. Raises ValueError."""
@@ -147,6 +150,15 @@ def _present(text: str) -> Present:
     return Present(_boolean(text).text == "true")
 
 
+OPERATORS: Final[Mapping[str, str]] = {
+    "equals": "exactly this text, also if it looks like a glob or a range",
+    "glob": "a text that the glob matches",
+    "one_of": "any of the values of a list; the same as a list",
+    "not": "anything but this value, which may have any form",
+    "length": "the number of characters of a text, or of elements of a list or map",
+    "present": "whether there is a value other than `null`",
+}
+"""What each means, for the reference page and editors."""
 _OPERATORS: Final[Mapping[str, Callable[[str], Requirement]]] = {
     "equals": Equals,
     "glob": _glob,
@@ -154,10 +166,23 @@ _OPERATORS: Final[Mapping[str, Callable[[str], Requirement]]] = {
     "present": _present,
 }
 
+
+def _spelled(*words: str) -> str:
+    """Return a regular expression of words in any case."""
+    return f"^({'|'.join(''.join(f'[{letter.upper()}{letter}]' for letter in word) for word in words)})$"
+
+
 TEXT: Final = FactKind("text", _text, "a name or a glob", ("equals", "glob", "one_of", "not"))
 SET: Final = FactKind("set", _member, "a name or a glob that some member matches")
-BOOLEAN: Final = FactKind("boolean", _boolean, "`true` or `false`")
-TIME: Final = FactKind("time", time_of_day, "`08:00-18:00 Europe/Berlin`, or `outside 08:00-18:00 Europe/Berlin`")
+BOOLEAN: Final = FactKind(
+    "boolean", _boolean, "`true` or `false`", pattern=_spelled("true", "false", "yes", "no", "on", "off")
+)
+TIME: Final = FactKind(
+    "time",
+    time_of_day,
+    "`08:00-18:00 Europe/Berlin`, or `outside 08:00-18:00 Europe/Berlin`",
+    pattern=rf"^\s*{TIME_FORM}\s*$",
+)
 ARGUMENT: Final = FactKind(
     "argument",
     _argument,
@@ -175,7 +200,7 @@ def choice(words: Iterable[str]) -> FactKind:
             raise ValueError(f"{text[:40]!r} is not one of {', '.join(known)}")
         return OnScale(frozenset({text}), text)
 
-    return FactKind("choice", read, " or ".join(f"`{word}`" for word in known))
+    return FactKind("choice", read, " or ".join(f"`{word}`" for word in known), pattern=f"^({'|'.join(known)})$")
 
 
 def scale(words: Iterable[str]) -> FactKind:
@@ -200,4 +225,5 @@ def scale(words: Iterable[str]) -> FactKind:
         return OnScale(frozenset(chosen), f"{sign} {word}".strip())
 
     order = " < ".join(f"`{word}`" for word in known)
-    return FactKind("scale", read, f'{order}; also `">= {known[-2]}"`')
+    pattern = rf"^\s*(>=|<=|>|<)?\s*({'|'.join(known)})\s*$"
+    return FactKind("scale", read, f'{order}; also `">= {known[-2]}"`', pattern=pattern)

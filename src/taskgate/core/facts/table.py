@@ -66,7 +66,9 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     kind: FactKind
     known: Known
     about: str
-    """For the reference page, after "Condition on"."""
+    """For the reference page and editors, after "Condition on"."""
+    example: Any
+    """A value of a condition, for the reference page and editors."""
     of: Callable[[Facts], Any]
     forgeable: bool = False
     """Whether a caller can state it as it likes."""
@@ -88,6 +90,7 @@ _ALL: Final = (
         kind=TEXT,
         known=Known.WITH_ENTRY,
         about="the server",
+        example="files",
         of=lambda facts: facts.server,
     ),
     Fact(
@@ -95,6 +98,7 @@ _ALL: Final = (
         kind=TEXT,
         known=Known.WITH_ENTRY,
         about="the name of the tool or prompt at its server, or the URI of the resource",
+        example=["drop_table", "delete_*"],
         of=lambda facts: facts.name,
     ),
     Fact(
@@ -102,6 +106,7 @@ _ALL: Final = (
         kind=choice(PatternKind),
         known=Known.WITH_ENTRY,
         about="what is called",
+        example="resource",
         of=lambda facts: facts.kind,
     ),
     Fact(
@@ -109,6 +114,7 @@ _ALL: Final = (
         kind=SET,
         known=Known.WITH_ENTRY,
         about="the tags of the server",
+        example="prod",
         of=lambda facts: facts.tags,
     ),
     Fact(
@@ -116,6 +122,7 @@ _ALL: Final = (
         kind=scale(Risk),
         known=Known.WITH_ENTRY,
         about="how much the tool can change",
+        example=">= undeclared",
         of=lambda facts: facts.risk,
         for_tools_only=True,
     ),
@@ -124,6 +131,7 @@ _ALL: Final = (
         kind=TEXT,
         known=Known.WITH_CALLER,
         about="the scope of the caller",
+        example={"not": "ci"},
         of=lambda facts: facts.scope,
     ),
     Fact(
@@ -131,6 +139,7 @@ _ALL: Final = (
         kind=TEXT,
         known=Known.WITH_CALLER,
         about="the principal of the caller",
+        example="acme/*",
         of=lambda facts: facts.principal,
     ),
     Fact(
@@ -138,6 +147,7 @@ _ALL: Final = (
         kind=TEXT,
         known=Known.WITH_CALLER,
         about="the id of the configured token of the caller; empty with another credential",
+        example="ci-*",
         of=lambda facts: facts.token_id,
     ),
     Fact(
@@ -145,6 +155,7 @@ _ALL: Final = (
         kind=SET,
         known=Known.WITH_CALLER,
         about="the roles of the caller's token, and its groups at the issuer",
+        example="intern",
         of=lambda facts: facts.roles,
     ),
     Fact(
@@ -152,6 +163,7 @@ _ALL: Final = (
         kind=TEXT,
         known=Known.WITH_CALLER,
         about="the tenant of the caller",
+        example="acme",
         of=_tenant,
     ),
     Fact(
@@ -159,6 +171,7 @@ _ALL: Final = (
         kind=BOOLEAN,
         known=Known.WITH_CALLER,
         about="whether a script makes the call (`run_script`)",
+        example="true",
         of=lambda facts: facts.from_script,
         for_tools_only=True,
     ),
@@ -167,6 +180,7 @@ _ALL: Final = (
         kind=TEXT,
         known=Known.WITH_CALL,
         about="the name of the client program, as it states it",
+        example="claude-*",
         of=lambda facts: facts.client,
         forgeable=True,
     ),
@@ -175,6 +189,7 @@ _ALL: Final = (
         kind=choice(REVISIONS.values()),
         known=Known.WITH_CALL,
         about="the protocol generation of the call",
+        example="2026-07-28",
         of=_generation,
         forgeable=True,
     ),
@@ -183,6 +198,7 @@ _ALL: Final = (
         kind=TIME,
         known=Known.WITH_CALL,
         about="the time of day in a zone; the end does not belong to it",
+        example="outside 08:00-18:00 Europe/Berlin",
         of=lambda facts: facts.at_s,
     ),
     Fact(
@@ -190,6 +206,7 @@ _ALL: Final = (
         kind=ARGUMENT,
         known=Known.WITH_CALL,
         about="an argument by its path, such as `argument.amount`, `argument.address.city` or `argument.items.*.price`",
+        example="> 1000",
         of=lambda facts: facts.arguments,
     ),
 )

@@ -12,7 +12,8 @@ import msgspec
 
 from taskgate.core.facts.truth import Truth
 
-_FORM: Final = re.compile(r"(outside +)?(\d{1,2}):(\d{2}) *- *(\d{1,2}):(\d{2}) +(\S{1,64})", re.ASCII)
+TIME_FORM: Final = r"(outside +)?([0-9]{1,2}):([0-9]{2}) *- *([0-9]{1,2}):([0-9]{2}) +(\S{1,64})"
+_FORM: Final = re.compile(TIME_FORM)
 _EXAMPLE: Final = "write for example 08:00-18:00 Europe/Berlin, or outside 08:00-18:00 UTC"
 _DAY_MINUTES: Final = 24 * 60
 

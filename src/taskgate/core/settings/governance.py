@@ -62,8 +62,8 @@ class Rule(Section):
     when: Annotated[
         dict[str, Plain],
         Meta(
-            description='Conditions on facts, all of which must be met, for example `{argument.amount: "> 1000"}`. The list of '
-            "facts is in the reference of rules."
+            description='Conditions on facts, all of which must be met, for example `{argument.amount: "> 1000"}`. All '
+            "facts: [conditions](conditions.md)."
         ),
     ] = field(default_factory=dict)
     approval: Annotated[
