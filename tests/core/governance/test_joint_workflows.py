@@ -51,7 +51,7 @@ EVERYBODY = person("eve", "finance", "ops")
 
 
 def gates(rule: Rule, record: str | None) -> Gates:
-    records = {"bank": ApprovalPolicy(ApprovalDemand.APPROVE, workflow=record)} if record is not None else {}
+    records = {"bank": ApprovalPolicy(ApprovalDemand.APPROVE, workflow=record or None)} if record is not None else {}
     return Gates("r", compile_rules([rule]), records=records, workflows={"money": MONEY, "ops": OPS})
 
 
@@ -63,6 +63,7 @@ def gates(rule: Rule, record: str | None) -> Gates:
         ("money", "money", "money"),
         (None, "ops", "default+ops"),
         ("money", None, "money"),
+        ("money", "", "money"),
     ],
 )
 def test_workflows_of_rule_and_record_both_apply(of_rule: str | None, of_record: str | None, expected: str) -> None:
@@ -78,6 +79,11 @@ def test_workflows_of_policy_and_record_both_apply() -> None:
     decided = conclude(made, found, PolicyAnswer(PolicyVerdict.APPROVE, "x", ("money",)))
     assert isinstance(decided, NeedsApproval)
     assert decided.workflow == "money+ops"
+    unnamed = decide(gates(Rule("pay", Action.POLICY), ""), PatternKind.TOOL, "bank", "pay")
+    assert isinstance(unnamed, NeedsPolicy)
+    decided = conclude(made, unnamed, PolicyAnswer(PolicyVerdict.APPROVE, "x", ("money",)))
+    assert isinstance(decided, NeedsApproval)
+    assert decided.workflow == "money", "a record that names no workflow accepts any"
 
 
 def test_the_strictest_of_every_setting_applies() -> None:

@@ -478,20 +478,23 @@ def _tighten(decision: Determined, record: ApprovalPolicy | None, demand: Approv
         case ApprovalDemand.DENY:
             return Denied(Gate.RULES, "denied by the server's record", REFUSED, label)
         case ApprovalDemand.APPROVE:
-            return _at_least_approve(decision, record.workflow or DEFAULT_WORKFLOW, label)
+            return _at_least_approve(decision, record.workflow, label)
         case _:
             assert_never(demand)
 
 
-def _at_least_approve(decision: Forward | NeedsPolicy | NeedsApproval, workflow: str, label: str) -> Determined:
+def _at_least_approve(decision: Forward | NeedsPolicy | NeedsApproval, workflow: str | None, label: str) -> Determined:
+    """`workflow` is None if the record names none: then any will do."""
     match decision:
         case Forward():
-            return NeedsApproval(workflow, label)
+            return NeedsApproval(workflow or DEFAULT_WORKFLOW, label)
         case NeedsPolicy():
-            return replace(decision, at_least_approve=workflow)
+            return replace(decision, at_least_approve=workflow or DEFAULT_WORKFLOW)
         case NeedsApproval():
             # The workflows of both layers must approve.
-            return replace(decision, workflow=joint_name((decision.workflow, workflow)))
+            return (
+                decision if workflow is None else replace(decision, workflow=joint_name((decision.workflow, workflow)))
+            )
         case _:
             assert_never(decision)
 
@@ -521,7 +524,9 @@ def _approval_by_policy(gates: Gates, needs: NeedsPolicy, answer: PolicyAnswer) 
     if unknown:
         return Denied(Gate.POLICY, f"the policy picked an unknown workflow {unknown[0]!r}", REFUSED, needs.rule)
     workflow = _strictest(gates, picked)
-    if needs.at_least_approve is not None:
+    if needs.at_least_approve == DEFAULT_WORKFLOW:
+        workflow = _strictest(gates, (*picked, DEFAULT_WORKFLOW))
+    elif needs.at_least_approve is not None:
         workflow = joint_name((workflow, needs.at_least_approve))
     return NeedsApproval(workflow, needs.rule, needs.reason, needs.because)
 
