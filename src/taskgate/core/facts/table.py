@@ -59,7 +59,7 @@ NO_SCRIPT: Final = Facts(from_script=False)
 """Of all callers whose calls no script makes."""
 
 
-class Fact(msgspec.Struct, frozen=True, kw_only=True):
+class Fact(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One fact. `of` returns its value, or NOT_KNOWN."""
 
     name: str
