@@ -13,12 +13,15 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from tests.decision_equality.adapter import NOT_DECIDED, Plain
 from tests.decision_equality.generated_calls import CONFIGURATIONS, Call, Case, Tree, cases
 from tests.harness.other_version import ROOT, run_module, source_of
 
+JOINT = "+"
+"""Between the names of workflows that must all approve."""
 NAMED = ("action", "scope", "gate", "error_type", "note", "forced")
 """Of these fields the values are part of the kind of a difference; of the others only the name is."""
 
@@ -38,6 +41,8 @@ class Comparison(msgspec.Struct):
     equal: int = 0
     not_decided: int = 0
     """Calls that one version does not decide."""
+    joint: int = 0
+    """Calls for which two workflows must approve, where versions up to 8b5656b4 asked one of them."""
     found: dict[str, list[Difference]] = msgspec.field(default_factory=lambda: defaultdict(list))
 
     def add(self, case: Case, before: list[Plain] | Plain, after: list[Plain] | Plain) -> None:
@@ -54,11 +59,25 @@ class Comparison(msgspec.Struct):
                 self.not_decided += 1
             elif old == new:
                 self.equal += 1
+            elif old == _with_one_workflow(new, old):
+                self.joint += 1
             else:
                 self._different(kind_of(old, new), case, call, old, new)
 
     def _different(self, kind: str, case: Case, call: Call | None, before: Plain, after: Plain) -> None:
         self.found[kind].append(Difference(kind, case.configuration, call, before, after))
+
+
+def _with_one_workflow(new: Any, old: Any) -> Any:
+    """Return the new value with each joint workflow replaced by the one that the old value names, if it is one of its parts."""
+    if isinstance(new, dict) and isinstance(old, dict):
+        return {key: _with_one_workflow(value, old.get(key)) for key, value in new.items()}
+    if isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
+        return [_with_one_workflow(*pair) for pair in zip(new, old, strict=True)]
+    if isinstance(new, str) and isinstance(old, str):
+        name, before = new.removeprefix("workflow "), old.removeprefix("workflow ")
+        return old if JOINT in name and before in name.split(JOINT) else new
+    return new
 
 
 def kind_of(before: Plain, after: Plain) -> str:
@@ -112,6 +131,7 @@ def main() -> None:
     output.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in every))
     print(
         f"{result.configurations} configurations ({result.refused} refused by both): {result.equal} calls decided equally, "
+        f"{result.joint} by both workflows instead of one, "
         f"{len(every)} differently in {len(result.found)} ways, {result.not_decided} not decided by one version"
     )
     sys.exit(1 if every else 0)
