@@ -49,7 +49,8 @@ def rules(gateway: Gateway = None, token: Token = None, as_json: Json = False) -
 def _print_rules(found: dict[str, Any]) -> None:
     rows = [
         (
-            row["match"] + (" (scripts)" if row["from"] else ""),
+            row["match"],
+            row["when"],
             row["server"] or "any",
             row["action"],
             row["workflow"] or row["policy_id"],
@@ -58,7 +59,7 @@ def _print_rules(found: dict[str, Any]) -> None:
         )
         for row in found["rules"]
     ]
-    printing.table(("Rule", "Server", "Action", "Workflow", "Calls", "Reason"), rows)
+    printing.table(("Rule", "If", "Server", "Action", "Workflow", "Calls", "Reason"), rows)
     for row in found["unmatched"]:
         printing.note(printing.clean(f"warning: {row['message']}"))
 

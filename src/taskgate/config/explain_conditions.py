@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from taskgate.core.facts.kinds import MAX_CHOICES, OPERATORS
 from taskgate.core.facts.requirements import LONGEST_TEXT
@@ -173,14 +173,8 @@ def _path(fact: Fact) -> str:
     return _ARGUMENT_EXAMPLE if fact.name == ARGUMENT_NAME else fact.name
 
 
-def _written(value: Any) -> str:
-    match value:
-        case dict():
-            return f"{{{', '.join(f'{name}: {_written(each)}' for name, each in value.items())}}}"
-        case list():
-            return f"[{', '.join(map(_written, value))}]"
-        case _:
-            return str(value) if value in ("true", "false") or str(value).isalnum() else f'"{value}"'
+def _written(value: str) -> str:
+    return value if value.isidentifier() else f'"{value}"'
 
 
 def _facts_with(operator: str) -> str:

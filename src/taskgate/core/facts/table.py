@@ -67,7 +67,7 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     known: Known
     about: str
     """For the reference page and editors, after "Condition on"."""
-    example: Any
+    example: str
     """A value of a condition, for the reference page and editors."""
     of: Callable[[Facts], Any]
     forgeable: bool = False
@@ -98,7 +98,7 @@ _ALL: Final = (
         kind=TEXT,
         known=Known.WITH_ENTRY,
         about="the name of the tool or prompt at its server, or the URI of the resource",
-        example=["drop_table", "delete_*"],
+        example="drop_table",
         of=lambda facts: facts.name,
     ),
     Fact(
@@ -131,7 +131,7 @@ _ALL: Final = (
         kind=TEXT,
         known=Known.WITH_CALLER,
         about="the scope of the caller",
-        example={"not": "ci"},
+        example="ci-*",
         of=lambda facts: facts.scope,
     ),
     Fact(
