@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from taskgate.assembly.policy_diff import Lists, PolicyDiff
     from taskgate.assembly.try_call import Tried
     from taskgate.config.load import LoadedConfig
+    from taskgate.core.generations.generation import Generation
+    from taskgate.core.governance.decision import Branch, Decision
     from taskgate.gateway.plan import Plan
 
 
@@ -81,6 +83,15 @@ def test(
     ] = None,
     scope: Annotated[str, Option("--scope", help="Scope of the call.")] = "default",
     from_script: Annotated[bool, Option("--from-script", help="Evaluate it as a call made by a script.")] = False,
+    client: Annotated[str | None, Option("--client", help="Name of the client program. Default: not known.")] = None,
+    generation: Annotated[
+        str | None,
+        Option("--generation", help="Protocol generation: 2025-11-25 or 2026-07-28. Default: not known."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        Option("--at", help="Time of the call with its zone, for example 2026-07-28T23:30+02:00. Default: now."),
+    ] = None,
     expect: Annotated[
         str | None,
         Option("--expect", help="Expected action: forward, approve or deny. Exit code 1 if it differs."),
@@ -94,7 +105,7 @@ def test(
         raise BadParameter("--expect must be forward, approve or deny")
     if not _is_object(arguments):
         raise BadParameter('the arguments must be a JSON object, for example \'{"path": "a.txt"}\'')
-    from taskgate.assembly.try_call import try_call
+    from taskgate.assembly.try_call import Circumstances, try_call
     from taskgate.core.errors import TaskgateError
     from taskgate.core.identity.caller import Caller
     from taskgate.telemetry import logs
@@ -105,7 +116,10 @@ def test(
     roles = frozenset(role) if role is not None else plan.governing.roles.get(caller, frozenset())
     identity = Caller(caller, roles, scope)
     try:
-        work = try_call(loaded, plan, name, arguments.encode(), identity, connect=connect, from_script=from_script)
+        within = Circumstances(
+            from_script=from_script, client=client, generation=_generation(generation), at_s=_seconds(at)
+        )
+        work = try_call(loaded, plan, name, arguments.encode(), identity, connect=connect, within=within)
         tried = asyncio.run(work)
     except TaskgateError as problem:
         printing.note(printing.clean(loaded.secret_values.text(problem.message)))
@@ -114,6 +128,30 @@ def test(
     for note in tried.notes:
         printing.note(printing.clean(f"note: {loaded.secret_values.text(note)}"))
     _print_decision(tried, expect, as_json)
+
+
+def _generation(revision: str | None) -> Generation | None:
+    from taskgate.core.facts.table import REVISIONS
+
+    found = {name: generation for generation, name in REVISIONS.items()}
+    if revision is not None and revision not in found:
+        raise BadParameter(f"--generation must be {' or '.join(found)}")
+    return found[revision] if revision is not None else None
+
+
+def _seconds(time: str | None) -> int | None:
+    """Return a time as seconds since 1970."""
+    from datetime import datetime
+
+    if time is None:
+        return None
+    try:
+        found = datetime.fromisoformat(time)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise BadParameter("--at must be a time with its zone, for example 2026-07-28T23:30+02:00 or 2026-07-28T21:30Z")
+    return int(found.timestamp())
 
 
 def _is_object(arguments: str) -> bool:
@@ -198,6 +236,7 @@ def _print_decision(tried: Tried, expect: str | None, as_json: bool) -> None:
     action = action_of(last).value
     if as_json:
         row: dict[str, Any] = {"action": action, "why": describe(last), "rule": last.rule, "first": describe(first)}
+        row |= {"because": last.because, "residue": _residue(first)}
         row |= {"server": subject.server, "kind": subject.kind.value, "name": subject.name, "listed": subject.is_listed}
         if isinstance(last, NeedsApproval):
             row["workflow"] = last.workflow
@@ -214,6 +253,24 @@ def _print_decision(tried: Tried, expect: str | None, as_json: bool) -> None:
     if expect is not None and expect != action:
         printing.note(f"Expected {expect}.")
         raise Exit(ExitCode.FAILED)
+
+
+def _residue(decision: Decision) -> list[list[dict[str, str]]]:
+    """Return what depends on the call: in each list the first entry whose conditions are met counts, and of the lists the
+    strictest.
+    """
+    from taskgate.core.governance.decision import Residue
+
+    return [[_branch(each) for each in layer] for layer in decision.layers] if isinstance(decision, Residue) else []
+
+
+def _branch(branch: Branch) -> dict[str, str]:
+    from taskgate.core.facts.conditions import phrase
+    from taskgate.core.governance.decision import NeedsApproval, action_of
+
+    decision = branch.decision
+    row = {"if": phrase(branch.conditions), "action": action_of(decision).value, "rule": decision.rule}
+    return {**row, "workflow": decision.workflow} if isinstance(decision, NeedsApproval) else row
 
 
 def diff(

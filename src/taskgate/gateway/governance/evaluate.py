@@ -36,12 +36,24 @@ from taskgate.ports.policy_engine import PolicyRequest, PolicyTime
 from taskgate.telemetry.logs import log
 
 
-def evaluate(plan: Plan, call: GatedCall, decision: Decision, grants: Iterable[Grant], now_ms: int) -> Settled:
-    """Return the final decision. Raises CallerError for arguments that parsers could read differently."""
+def evaluate(
+    plan: Plan,
+    call: GatedCall,
+    decision: Decision,
+    grants: Iterable[Grant],
+    now_ms: int,
+    *,
+    at_s: int | None = None,
+) -> Settled:
+    """Return the final decision. Raises CallerError for arguments that parsers could read differently.
+
+    `at_s` is the time that conditions and policies read; default now.
+    """
+    at_s = int(clock.wall()) if at_s is None else at_s
     if isinstance(decision, Residue):
-        decision = settle(plan.gates, decision, facts_of(plan, call, int(clock.wall())))
+        decision = settle(plan.gates, decision, facts_of(plan, call, at_s))
     if isinstance(decision, NeedsPolicy):
-        decision = conclude(plan.gates, decision, _policy_answer(plan, call, decision, int(clock.wall())))
+        decision = conclude(plan.gates, decision, _policy_answer(plan, call, decision, at_s))
     if isinstance(decision, NeedsApproval):
         grant = _granted(plan, call, decision.workflow, grants, now_ms)
         if grant is not None:
