@@ -107,7 +107,7 @@ async def _listed(
             offer, problem = catalogs.offer(name), catalogs.failure(name)
             if offer is not None:
                 tools[name] = [entry.name for entry in offer.entries.get(EntryKind.TOOL, ())]
-                risks[name] = risks_of(plan, name, offer)
+                risks[name] = risks_of(plan, name, offer, {})
             elif problem is not None:
                 late = problem.error_type == "upstream_timeout"
                 failures[name] = Exclusion(name, Reason.LIST_TIMEOUT if late else Reason.LIST_FAILED, problem.message)

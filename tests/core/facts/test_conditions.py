@@ -10,7 +10,7 @@ import pytest
 from taskgate.core.facts.conditions import conditions, met, phrase
 from taskgate.core.facts.kinds import MAX_CHOICES
 from taskgate.core.facts.requirements import LONGEST_TEXT
-from taskgate.core.facts.table import FACTS, MAX_ELEMENTS, NO_FACTS, Facts
+from taskgate.core.facts.table import FACTS, MAX_ELEMENTS, NO_FACTS, Facts, plain_facts
 from taskgate.core.facts.truth import Truth
 from taskgate.core.generations.generation import Generation
 from taskgate.core.patterns import PatternKind
@@ -268,3 +268,13 @@ def test_mistake_is_named_with_its_fact(when: dict[str, Any], words: str) -> Non
 )
 def test_phrase_of_conditions(when: dict[str, Any], expected: str) -> None:
     assert phrase(conditions(when)) == expected
+
+
+def test_plain_values_of_facts_omit_what_is_not_known() -> None:
+    assert plain_facts(["risk", "tags", "client", "time"], KNOWN) == {
+        "risk": "undeclared",
+        "tags": ["eu", "prod"],
+        "client": "cursor",
+        "time": at(12),
+    }
+    assert plain_facts(["risk", "from_script"], Facts(from_script=False)) == {"from_script": False}

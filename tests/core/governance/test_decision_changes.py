@@ -6,9 +6,26 @@ import itertools
 
 import pytest
 
-from taskgate.core.governance.decision import Decision, Denied, Forward, Gate, NeedsApproval, NeedsPolicy, Note
+from taskgate.core.facts.conditions import conditions
+from taskgate.core.governance.decision import (
+    Branch,
+    Decision,
+    Denied,
+    Forward,
+    Gate,
+    NeedsApproval,
+    NeedsPolicy,
+    Note,
+    Residue,
+)
 from taskgate.core.governance.decision_changes import SCOPE, ChangedName, DecisionOutcome, ScopeChange, grouped
 from taskgate.core.governance.workflow import OnTimeout, Workflow
+
+
+def _residue(amount: str, rule: str) -> Residue:
+    held = Branch(conditions({"argument.amount": amount}), NeedsApproval("ops", rule))
+    return Residue(((held, Branch((), Forward("defaults"))),))
+
 
 EFFECTS: list[list[Decision]] = [
     [Forward("defaults"), Forward("rules[0] *", reason="permitted")],
@@ -22,6 +39,8 @@ EFFECTS: list[list[Decision]] = [
     [NeedsPolicy("", None, "rules[0] *", "ops")],
     [Denied(Gate.RULES, "denied by rule", "policy_denied", "rules[0] *"), Denied(Gate.RULES, "b", "policy_denied")],
     [Denied(Gate.VISIBILITY, "on a deny list", "unknown_tool"), Denied(Gate.VISIBILITY, "b", "unknown_tool")],
+    [_residue("> 5", "rules[0] *"), _residue("> 5", "rules[1] x")],
+    [_residue("> 6", "rules[0] *")],
 ]
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from taskgate.core.facts.conditions import conditions, met
 from taskgate.core.facts.table import NO_SCRIPT, Facts
 from taskgate.core.facts.truth import Truth
+from taskgate.core.generations.generation import Generation
 from taskgate.core.governance.decision import (
     Decision,
     Denied,
@@ -34,11 +35,19 @@ from taskgate.core.governance.pipeline import (
     not_evaluated,
     settle,
 )
+from taskgate.core.governance.rehearse import RecordedCall, RuleBook, evaluate_recorded
 from taskgate.core.governance.rules import BadRule, compile_rules
 from taskgate.core.governance.workflow import Workflow
-from taskgate.core.patterns import PatternKind
+from taskgate.core.patterns import PatternKind, PatternSet
 from taskgate.core.risk import Risk
-from taskgate.core.scoping.registry import ApprovalDemand, ApprovalPolicy
+from taskgate.core.scoping.registry import (
+    ApprovalDemand,
+    ApprovalPolicy,
+    Registry,
+    RegistryRecord,
+    TransportKind,
+)
+from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.settings.governance import Action, Rule
 
 TOOL = PatternKind.TOOL
@@ -287,3 +296,82 @@ def test_rules_decide_as_trying_each_of_them_would(
         assert action_of(found) is expected[0]
         if action_of(found) is not Action.APPROVE:
             assert found.rule == expected[1]
+
+
+def test_what_no_server_lists_has_no_declared_risk() -> None:
+    made = gates(rule("x", Action.DENY, {"risk": "undeclared"}), rule("y", Action.DENY, {"risk": "reads"}))
+    assert action_of(decide(made, TOOL, "s", "x")) is Action.DENY
+    assert action_of(decide(made, TOOL, "s", "y")) is Action.FORWARD
+    assert action_of(decide_unlisted(made, TOOL, "s", "X")) is Action.DENY
+
+
+def test_what_is_determined_is_settled() -> None:
+    made = gates(rule("x", Action.DENY))
+    assert settle(made, decide(made, TOOL, "s", "x"), Facts()) == decide(made, TOOL, "s", "x")
+
+
+@pytest.mark.parametrize(
+    ("changes", "after", "words"),
+    [
+        ({"arguments": '{"amount": 5000}'}, Action.DENY, "denied by rule"),
+        ({"arguments": '{"amount": 5}'}, Action.FORWARD, ""),
+        ({}, None, "the condition argument.amount > 1000 cannot be evaluated, because it was not recorded"),
+        ({"unread": "longer than 16384 bytes"}, None, "because longer than 16384 bytes"),
+        ({"arguments": "{}", "hidden": ("amount",)}, None, "because amount was redacted"),
+        ({"ambiguous": "two names"}, Action.DENY, "its arguments cannot be evaluated: two names"),
+        ({"arguments": '{"amount": "5000"}'}, Action.DENY, "denied by rule"),
+    ],
+)
+def test_rehearsal_of_a_call_that_conditions_concern(changes: dict[str, Any], after: Action | None, words: str) -> None:
+    found = evaluate_recorded(book(rule("t", Action.DENY, LARGE)), recorded(**changes))
+    assert found.after is after
+    assert words in found.why
+
+
+def test_rehearsal_needs_the_risk_and_the_client_of_the_call() -> None:
+    by_risk = book(rule("t", Action.DENY, {"risk": "destructive"}))
+    assert evaluate_recorded(by_risk, recorded()).after is None
+    assert evaluate_recorded(by_risk, recorded(risk=Risk.DESTRUCTIVE)).after is Action.DENY
+    assert evaluate_recorded(by_risk, recorded(risk=Risk.READS)).after is Action.FORWARD
+    by_client = book(rule("t", Action.DENY, {"client": "x", "generation": "2026-07-28", "token": "t1"}))
+    assert evaluate_recorded(by_client, recorded(generation=Generation.STATELESS)).after is None
+    known = recorded(client="x", generation=Generation.STATELESS)
+    assert evaluate_recorded(by_client, known).after is Action.DENY
+
+
+def recorded(**changes: Any) -> RecordedCall:
+    return replace(RecordedCall(at_ms=5, principal="ann", scope="default", server="s", name="t"), **changes)
+
+
+def book(*rules: Rule) -> RuleBook:
+    def never(*_: object) -> object:
+        raise AssertionError("no rule refers to the policy")
+
+    server = RegistryRecord("s", TransportKind.HTTP, "s", PatternSet.of(["*"]))
+    return RuleBook(
+        gates=gates(*rules),
+        registry=Registry.build([server]),
+        scopes={"default": ScopePolicy("default", ("s",), ("s",))},
+        ask_policy=never,  # type: ignore[arg-type]
+        token_ids={"ann": "t1"},
+    )
+
+
+def test_all_patterns_of_rules_with_conditions_are_found() -> None:
+    matches = [
+        "exact_name",
+        "exact_*",
+        "*_name",
+        "*act_n*",
+        "other",
+        "other_*",
+        "*_other",
+        "*other*",
+        "?xact_name",
+        "*",
+    ]
+    made = gates(*(rule(match, Action.DENY, LARGE) for match in matches))
+    found = decide(made, TOOL, "s", "exact_name")
+    assert isinstance(found, Residue)
+    labels = [branch.decision.rule for branch in found.branches]
+    assert labels == [f"rules[{number}] {matches[number]}" for number in (0, 1, 2, 3, 8, 9)] + ["defaults"]

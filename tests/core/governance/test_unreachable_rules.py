@@ -51,3 +51,10 @@ def test_literal_part_decides_no_cover_wrongly(wide: str, narrow: str) -> None:
     """Searching for the literal part first gives the same result as comparing all parts."""
     compared = globs._covers(globs._GLOB_TOKENS.findall(wide), globs._GLOB_TOKENS.findall(narrow))
     assert Glob.compile(wide).covers(Glob.compile(narrow)) is compared
+
+
+def test_a_rule_with_conditions_covers_only_rules_with_the_same_conditions() -> None:
+    every, one = Pattern.compile("*"), Pattern.compile("delete_file")
+    rules = [OrderedRule(0, every, conditions="a"), OrderedRule(1, one, conditions="a"), OrderedRule(2, one)]
+    assert unreachable(rules) == {1: 0}
+    assert unreachable([OrderedRule(0, every), OrderedRule(1, one, conditions="a")]) == {1: 0}

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from taskgate.core.facts.requirements import Requirement
-from taskgate.core.facts.table import ARGUMENT_NAME, FACTS, MAX_STEPS, Fact, Facts, Known, argument_at
+from taskgate.core.facts.table import ARGUMENT_NAME, FACTS, MAX_STEPS, Fact, Facts, argument_at
 from taskgate.core.facts.truth import NOT_KNOWN, Special, Truth, every, of_elements
 
 
@@ -18,10 +18,6 @@ class Condition(msgspec.Struct, frozen=True):
     fact: Fact
     requirement: Requirement
     path: tuple[str, ...] = ()
-
-    @property
-    def known(self) -> Known:
-        return self.fact.known
 
     def truth(self, facts: Facts) -> Truth:
         """Return whether it is met; unknown if the fact is not known, or cannot be compared."""

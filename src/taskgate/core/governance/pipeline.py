@@ -307,14 +307,14 @@ def _of_layer(gates: Gates, layer: tuple[Branch, ...], facts: Facts) -> Determin
 
 def _possible(layer: tuple[Branch, ...], facts: Facts) -> list[Branch]:
     """Return the branches that may count: those that cannot be evaluated, up to the first whose conditions are met."""
-    found = list[Branch]()
-    for branch in layer:
+    found, branches = list[Branch](), iter(layer)
+    while True:
+        branch = next(branches)  # the last one has no conditions
         truth = every(condition.truth(facts) for condition in branch.conditions)
         if truth is not Truth.NO:
             found.append(branch)
         if truth is Truth.YES:
-            break
-    return found
+            return found
 
 
 def conclude(gates: Gates, needs: NeedsPolicy, answer: PolicyAnswer) -> Settled:
@@ -400,15 +400,14 @@ def _facts(gates: Gates, kind: PatternKind, server: str, name: str, risk: Risk |
 
 def _by_rules(gates: Gates, matched: Sequence[Matched], facts: Facts, restrictions: _Restrictions) -> Decision:
     """Return what the first rule decides whose conditions are met. If conditions on the caller or the call are left, a residue."""
-    branches = list[Branch]()
-    for each in matched:
-        known, later = _apart(each.conditions, facts)
-        if every(known) is Truth.NO:
-            continue
-        branches.append(Branch(later, _restricted(gates, each, restrictions)))
-        if not later:
-            break
-    return branches[0].decision if len(branches) == 1 else Residue((tuple(branches),))
+    branches, rules = list[Branch](), iter(matched)
+    while True:
+        rule = next(rules)  # the last one has no conditions
+        known, later = _apart(rule.conditions, facts)
+        if every(known) is not Truth.NO:
+            branches.append(Branch(later, _restricted(gates, rule, restrictions)))
+            if not later:
+                return branches[0].decision if len(branches) == 1 else Residue((tuple(branches),))
 
 
 def _apart(conditions: tuple[Condition, ...], facts: Facts) -> tuple[list[Truth], tuple[Condition, ...]]:
