@@ -122,6 +122,10 @@ def set_clock(hour: int, minute: int) -> None:
     the_loop().set_wall(tomorrow + hour * 3600 + minute * 60)
 
 
+def set_clock_to_noon() -> None:
+    the_loop().set_wall(the_loop().wall() // 86_400 * 86_400 + 12 * 3600)
+
+
 async def hold(gate: Gateway) -> tuple[Any, str, str]:
     """A call that waits for approval: its caller, its task and the approval."""
     caller = await gate.caller("2025", capabilities={"tasks": {}})
@@ -219,3 +223,33 @@ async def test_a_stated_risk_does_not_survive_a_change_of_the_definition() -> No
         await gate.advance(30)
         assert await names(caller) == set()
         assert (await caller.call("pay")).error["data"]["error_type"] == "policy_denied"
+
+
+@virtual_time
+async def test_an_approved_prompt_is_stopped_by_a_fact_that_changed_and_its_approval_ends() -> None:
+    upstream = server(tool("read"))
+
+    async def prompts(call: Any) -> dict[str, Any]:
+        return {"prompts": [{"name": "ask"}]}
+
+    async def prompt(call: Any) -> dict[str, Any]:
+        return {"messages": []}
+
+    upstream.capabilities["prompts"] = {}
+    upstream.on("prompts/list", prompts)
+    upstream.on("prompts/get", prompt)
+    lunch = {"match": "prompt:ask", "when": {"time": "12:00-13:00 UTC"}, "action": "deny"}
+    rules = [lunch, {"match": "prompt:ask", "action": "approve"}]
+    async with Gateway(configured(*rules), {"a": upstream}) as gate:
+        set_clock(11, 59)
+        caller = await gate.caller("2025")
+        waiting = caller.begin("prompts/get", {"name": "ask"})
+        await gate.advance(1)
+        (row,) = (await gate.operator("GET", "/api/approvals")).json()
+        await gate.advance(40)
+        set_clock_to_noon()
+        await gate.operator("POST", f"/api/approvals/{row['id']}/approve", {})
+        assert (await waiting.done()).error["data"]["error_type"] == "policy_drift"
+        assert "prompts/get" not in {each.get("method") for each in upstream.received}
+        shown = (await gate.operator("GET", f"/api/approvals/{row['id']}")).json()
+        assert (shown["state"], "12:00-13:00" in shown["reason"]) == ("invalid", True)
