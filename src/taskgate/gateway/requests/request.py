@@ -30,6 +30,8 @@ from taskgate.ports.link import LinkKey
 from taskgate.ports.outlet import ReplyOutlet
 from taskgate.turns import LARGE_BYTES, let_others_run
 
+LONGEST_CLIENT: Final = 120
+"""Longer names of client programs are cut before they are compared or stored."""
 _NEVER = float("inf")
 _STARTED: Final = secrets.token_hex(8)
 _numbers = itertools.count(1)
@@ -161,7 +163,7 @@ class Request(msgspec.Struct, frozen=True, eq=False):
             else (self.envelope.client_info if self.envelope else None)
         )
         name = (info or {}).get("name")
-        return name if type(name) is str else ""
+        return name[:LONGEST_CLIENT] if type(name) is str else ""
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
