@@ -212,7 +212,7 @@ def _found(
         subject = ChangedName(kind=name.kind.value, server=name.server, name=name.name, pattern=name.pattern)
         alike: dict[tuple[ChangedName, tuple[str, str]], list[str]] = {}
         for group in groups:
-            for found in _changes(before, after, scope, name, group[0], subject):
+            for found in _changes(before, after, scope, name, caller=group[0], subject=subject):
                 alike.setdefault(found, []).extend(group)
         for (about, (was, now)), of in alike.items():
             if has_scripts or not about.from_script:
@@ -234,7 +234,7 @@ def _grouped(before: _Version, after: _Version, scope: str, callers: Iterable[st
 
 
 def _changes(
-    before: _Version, after: _Version, scope: str, name: Name, caller: str, subject: ChangedName
+    before: _Version, after: _Version, scope: str, name: Name, *, caller: str, subject: ChangedName
 ) -> Iterator[tuple[ChangedName, tuple[str, str]]]:
     """Yield the change for calls of the caller, and the one for calls of its scripts if that is another one."""
     plain = _change(before, after, scope, name, caller, from_script=False)

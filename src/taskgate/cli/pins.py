@@ -76,6 +76,7 @@ def accept(
 def risk(
     tool: PinnedTool,
     risk: Annotated[str, Argument(metavar="RISK", help="reads, writes, undeclared or destructive.")],
+    *,
     digest: Annotated[
         str | None, Option("--digest", help="Only if the tool has the definition with this digest.")
     ] = None,

@@ -111,10 +111,6 @@ SchemaOf = Callable[[str, str], Any]
 """Returns the input schema of a listed tool."""
 
 
-def _no_schema(server: str, tool: str) -> Any:
-    return None
-
-
 class _Names(msgspec.Struct, frozen=True):
     """The names that patterns with one part before the name are compared with."""
 
@@ -138,7 +134,7 @@ _UNKNOWN: Final = _Names(known=False)
 class NameIndex:
     """The listed names of all servers, for many patterns."""
 
-    def __init__(self, listed: Listed, schema_of: SchemaOf = _no_schema) -> None:
+    def __init__(self, listed: Listed, schema_of: SchemaOf | None = None) -> None:
         self._listed = listed
         self._schema_of = schema_of
         self._names: dict[tuple[str, str, PatternKind], _Names] = {}
@@ -169,7 +165,7 @@ class NameIndex:
             for name in kinds.get(PatternKind.TOOL, ())
             if pattern.matches(server, name)
         ]
-        if not 0 < len(tools) <= MAX_SCHEMAS:
+        if self._schema_of is None or not 0 < len(tools) <= MAX_SCHEMAS:
             return None
         schemas = [self._schema_of(*tool) for tool in tools]
         for path in use.paths:
