@@ -114,7 +114,10 @@ async def test_call_is_denied_if_a_condition_is_met_or_cannot_be_evaluated(gener
 async def test_rule_forwards_only_if_its_condition_is_met(
     when: dict[str, Any], arguments: dict[str, Any], expected: str
 ) -> None:
-    rules = [{"match": "pay", "when": when, "action": "forward"}, {"match": "pay", "action": "deny"}]
+    rules: list[dict[str, Any]] = [
+        {"match": "pay", "when": when, "action": "forward"},
+        {"match": "pay", "action": "deny"},
+    ]
     async with Gateway(config(*rules), {"a": server(tool("pay"))}) as gate:
         assert await outcome(await gate.caller("2025"), arguments) == expected
 
