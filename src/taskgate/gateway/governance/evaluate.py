@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from taskgate import clock
 from taskgate.core.errors import CallerError
 from taskgate.core.facts.table import Facts
@@ -61,20 +63,27 @@ def evaluate(
     return decision
 
 
-def facts_of(plan: Plan, call: GatedCall, at_s: int) -> Facts:
-    """Return what conditions can depend on. Raises CallerError if the arguments are ambiguous and a rule depends on them."""
-    reads_arguments = "argument" in plan.gates.rules.facts
+def caller_facts_of(plan: Plan, call: GatedCall) -> Facts:
+    """Return what is known of the caller of a call."""
     return Facts(
-        kind=call.kind,
-        server=call.server,
-        name=call.name,
-        tags=plan.gates.tags.get(call.server, frozenset()),
-        risk=NOT_KNOWN if call.risk is None else call.risk,
         scope=call.scope,
         principal=call.principal,
         token_id=plan.governing.token_of(call.principal),
         roles=call.roles,
         from_script=call.from_script,
+    )
+
+
+def facts_of(plan: Plan, call: GatedCall, at_s: int) -> Facts:
+    """Return what conditions can depend on. Raises CallerError if the arguments are ambiguous and a rule depends on them."""
+    reads_arguments = "argument" in plan.gates.rules.facts
+    return replace(
+        caller_facts_of(plan, call),
+        kind=call.kind,
+        server=call.server,
+        name=call.name,
+        tags=plan.gates.tags.get(call.server, frozenset()),
+        risk=NOT_KNOWN if call.risk is None else call.risk,
         client=NOT_KNOWN if call.client is None else call.client,
         generation=NOT_KNOWN if call.generation is None else call.generation,
         at_s=at_s,

@@ -38,7 +38,7 @@ from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.risks import risks_of
 from taskgate.gateway.catalog.tool_entries import entry_of
 from taskgate.gateway.catalog.views import Views
-from taskgate.gateway.governance.evaluate import evaluate
+from taskgate.gateway.governance.evaluate import caller_facts_of, evaluate
 from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.governance.gated_call import GatedCall
 from taskgate.gateway.governance.known_people import KnownPeople
@@ -130,15 +130,17 @@ class PreSendRecheck(msgspec.Struct, eq=False):
         subset = self.views.subset(plan, call.scope, SessionRequest())
         if call.server != OWN_SERVER and not _admits(subset, call.kind, call.server, call.name):
             return Denied(Gate.VISIBILITY, "the scope no longer has it", REFUSED)
-        decision = self._decision(plan, subset, call.kind, call.server, call.name)
+        decision = self._decision(plan, subset, call)
         try:
             return evaluate(plan, call, decision, self.grants.current, now_ms)
         except CallerError as problem:
             return Denied(Gate.POLICY, problem.message, REFUSED)
 
-    def _decision(self, plan: Plan, subset: Subset, kind: PatternKind, server: str, name: str) -> Decision:
+    def _decision(self, plan: Plan, subset: Subset, call: GatedCall) -> Decision:
         """Like `View.decision_on`, without a view: none can be built on the store's thread."""
-        gates, held, offer = plan.gates, self.catalogs.quarantined, self.catalogs.offer(server)
+        kind, server, name = call.kind, call.server, call.name
+        gates, held = plan.gates.of_caller(caller_facts_of(plan, call)), self.catalogs.quarantined
+        offer = self.catalogs.offer(server)
         risk_of = self._risks(plan, server)
         entries = [e for k in _ENTRIES[kind] for e in offer.entries.get(k, ())] if offer is not None else []
         is_listed = any(entry.name == name for entry in entries)
@@ -156,7 +158,7 @@ class PreSendRecheck(msgspec.Struct, eq=False):
         alike = [entry.name for entry in entries if checked_skeleton(entry.name, kind) == looks]
         withheld = any(
             not _admits(subset, kind, server, other)
-            or isinstance(decide(gates, kind, server, other, quarantined=held), Denied)
+            or isinstance(decide(gates, kind, server, other, quarantined=held, risk_of=risk_of), Denied)
             for other in alike
         )
         return decide_unlisted(gates, kind, server, name, quarantined=held, withheld=(looks,) if withheld else ())
