@@ -1,16 +1,32 @@
-"""The page of the HTTP API is generated from the declared routes, and every route declares the fields of its reply."""
+"""The page of the HTTP API lists every declared route, and every route declares the fields of its reply."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tests.docs.blocks import ROOT
-from tests.docs.http_api import declared_routes, page
+from tests.docs.http_api import declared_routes, deprecated_rows, page
+
+from taskgate.dashboard.openapi import openapi_document
 
 
 def test_page_of_the_http_api_is_current() -> None:
     written = (ROOT / "docs" / "http-api.md").read_text(encoding="utf-8")
     assert written == page(declared_routes()), "run: python -m tests.docs.http_api > docs/http-api.md"
+
+
+def test_every_route_is_documented_once_with_its_command() -> None:
+    written = (ROOT / "docs" / "http-api.md").read_text(encoding="utf-8").splitlines()
+    for route in declared_routes():
+        (row,) = (line for line in written if line.startswith(f"| `{route.method} {route.path}` | {route.summary}"))
+        assert route.command in row, f"{route.method} {route.path}"
+
+
+def test_deprecated_fields_are_listed_with_their_replacement() -> None:
+    rows = list(deprecated_rows(declared_routes()))
+    assert "| `starts_on_yes` of `ApprovalDetail` | `starts_on_approval` |" in rows
+    declared = str(openapi_document(declared_routes(), "1")).count("deprecated name of ")
+    assert len(rows) == declared > 2
 
 
 def test_every_route_declares_the_fields_of_its_reply() -> None:
