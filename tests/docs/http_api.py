@@ -41,7 +41,8 @@ missing.
 
 ## Errors
 
-An error has a status from 400 on and `{"error": ...}`, a sentence for people:
+An error has a status from 400 on and `{"error": ...}`, a sentence for people. The contract is the status, and `reason` if there
+is one:
 
 | status | meaning |
 |---|---|
