@@ -92,14 +92,18 @@ def route_rows(routes: list[Route]) -> Iterator[str]:
 
 
 def deprecated_rows(routes: list[Route]) -> Iterator[str]:
-    """The fields of replies that are declared as deprecated."""
+    """The query parameters, and the fields of replies, whose descriptions declare them or a value of them as deprecated."""
+    for route in sorted(routes, key=lambda route: (route.path, route.method)):
+        for name, text in route.query.items():
+            if "deprecated" in text:
+                yield f"| `{name}` of `{route.method} {route.path}` | {text.removeprefix('deprecated; ')} |"
     _, components = schemas_of([route.answer for route in routes])
     for name, component in sorted(components.items()):
         fields: Mapping[str, Mapping[str, Any]] = component.get("properties", {})
         for field, schema in fields.items():
-            _, deprecated, replacement = str(schema.get("description", "")).partition("deprecated name of ")
-            if deprecated:
-                yield f"| `{field}` of `{name}` | {replacement} |"
+            text = str(schema.get("description", ""))
+            if "deprecated" in text:
+                yield f"| `{field}` of `{name}` | {text.removeprefix('deprecated name of ')} |"
 
 
 def page(routes: list[Route]) -> str:
@@ -111,7 +115,7 @@ def page(routes: list[Route]) -> str:
         "",
     ]
     lines += ["| request | what it does | access | command |", "|---|---|---|---|", *route_rows(routes), ""]
-    lines += ["## Deprecated", "", "| deprecated | use |", "|---|---|"]
+    lines += ["## Deprecated", "", "| deprecated | instead |", "|---|---|"]
     lines += ["| `GET /api/tasks` | `GET /api/v1/tasks` |", *deprecated_rows(routes), ""]
     lines += ["Next: [every error](errors.md), and [the Python client](client.md).", ""]
     return "\n".join(lines)

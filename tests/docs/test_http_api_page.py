@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from tests.docs.blocks import ROOT
 from tests.docs.http_api import declared_routes, deprecated_rows, page
 
@@ -22,11 +23,17 @@ def test_every_route_is_documented_once_with_its_command() -> None:
         assert route.command in row, f"{route.method} {route.path}"
 
 
-def test_deprecated_fields_are_listed_with_their_replacement() -> None:
-    rows = list(deprecated_rows(declared_routes()))
+def test_deprecated_names_are_listed_with_their_replacement() -> None:
+    routes = declared_routes()
+    rows = list(deprecated_rows(routes))
     assert "| `starts_on_yes` of `ApprovalDetail` | `starts_on_approval` |" in rows
-    declared = str(openapi_document(declared_routes(), "1")).count("deprecated name of ")
-    assert len(rows) == declared > 2
+    assert len(rows) == str(openapi_document(routes, "1")).count("deprecated") > 2
+
+
+def test_deprecated_query_parameter_is_listed() -> None:
+    (route,) = (route for route in declared_routes() if (route.method, route.path) == ("GET", "/api/v1/usage"))
+    older = msgspec.structs.replace(route, query={"days": "days to report", "tag": "deprecated; has no effect"})
+    assert "| `tag` of `GET /api/v1/usage` | has no effect |" in list(deprecated_rows([older]))
 
 
 def test_every_route_declares_the_fields_of_its_reply() -> None:
