@@ -141,6 +141,10 @@ def rule_book(plan: Plan) -> RuleBook:
             name=recorded.name,
             arguments=arguments,
             kind=recorded.kind,
+            from_script=recorded.from_script,
+            client=recorded.client,
+            generation=recorded.generation,
+            risk=recorded.risk,
         )
         return _policy_answer(plan, call, decision, recorded.at_ms // 1000)
 
