@@ -253,3 +253,38 @@ async def test_an_approved_prompt_is_stopped_by_a_fact_that_changed_and_its_appr
         assert "prompts/get" not in {each.get("method") for each in upstream.received}
         shown = (await gate.operator("GET", f"/api/approvals/{row['id']}")).json()
         assert (shown["state"], "12:00-13:00" in shown["reason"]) == ("invalid", True)
+
+
+@pytest.mark.parametrize("stated", [False, True])
+async def test_an_unlisted_name_has_at_least_the_risk_of_the_tools_that_it_looks_like(stated: bool) -> None:
+    hints = {} if stated else {"destructiveHint": True}
+    upstream = server(tool("read"), tool("drop", **hints), tool("pay"))
+    deny = {"match": "*", "when": {"risk": "destructive"}, "action": "deny"}
+    traits = {"drop": {"risk": "destructive"}} if stated else {}
+    servers = {"a": {"tools": {**traits, "PAY": {"risk": "reads"}, "pay": {"risk": "destructive"}}}}
+    async with Gateway(configured(deny, servers=servers), {"a": upstream}) as gate:
+        caller = await gate.caller("2025", capabilities={"tasks": {}})
+        await caller.tools()
+        for name in ("drop", "DROP", "d rop", "pay", "PAY"):
+            error_type = (await caller.call(name)).error["data"]["error_type"]
+            assert error_type == "policy_denied", name
+            assert calls_of(upstream, name) == 0
+        assert (await caller.call("unlisted")).text == "ran unlisted"
+
+
+@virtual_time
+async def test_the_recheck_uses_the_risk_of_the_tools_that_an_unlisted_name_looks_like() -> None:
+    upstream = server(tool("drop"))
+    hold_all = {"match": "*", "action": "approve"}
+    deny = {"match": "*", "when": {"risk": "destructive"}, "action": "deny"}
+    async with Gateway(configured(hold_all), {"a": upstream}) as gate:
+        caller = await gate.caller("2025", capabilities={"tasks": {}})
+        made = await caller.request("tools/call", {"name": "DROP", "arguments": {}, "task": {"ttl": 3_600_000}})
+        task_id = made.result["task"]["taskId"]
+        (row,) = (await gate.operator("GET", "/api/approvals")).json()
+        servers = {"a": {"tools": {"drop": {"risk": "destructive"}}}}
+        await gate.reload(configured(deny, hold_all, servers=servers))
+        await gate.operator("POST", f"/api/approvals/{row['id']}/approve", {})
+        error = (await caller.request("tasks/result", {"taskId": task_id})).error
+        assert error["data"]["error_type"] == "policy_drift"
+        assert calls_of(upstream, "DROP") == 0

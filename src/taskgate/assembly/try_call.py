@@ -25,7 +25,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.facts.table import Facts
 from taskgate.core.generations.generation import Generation
 from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, Settled
-from taskgate.core.governance.pipeline import UNKNOWN, decide, not_evaluated
+from taskgate.core.governance.pipeline import UNKNOWN, decide, not_evaluated, undeclared_risk
 from taskgate.core.identity.caller import Caller
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.subset import compose
@@ -214,6 +214,7 @@ def _decided(
             server=server,
             name=name,
             arguments=arguments,
+            risk=view.risks.get(server, undeclared_risk)(name),
         )
     else:
         call = gated_reading(caller, kind, server, name, arguments, revision=view.subset.revision)
@@ -232,11 +233,11 @@ def _decided(
 def _about_conditions(first: Decision, facts: Facts) -> list[str]:
     """A condition that cannot be evaluated, and whether an option states its fact."""
     left = not_evaluated(first, facts)
-    if left is None:
+    if not left:
         return []
-    is_unknown = left.fact.name in ("client", "generation")
-    hint = f" Give --{left.fact.name} to state the {left.fact.about}." if is_unknown else ""
-    return [f"The condition {left} cannot be evaluated, so the strictest possible decision counts.{hint}"]
+    fact = left[0].fact
+    hint = f" Give --{fact.name} to state the {fact.about}." if fact.name in ("client", "generation") else ""
+    return [f"The condition {left[0]} cannot be evaluated, so the strictest possible decision counts.{hint}"]
 
 
 def _about_arguments(view: View, subject: Subject, last: Settled, arguments: bytes) -> list[str]:

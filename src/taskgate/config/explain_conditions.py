@@ -136,7 +136,8 @@ governance:
     - {{match: "*", when: {{risk: ">= undeclared"}}, action: approve}}
 ```
 
-A tool that no server lists has the risk `undeclared`. Resources and prompts have none.
+A tool that no server lists has the risk `undeclared`, or that of a listed tool that its name
+[looks like](governance.md#names-that-look-alike), if that is higher. Resources and prompts have none.
 
 Next: [rules](governance.md#conditions), and [test them](governance.md#testing-rules) with `taskgate policy test`.
 """

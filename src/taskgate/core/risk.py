@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -37,3 +37,8 @@ def effective_risk(declared: Risk, *, trusted: bool, stated: Risk | None = None)
     if stated is not None:
         return stated
     return declared if trusted or declared is Risk.DESTRUCTIVE else Risk.UNDECLARED
+
+
+def highest(risks: Iterable[Risk]) -> Risk:
+    """Return the highest of some risks."""
+    return max(risks, key=tuple(Risk).index)

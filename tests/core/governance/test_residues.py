@@ -195,9 +195,9 @@ def test_a_residue_is_described_with_its_conditions() -> None:
 def test_what_is_left_open_can_be_named() -> None:
     made = gates(rule("t", Action.DENY, LARGE))
     left = decide(made, TOOL, "s", "t")
-    assert str(not_evaluated(left, Facts())) == "argument.amount > 1000"
-    assert not_evaluated(left, Facts(arguments={"amount": 5})) is None
-    assert not_evaluated(Forward("x"), Facts()) is None
+    assert [str(each) for each in not_evaluated(left, Facts())] == ["argument.amount > 1000"]
+    assert not_evaluated(left, Facts(arguments={"amount": 5})) == []
+    assert not_evaluated(Forward("x"), Facts()) == []
 
 
 def test_rule_for_scripts_is_a_condition() -> None:
@@ -375,3 +375,55 @@ def test_all_patterns_of_rules_with_conditions_are_found() -> None:
     assert isinstance(found, Residue)
     labels = [branch.decision.rule for branch in found.branches]
     assert labels == [f"rules[{number}] {matches[number]}" for number in (0, 1, 2, 3, 8, 9)] + ["defaults"]
+
+
+UNCLEAR = Facts(arguments={"amount": "5000"})
+TWO_WORKFLOWS = {"money": Workflow("money"), "team": Workflow("team", approvals_needed=2)}
+
+
+@pytest.mark.parametrize("order", [("money", "team"), ("team", "money")])
+def test_if_either_of_two_workflows_may_be_required_both_must_approve(order: tuple[str, str]) -> None:
+    first, last = order
+    made = gates(
+        rule("t", Action.APPROVE, LARGE, approval=first),
+        rule("t", Action.APPROVE, approval=last),
+        workflows=TWO_WORKFLOWS,
+    )
+    found = decided(made, "t", UNCLEAR)
+    assert isinstance(found, NeedsApproval)
+    assert (found.workflow, found.rule) == ("money+team", "rules[0] t")
+    assert decided(made, "t", Facts(arguments={"amount": 5})) == NeedsApproval(last, "rules[1] t")
+
+
+def test_a_policy_that_may_apply_is_evaluated_under_both_workflows() -> None:
+    made = gates(
+        rule("t", Action.APPROVE, LARGE, approval="money"),
+        rule("t", Action.APPROVE, {"client": "x"}, approval="team"),
+        rule("t", Action.POLICY, policy_id="p"),
+        workflows=TWO_WORKFLOWS,
+    )
+    found = decided(made, "t", UNCLEAR)
+    assert isinstance(found, NeedsPolicy)
+    assert (found.policy_id, found.at_least_approve) == ("p", "money+team")
+
+
+def test_if_either_of_two_policies_may_apply_the_call_is_denied() -> None:
+    made = gates(
+        rule("t", Action.POLICY, {"argument.trial": "true"}, policy_id="trial"),
+        rule("t", Action.POLICY, policy_id="strict"),
+    )
+    found = decided(made, "t", Facts(arguments={"trial": [True]}))
+    assert isinstance(found, Denied)
+    assert (found.gate, found.error_type, found.rule) == (Gate.POLICY, "policy_denied", "rules[0] t")
+    assert found.because == "it cannot be ruled out: argument.trial is true"
+    assert decided(made, "t", Facts(arguments={})) == NeedsPolicy("strict", None, "rules[1] t")
+    one = gates(rule("t", Action.POLICY, LARGE, policy_id="p"), rule("t", Action.POLICY, policy_id="p"))
+    assert isinstance(decided(one, "t", UNCLEAR), NeedsPolicy)
+
+
+def test_rehearsal_guesses_nothing_if_another_condition_cannot_be_evaluated() -> None:
+    rules = book(rule("t", Action.APPROVE, LARGE), rule("t", Action.DENY, {"client": "x"}))
+    unclear = recorded(arguments='{"amount": "5000"}')
+    assert evaluate_recorded(rules, unclear).after is None
+    assert evaluate_recorded(rules, replace(unclear, client="y")).after is Action.APPROVE
+    assert evaluate_recorded(rules, replace(unclear, client="x")).after is Action.DENY

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -158,6 +158,21 @@ class OnScale(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return self.text if self.text[:1] in "<>" else f"is {self.text}"
+
+
+def of_names(test: Requirement, text: Callable[[str], str], glob: Callable[[Glob], Glob]) -> Requirement:
+    """Return the same requirement of names in another form; `text` and `glob` bring its own texts into that form."""
+    match test:
+        case Equals():
+            return Equals(text(test.text))
+        case Matches():
+            return Matches(glob(test.glob))
+        case Not():
+            return Not(of_names(test.test, text, glob))
+        case OneOf():
+            return OneOf(tuple(of_names(each, text, glob) for each in test.tests))
+        case _:
+            return test
 
 
 def number_in(text: str) -> int | float | None:

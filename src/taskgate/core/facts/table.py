@@ -40,6 +40,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     kind: PatternKind | Special = NOT_KNOWN
     server: str | Special = NOT_KNOWN
     name: str | Special = NOT_KNOWN
+    """A URI in its normal form."""
     tags: frozenset[str] | Special = NOT_KNOWN
     risk: Risk | Special = NOT_KNOWN
     scope: str | Special = NOT_KNOWN
@@ -84,6 +85,7 @@ def _generation(facts: Facts) -> Any:
 
 
 ARGUMENT_NAME: Final = "argument"
+NAME: Final = "tool"
 _ALL: Final = (
     Fact(
         name="server",
@@ -94,7 +96,7 @@ _ALL: Final = (
         of=lambda facts: facts.server,
     ),
     Fact(
-        name="tool",
+        name=NAME,
         kind=TEXT,
         known=Known.WITH_ENTRY,
         about="the name of the tool or prompt at its server, or the URI of the resource",

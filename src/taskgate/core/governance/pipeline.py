@@ -40,7 +40,7 @@ from taskgate.core.governance.rules import Matched, RuleSet, compile_rules
 from taskgate.core.governance.visibility import EVERYTHING_VISIBLE, Layer
 from taskgate.core.governance.workflow import DEFAULT_WORKFLOW, JOINT, Workflow, joined, joint_name
 from taskgate.core.patterns import PatternKind, checked_skeleton
-from taskgate.core.resource_uri import is_ambiguous, on_this_host
+from taskgate.core.resource_uri import is_ambiguous, normal_form, on_this_host
 from taskgate.core.risk import Risk
 from taskgate.core.scoping.registry import ApprovalDemand, ApprovalPolicy
 from taskgate.core.settings.governance import Action
@@ -225,6 +225,7 @@ def decide_unlisted(
     *,
     quarantined: Collection[tuple[str, str]] = (),
     withheld: Collection[str] = (),
+    risk_of: RiskOf = undeclared_risk,
 ) -> Decision:
     """Return whether a name may be used that its server did not list. Never less strict than for names that it looks
     like.
@@ -233,7 +234,7 @@ def decide_unlisted(
     another host it may use only the path. `withheld` has the skeletons (`patterns.checked_skeleton`) of listed names
     that this caller may not use.
     """
-    exact = decide(gates, kind, server, name, quarantined=quarantined)
+    exact = decide(gates, kind, server, name, quarantined=quarantined, risk_of=risk_of)
     if isinstance(exact, Denied):
         return exact
     if kind is PatternKind.RESOURCE and is_ambiguous(name):
@@ -243,7 +244,8 @@ def decide_unlisted(
     held = _quarantined_lookalikes(kind, server, quarantined)
     if any(looks in withheld or looks in held for looks in (checked_skeleton(one, kind) for one in spellings)):
         return Denied(Gate.VISIBILITY, "looks like something that is withheld", UNKNOWN)
-    return _strictest_of(gates, (exact, *(_by_lookalike(gates, kind, server, one) for one in spellings)), _severest)
+    looks_like = (_by_lookalike(gates, kind, server, one, risk_of(name)) for one in spellings)
+    return _strictest_of(gates, (exact, *looks_like), _severest)
 
 
 def _severest(gates: Gates, decisions: Sequence[Determined]) -> Determined:
@@ -266,15 +268,15 @@ def _quarantined_lookalikes(
     return ()
 
 
-def _by_lookalike(gates: Gates, kind: PatternKind, server: str, name: str) -> Decision:
+def _by_lookalike(gates: Gates, kind: PatternKind, server: str, name: str, risk: Risk) -> Decision:
     hidden = gates.visibility.hides_lookalike(kind, server, name)
     if hidden is not None:
         return Denied(Gate.VISIBILITY, hidden, UNKNOWN)
     record = gates.records.get(server)
     demand = _demand(record, kind, server, name, lookalike=True)
     matched = gates.rules.match_lookalike(kind, server, name)
-    risk = Risk.UNDECLARED if kind is PatternKind.TOOL else None
-    return _by_rules(gates, matched, _facts(gates, kind, server, name, risk), _Restrictions(record, demand, server))
+    known = _facts(gates, kind, server, checked_skeleton(name, kind), risk if kind is PatternKind.TOOL else None)
+    return _by_rules(gates, matched, known, _Restrictions(record, demand, server))
 
 
 def settle(gates: Gates, decision: Decision, facts: Facts) -> Determined:
@@ -287,14 +289,11 @@ def settle(gates: Gates, decision: Decision, facts: Facts) -> Determined:
     return found[0] if len(found) == 1 else _strictest_decision(gates, found)
 
 
-def not_evaluated(decision: Decision, facts: Facts) -> Condition | None:
-    """Return a condition that these facts leave open and that can change the decision, or None."""
+def not_evaluated(decision: Decision, facts: Facts) -> list[Condition]:
+    """Return the conditions that these facts leave open and that can change the decision."""
     layers = decision.layers if isinstance(decision, Residue) else ()
-    for branch in (branch for layer in layers for branch in _possible(layer, facts)):
-        for condition in branch.conditions:
-            if condition.truth(facts) is Truth.UNKNOWN:
-                return condition
-    return None
+    possible = (branch for layer in layers for branch in _possible(layer, facts))
+    return [each for branch in possible for each in branch.conditions if each.truth(facts) is Truth.UNKNOWN]
 
 
 def _of_layer(gates: Gates, layer: tuple[Branch, ...], facts: Facts) -> Determined:
@@ -302,7 +301,25 @@ def _of_layer(gates: Gates, layer: tuple[Branch, ...], facts: Facts) -> Determin
     if not undecided:
         return last.decision
     found = [replace(each.decision, because=f"it cannot be ruled out: {each.decision.because}") for each in undecided]
-    return _strictest_decision(gates, (*found, last.decision))
+    return _any_may_count(gates, (*found, last.decision))
+
+
+def _any_may_count(gates: Gates, decisions: Sequence[Determined]) -> Determined:
+    """Return the strictest decision if any of these may count: workflows that may be required must all approve."""
+    found = max(decisions, key=_severity)
+    policies = [each for each in decisions if isinstance(each, NeedsPolicy)]
+    if isinstance(found, Denied):
+        return found
+    if len({each.policy_id for each in policies}) > 1:
+        rule, because = policies[0].rule, policies[0].because
+        return _enforce(gates, Denied(Gate.POLICY, "more than one policy may apply", REFUSED, rule, because))
+    workflows = {name for each in decisions if (name := _workflow_of(each)) is not None}
+    if not workflows:
+        return found
+    if policies:
+        return replace(policies[0], at_least_approve=joint_name(workflows))
+    held = next(each for each in decisions if isinstance(each, NeedsApproval))
+    return replace(held, workflow=joint_name(workflows))
 
 
 def _possible(layer: tuple[Branch, ...], facts: Facts) -> list[Branch]:
@@ -386,7 +403,8 @@ def _evaluate_gates(gates: Gates, kind: PatternKind, server: str, name: str, ris
         return _kept(gates, ("hidden", hidden), lambda: Denied(Gate.VISIBILITY, hidden, UNKNOWN))
     matched, record = gates.rules.match(kind, server, name), gates.records.get(server)
     demand = _demand(record, kind, server, name, lookalike=False)
-    return _by_rules(gates, matched, _facts(gates, kind, server, name, risk), _Restrictions(record, demand, server))
+    form = normal_form(name) if kind is PatternKind.RESOURCE else name
+    return _by_rules(gates, matched, _facts(gates, kind, server, form, risk), _Restrictions(record, demand, server))
 
 
 def _facts(gates: Gates, kind: PatternKind, server: str, name: str, risk: Risk | None) -> Facts:

@@ -150,10 +150,11 @@ def _with_arguments(book: RuleBook, call: RecordedCall, decision: Decision) -> R
     if isinstance(decision, Residue):
         facts = _facts(book, call)
         left = not_evaluated(decision, facts)
-        if left is not None and call.ambiguous:
+        if left and call.ambiguous:
             return Rehearsed(call, Action.DENY, decision.rule, f"its arguments cannot be evaluated: {call.ambiguous}")
-        if left is not None and left.fact.of(facts) is NOT_KNOWN:
-            why = f"the condition {left} cannot be evaluated, because {call.unread or _why_unknown(call, left)}"
+        unknown = next((each for each in left if each.fact.of(facts) is NOT_KNOWN), None)
+        if unknown is not None:
+            why = f"the condition {unknown} cannot be evaluated, because {call.unread or _why_unknown(call, unknown)}"
             return Rehearsed(call, None, decision.rule, why)
         decision = settle(book.gates, decision, facts)
     if isinstance(decision, NeedsPolicy | NeedsApproval) and call.ambiguous:

@@ -13,15 +13,18 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from taskgate.core.facts.conditions import Condition, conditions, phrase
-from taskgate.core.facts.table import Known
+from taskgate.core.facts.requirements import of_names
+from taskgate.core.facts.table import NAME, Known
 from taskgate.core.globs import Glob, PatternError
 from taskgate.core.governance.answers import AnswersByName
 from taskgate.core.governance.glob_index import NO_MATCH, EveryMatch, RuleIndex
 from taskgate.core.patterns import Pattern, PatternKind, PatternSet, checked_skeleton
-from taskgate.core.resource_uri import normal_form
+from taskgate.core.resource_uri import normal_form, normal_glob
 from taskgate.core.settings.governance import Action, Rule
+from taskgate.core.text.lookalikes import skeleton
 
 DEFAULT_RULE = "defaults"
 
@@ -180,14 +183,18 @@ class RuleSet:
         ]
 
     def match_lookalike(self, kind: PatternKind, server: str, name: str) -> tuple[Matched, ...]:
-        """Like `match`, for a name that looks like this one. Not cached."""
+        """Like `match`, for a name that looks like this one. Conditions on the name are about its skeleton. Not cached."""
         if self._lookalikes is None:
             names = [rule.pattern.name for rule in self._rules]
             if all(name.lookalike is name for name in names):
                 self._lookalikes = self._index, self._conditional
             else:
                 self._lookalikes = self._indexed(_lookalike_of), self._matching(_lookalike_of)
-        return self._found(*self._lookalikes, kind, server, checked_skeleton(name, kind))
+        found = self._found(*self._lookalikes, kind, server, checked_skeleton(name, kind))
+        return tuple(
+            replace(each, conditions=_on_names(each.conditions, skeleton, _LOOKALIKE)) if each.conditions else each
+            for each in found
+        )
 
     def _first(self, kind: PatternKind, server: str, name: str) -> tuple[Matched, ...]:
         form = normal_form(name) if kind is PatternKind.RESOURCE else name
@@ -210,6 +217,17 @@ class RuleSet:
 
 _name_of: Final[Callable[[Pattern], Glob]] = attrgetter("name")
 _lookalike_of: Final[Callable[[Pattern], Glob]] = attrgetter("name.lookalike")
+_LOOKALIKE: Final[Callable[[Glob], Glob]] = attrgetter("lookalike")
+
+
+def _on_names(
+    given: tuple[Condition, ...], text: Callable[[str], str], glob: Callable[[Glob], Glob]
+) -> tuple[Condition, ...]:
+    """Return the conditions, those on the name for names in another form."""
+    return tuple(
+        replace(each, requirement=of_names(each.requirement, text, glob)) if each.fact.name == NAME else each
+        for each in given
+    )
 
 
 def compile_rules(
@@ -291,6 +309,9 @@ def conditions_of(rule: Rule, pattern: Pattern) -> tuple[Condition, ...]:
     for each in found:
         if each.fact.for_tools_only and pattern.kind is not PatternKind.TOOL:
             raise ValueError(f"when.{each.fact.name}: only makes sense for tools, not for `{rule.match}`")
+    if pattern.kind is PatternKind.RESOURCE:
+        # URIs are compared in their normal form, as by the pattern.
+        return _on_names(found, normal_form, lambda glob: Glob.unchecked(normal_glob(glob.text)))
     return found
 
 

@@ -29,7 +29,6 @@ from taskgate.core.governance.decision import Decision, Denied, Gate, action_of
 from taskgate.core.governance.pipeline import UNKNOWN, Gates, RiskOf, decide_listed, decide_unlisted, undeclared_risk
 from taskgate.core.governance.task_annotation import shown_support
 from taskgate.core.patterns import PatternKind, checked_skeleton
-from taskgate.core.risk import Risk
 from taskgate.core.scoping.scope import HelperTools, ScopePolicy
 from taskgate.core.scoping.subset import Subset
 from taskgate.core.settings.governance import Action
@@ -130,7 +129,7 @@ class View(msgspec.Struct):
             raw_name=raw,
             revision=revision,
             timeout_s=timeout_s,
-            risk=Risk.UNDECLARED,
+            risk=self.risks.get(server, undeclared_risk)(name),
         )
 
     def server_named_in(self, name: str) -> str | None:
@@ -220,8 +219,9 @@ class View(msgspec.Struct):
             return Denied(Gate.VISIBILITY, "omitted from its server's list", UNKNOWN)
         looks = checked_skeleton(name, kind)
         is_withheld = any(s == server and checked_skeleton(n, kind) == looks for s, n in self.withheld.get(kind, ()))
+        withheld = (looks,) if is_withheld else ()
         return decide_unlisted(
-            gates, kind, server, name, quarantined=self.quarantined, withheld=(looks,) if is_withheld else ()
+            gates, kind, server, name, quarantined=self.quarantined, withheld=withheld, risk_of=risk_of
         )
 
     def _lists(self, kind: PatternKind, server: str, name: str) -> bool:

@@ -161,7 +161,8 @@ class PreSendRecheck(msgspec.Struct, eq=False):
             or isinstance(decide(gates, kind, server, other, quarantined=held, risk_of=risk_of), Denied)
             for other in alike
         )
-        return decide_unlisted(gates, kind, server, name, quarantined=held, withheld=(looks,) if withheld else ())
+        hidden = (looks,) if withheld else ()
+        return decide_unlisted(gates, kind, server, name, quarantined=held, withheld=hidden, risk_of=risk_of)
 
     def _risks(self, plan: Plan, server: str) -> RiskOf:
         return risks_of(plan, server, self.catalogs.offer(server), self.catalogs.stated_risks)
