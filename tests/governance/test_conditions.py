@@ -239,7 +239,7 @@ async def test_an_approved_prompt_is_stopped_by_a_fact_that_changed_and_its_appr
     upstream.on("prompts/list", prompts)
     upstream.on("prompts/get", prompt)
     lunch = {"match": "prompt:ask", "when": {"time": "12:00-13:00 UTC"}, "action": "deny"}
-    rules = [lunch, {"match": "prompt:ask", "action": "approve"}]
+    rules: list[dict[str, Any]] = [lunch, {"match": "prompt:ask", "action": "approve"}]
     async with Gateway(configured(*rules), {"a": upstream}) as gate:
         set_clock(11, 59)
         caller = await gate.caller("2025")
@@ -255,6 +255,7 @@ async def test_an_approved_prompt_is_stopped_by_a_fact_that_changed_and_its_appr
         assert (shown["state"], "12:00-13:00" in shown["reason"]) == ("invalid", True)
 
 
+@virtual_time
 @pytest.mark.parametrize("stated", [False, True])
 async def test_an_unlisted_name_has_at_least_the_risk_of_the_tools_that_it_looks_like(stated: bool) -> None:
     hints = {} if stated else {"destructiveHint": True}
