@@ -23,7 +23,6 @@ from taskgate.access.arrival import Arrival
 from taskgate.access.guard import host_alone
 from taskgate.access.open_stream import CONNECTION
 from taskgate.core.settings.limits import Limits
-from taskgate.eager_task import EagerTask
 from taskgate.gateway.plan import Live, Plan
 from taskgate.inbound.http.coalescing_transport import CoalescingTransport
 from taskgate.inbound.http.loop_lag import LoopLag
@@ -80,9 +79,6 @@ class CallerConnection(HttpToolsProtocol):
         **settings: Any,
     ) -> None:
         super().__init__(**settings)
-        self._works: set[EagerTask] = self.tasks  # type: ignore[assignment]
-        """What uvicorn waits for at shutdown, and cancels after the drain timeout."""
-        self._forget_work = self._works.discard
         self.on_lost: Callable[[], None] | None = None
         self.raw: Any = None
         """The underlying transport, for responses that are a single write anyway."""
@@ -117,9 +113,6 @@ class CallerConnection(HttpToolsProtocol):
         self._first: bytes | None = None
         """The request that another worker had read when it handed over this connection (see `handover`)."""
         self._budget = TurnBudget()
-        self.is_parsing = False
-        self._begun: EagerTask | None = None
-        """The answer to a post that was complete before all received data was parsed; it may not begin before that."""
         self._parsed_chunks = self._parsed_messages = 0
         """Body chunks and heads in the data that is being parsed."""
         self._unparsed: deque[bytes] = deque()
@@ -227,7 +220,6 @@ class CallerConnection(HttpToolsProtocol):
         before, between_requests = self._received, self._between_requests
         self._keep_head(data)
         size = self._read_bytes = len(data)
-        self.is_parsing = True
         try:
             self.parser.feed_data(data)
             if self._waiting_since is not None:
@@ -247,10 +239,6 @@ class CallerConnection(HttpToolsProtocol):
             else:
                 self._refuse(400, "Invalid HTTP request received.")
         self._parsed(size)
-        self.is_parsing = False
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            begun.run()
 
     def _keep_head(self, data: bytes) -> None:
         if self._between_requests:
@@ -459,9 +447,7 @@ class CallerConnection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         if isinstance(cycle, Post):
-            # Not at once: a long series of pipelined requests would be a deep recursion.
-            # Not in the context of the request before, which may belong to another trace.
-            self.loop.call_soon(cycle.previous_answered, context=self._context)
+            cycle.previous_answered()
         else:
             super()._start_asgi_task(cycle, app)
 
@@ -469,14 +455,15 @@ class CallerConnection(HttpToolsProtocol):
     def current_post(self) -> Post | None:
         return self._current
 
-    def begin(self, post: Post) -> EagerTask:
-        """Return what answers a complete request. It is run at once, or if `is_parsing` when all received data is parsed."""
+    def begin(self, post: Post) -> asyncio.Task[None]:
+        """Start the task that answers a complete request. uvicorn waits for it at shutdown, and cancels it after the drain
+        timeout."""
         self._current = post
-        work = EagerTask(self._answer(post).__await__(), self.loop, self._forget_work, copy_context())
-        self._works.add(work)
-        if self.is_parsing:
-            self._begun = work
-        return work
+        # Not in the context of a request before it, which may belong to another trace.
+        task = self.loop.create_task(self._answer(post), context=self._context.copy())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
 
     def on_body(self, body: bytes) -> None:
         self._received += len(body)
@@ -529,7 +516,7 @@ class CallerConnection(HttpToolsProtocol):
         if self.on_lost is not None:
             self.on_lost()
         # Requests refer to their connection. Without these references the last one is released as soon as it has ended.
-        self.cycle = self._post = self._current = self._begun = None  # type: ignore[assignment]
+        self.cycle = self._post = self._current = None  # type: ignore[assignment]
         self.scope = {}  # type: ignore[typeddict-item]
         self.on_lost = None
         self.flow.end()

@@ -175,6 +175,8 @@ class PostHandler(msgspec.Struct, eq=False, kw_only=True):
         )
         # In this generation a disconnect cancels the request.
         post.cancel_when_disconnected()
+        if not post.still_there:
+            return
         if message.method == LISTEN:
             post.bind(self.responses, survives_expiry=False)
         try:

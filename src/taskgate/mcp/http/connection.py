@@ -16,7 +16,6 @@ from enum import Enum, auto
 from typing import Final, cast
 
 from taskgate import clock
-from taskgate.eager_task import ReplyFuture
 from taskgate.mcp.failures import Executed, HttpFailure, Stage
 from taskgate.mcp.http.reader import HttpHead, HttpReply, OnChunk, OnEvent, OnHead, ReplyProblem, ReplyReader
 
@@ -90,7 +89,7 @@ class HttpConnection(asyncio.Protocol):
         self._on_free = on_free
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
-        self._future: ReplyFuture[HttpReply] | None = None
+        self._future: asyncio.Future[HttpReply] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = self._due = self._deadline = math.inf
         self._idle_s: float | None = None
@@ -129,11 +128,11 @@ class HttpConnection(asyncio.Protocol):
         idle_s: float | None = None,
         on_head: OnHead | None = None,
         on_chunk: OnChunk | None = None,
-    ) -> ReplyFuture[HttpReply]:
+    ) -> asyncio.Future[HttpReply]:
         """Write the request. The Future becomes the reply or an HttpFailure. The connection must be usable."""
         transport = self._transport
         assert transport is not None
-        future: ReplyFuture[HttpReply] = ReplyFuture(loop=self._loop)
+        future: asyncio.Future[HttpReply] = self._loop.create_future()
         self._future = future
         self._reader.start(on_head, on_event, on_chunk)
         self._idle_s, self._deadline = idle_s, due
@@ -278,9 +277,7 @@ class HttpConnection(asyncio.Protocol):
         if self._reader.backpressure is not None:
             self._backpressure = self._reader.take_backpressure()
         if self._reader.stopped:
-            future = self._set_reply()
-            if future is not None:
-                self._loop.call_soon(future.wake)
+            self._set_reply()
             self._phase = _DRAINING
             self._drained = 0
             self._arm_timer(clock.monotonic() + _DRAIN_S)
@@ -289,13 +286,12 @@ class HttpConnection(asyncio.Protocol):
 
     def _end_reply(self) -> None:
         """End an exchange whose reply was parsed to its end, or the rest of a stream that its listener has ended."""
-        future = self._set_reply() if self._phase is _BUSY else None
+        if self._phase is _BUSY:
+            self._set_reply()
         if not self._reader.keep_alive or self._unsent or self._transport is None:
             self.abort()
         else:
             self._rest(self._reader.head)
-        if future is not None:
-            future.wake()
 
     def _end_exchange(self, head: HttpHead, body: bytes) -> None:
         """As `_end_reply`, for a reply that was not parsed because its head was parsed before."""
@@ -315,9 +311,6 @@ class HttpConnection(asyncio.Protocol):
             self.abort()
         else:
             self._rest(head)
-        if future is not None:
-            # Last, because the receiver may use this connection for its next request.
-            future.wake()
 
     def _rest(self, head: HttpHead | None) -> None:
         """Give the connection back to the pool."""
@@ -328,13 +321,13 @@ class HttpConnection(asyncio.Protocol):
             self._arm_timer(due)
         self._on_free(self)
 
-    def _set_reply(self) -> ReplyFuture[HttpReply] | None:
-        """Set the result of the exchange. Return its Future, to be woken."""
+    def _set_reply(self) -> None:
+        """Set the result of the exchange, unless it has none or was abandoned."""
         future, self._future = self._future, None
         reader = self._reader
         head = reader.head
         if future is None or head is None or future.done():
-            return None
+            return
         body = reader.take_body()
         future.set_result(
             HttpReply(
@@ -346,7 +339,6 @@ class HttpConnection(asyncio.Protocol):
                 request_sent=not self._unsent,
             )
         )
-        return future
 
     def _fail(self, stage: Stage, message: str) -> None:
         if self._phase is _CLOSED:
@@ -361,7 +353,6 @@ class HttpConnection(asyncio.Protocol):
         future, self._future = self._future, None
         if future is not None and not future.done():
             future.set_exception(error)
-            self._loop.call_soon(future.wake)
         if self._transport is not None:
             self._transport.abort()
 
