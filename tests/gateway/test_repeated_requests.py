@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 from typing import Any
 
@@ -11,10 +10,7 @@ import pytest
 from tests.virtual_time import Call, Gateway, Upstream, virtual_time
 from tests.virtual_time.http11 import body_parts, read_head, request_bytes
 
-from taskgate.core.wire import MessageReader
-from taskgate.inbound.http.declared import declared_by
 from taskgate.inbound.http.post_handler import PostHandler
-from taskgate.inbound.http.post_head import Declared, PostHead
 from taskgate.inbound.http.post_request import Post
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -133,7 +129,6 @@ async def test_the_body_of_a_repeated_head_is_limited_as_any_other() -> None:
         assert (status, reply["error"]["data"]["executed"]) == (413, "no")
 
 
-READER = MessageReader()
 STATELESS = {f"{ENVELOPE}protocolVersion": "2026-07-28", f"{ENVELOPE}clientCapabilities": {}}
 
 
@@ -170,28 +165,3 @@ async def test_each_message_is_compared_with_the_repeated_head(other: bytes) -> 
             assert (status, reply["result"]["content"][0]["text"]) == (200, '{"text": "hi"}')
         assert (await status_of(streams, other))[0] == 400
         assert (await status_of(streams, stateless_call(STATELESS)))[0] == 200
-
-
-def test_capabilities_apply_to_the_request_that_declares_them() -> None:
-    """In Python, 1 equals true."""
-    names = {b"mcp-protocol-version": b"2026-07-28", b"mcp-method": b"tools/call", b"mcp-name": b"s__echo"}
-    head = PostHead(b"/mcp", list(names.items()), names).without_length()
-    assert head.calls is not None
-    kept = list[Declared]()
-    values: tuple[Any, ...] = (1, 1, 1, True, True, True, {}, {}, {})
-    for value in values:
-        request = stateless_call({**STATELESS, f"{ENVELOPE}clientCapabilities": {"experimental": value}})
-        body = request.partition(b"\r\n\r\n")[2]
-        message = head.calls.read(body, READER)
-        kept.append(declared_by(head, message))
-        assert type(kept[-1].envelope.capabilities["experimental"]) is type(value)
-    assert [one is other for one, other in itertools.pairwise(kept)] == [
-        False,
-        True,
-        False,
-        False,
-        True,
-        False,
-        False,
-        True,
-    ]

@@ -143,9 +143,6 @@ class Request(msgspec.Struct, frozen=True, eq=False):
 
     def members(self) -> Members:
         """The params, each member as its exact bytes. The returned dict may be changed."""
-        known = self.message.members
-        if known is not None:
-            return known.copy()
         raw = self.message.raw_params
         if raw is None:
             return {}

@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from taskgate.core.generations.generation import STATELESS_REVISIONS
-from taskgate.core.generations.stateless import Envelope
-from taskgate.core.repeated_calls import RepeatedCalls
-from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.inbound.http.asgi import Headers
 
 if TYPE_CHECKING:
@@ -25,20 +20,9 @@ _STATELESS: Final = frozenset(revision.encode("ascii") for revision in STATELESS
 _LENGTH: Final = b"content-length"
 
 
-class Declared(msgspec.Struct, frozen=True):
-    """What a stateless request has declared in its headers and its envelope."""
-
-    envelope: Envelope
-    narrowing: SessionRequest
-    form: object
-    """The form of the message (see `Message.form`), so that it applies to all messages of this form."""
-
-
 class PostHead:
     __slots__ = (
         "authorized",
-        "calls",
-        "declared",
         "every_header",
         "headers",
         "is_json",
@@ -58,15 +42,12 @@ class PostHead:
         headers: dict[bytes, bytes],
         *,
         keep_alive: bool = True,
-        is_repeated: bool = False,
     ) -> None:
         self.path, _, self.query = url.partition(b"?")
         self.every_header = every_header
         self.headers = headers
         """The last value of each name."""
         self.keep_alive = keep_alive
-        self.calls = RepeatedCalls() if is_repeated else None
-        """The calls with this head, if the connection keeps it for further requests."""
         self.is_json = headers.get(b"content-type", b"").lower().startswith(b"application/json")
         self.is_stateless = headers.get(b"mcp-protocol-version") in _STATELESS
         self.prefers_stream = headers.get(b"accept", b"").lstrip().startswith(b"text/event-stream")
@@ -77,17 +58,12 @@ class PostHead:
         self.session: Session | None = None
         """The session that a caller has used with this head."""
         self.session_caller: Caller | None = None
-        self.declared: Declared | None = None
-        """What the last stateless request with this head and a known form has declared."""
 
     def keep_authorization(self, authorized: Authorized) -> None:
         self.authorized = authorized
 
     def keep_session(self, session: Session | None, caller: Caller) -> None:
         self.session, self.session_caller = session, caller
-
-    def keep_declared(self, declared: Declared) -> None:
-        self.declared = declared
 
     @property
     def url(self) -> bytes:
@@ -102,4 +78,4 @@ class PostHead:
     def without_length(self) -> PostHead:
         """Return the head for further requests, whose bodies have other lengths."""
         kept = [header for header in self.every_header if header[0] != _LENGTH]
-        return PostHead(self.url, kept, dict(kept), keep_alive=self.keep_alive, is_repeated=True)
+        return PostHead(self.url, kept, dict(kept), keep_alive=self.keep_alive)
