@@ -91,11 +91,11 @@ class PostHandler(msgspec.Struct, eq=False, kw_only=True):
 
     def _admitted(self, post: Post) -> Authorized:
         """Authorize without waiting. Raises HttpRefused and NotVerifiedYet."""
-        head, authorized = post.head, post.authorized
+        authorized = post.authorized
         if authorized is not None:
             # Another gateway has authorized it.
             return authorized
-        authorized = head.authorized or self.access.admit(head, post.arrival)
+        authorized = self.access.admit(post.head, post.arrival)
         post.admit(authorized)
         return authorized
 
@@ -199,7 +199,7 @@ class PostHandler(msgspec.Struct, eq=False, kw_only=True):
 
     async def _stateful(self, post: Post, caller: Caller, message: Message) -> None:
         """Answer a message of a session. `caller` comes from the current credential: roles may have changed since initialize."""
-        session = self.access.session_of(post.head, caller, message.id)
+        session = self.access.session(post.headers, caller, message.id)
         if session is None:
             began = clock.monotonic()
             session = await self._session_elsewhere(post, caller, message)
@@ -308,7 +308,7 @@ class PostHandler(msgspec.Struct, eq=False, kw_only=True):
 
     async def _batch(self, post: Post, caller: Caller) -> None:
         """Answer a batch (revision 2025-03-26 only) with one array."""
-        session = self.access.session_of(post.head, caller) or await self._session_elsewhere(post, caller, None)
+        session = self.access.session(post.headers, caller) or await self._session_elsewhere(post, caller, None)
         if session is None:
             return
         if session.version != BATCH_REVISION:

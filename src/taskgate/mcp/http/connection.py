@@ -17,7 +17,7 @@ from typing import Final, cast
 
 from taskgate import clock
 from taskgate.mcp.failures import Executed, HttpFailure, Stage
-from taskgate.mcp.http.reader import HttpHead, HttpReply, OnChunk, OnEvent, OnHead, ReplyProblem, ReplyReader
+from taskgate.mcp.http.reader import HttpReply, OnChunk, OnEvent, OnHead, ReplyProblem, ReplyReader
 
 _PEER_CLOSED: int = getattr(select, "POLLRDHUP", 0)
 _DISCONNECTED = select.POLLHUP | select.POLLERR | _PEER_CLOSED
@@ -176,11 +176,6 @@ class HttpConnection(asyncio.Protocol):
         self._unsent = False
 
     def data_received(self, data: bytes) -> None:
-        if self._phase is _BUSY and not self._catching_up:
-            repeated = self._reader.take_repeated(data)
-            if repeated is not None:
-                self._end_exchange(*repeated)
-                return
         if self._phase is _DRAINING:
             self._drained += len(data)
             if self._drained > _DRAIN_BYTES:
@@ -291,30 +286,11 @@ class HttpConnection(asyncio.Protocol):
         if not self._reader.keep_alive or self._unsent or self._transport is None:
             self.abort()
         else:
-            self._rest(self._reader.head)
+            self._rest()
 
-    def _end_exchange(self, head: HttpHead, body: bytes) -> None:
-        """As `_end_reply`, for a reply that was not parsed because its head was parsed before."""
-        future, self._future = self._future, None
-        if future is not None and not future.done():
-            future.set_result(
-                HttpReply(
-                    status=head.status,
-                    headers=head.headers,
-                    header_list=head.header_list,
-                    body=body,
-                    stopped=False,
-                    request_sent=not self._unsent,
-                )
-            )
-        if self._unsent or self._transport is None:
-            self.abort()
-        else:
-            self._rest(head)
-
-    def _rest(self, head: HttpHead | None) -> None:
+    def _rest(self) -> None:
         """Give the connection back to the pool."""
-        self._phase = _IDLE
+        self._phase, head = _IDLE, self._reader.head
         hint = head.headers.get(b"keep-alive") if head is not None else None
         self._due = due = clock.monotonic() + (self._keep_s if hint is None else self._keep_alive_s(hint))
         if due < self._timer_at:

@@ -1,4 +1,4 @@
-"""What a connection keeps of a repeated head is valid only as long as what it follows from."""
+"""Requests that follow one another on one connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from taskgate.inbound.http.post_handler import PostHandler
 from taskgate.inbound.http.post_request import Post
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-ENVELOPE = "io.modelcontextprotocol/"
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {}}
 
 
@@ -42,29 +41,17 @@ async def session_headers(gate: Gateway) -> dict[str, str]:
 
 
 async def answered_thrice(streams: Streams, request: bytes) -> None:
-    """Afterwards the connection knows the head, and what follows from it."""
     for _ in range(3):
         assert await status_of(streams, request) == (200, {"jsonrpc": "2.0", "id": 1, "result": {}})
 
 
 @virtual_time
-async def test_a_reload_applies_to_the_next_request_with_the_same_head() -> None:
+async def test_a_reload_applies_to_the_next_request_of_an_open_connection() -> None:
     async with Gateway({}, {"s": Upstream("2025")}) as gate:
         request, streams = ping(await session_headers(gate)), await gate.connect()
         await answered_thrice(streams, request)
         await gate.reload({"tokens": [{"id": "ann", "sha256": "ab" * 32}]})
         assert (await status_of(streams, request))[0] == 401
-
-
-@virtual_time
-async def test_an_ended_session_is_unknown_to_the_next_request_with_the_same_head() -> None:
-    async with Gateway({}, {"s": Upstream("2025")}) as gate:
-        headers = await session_headers(gate)
-        streams = await gate.connect()
-        await answered_thrice(streams, ping(headers))
-        other = await gate.connect()
-        assert (await status_of(other, request_bytes("DELETE", "/mcp", headers)))[0] in (200, 204)
-        assert (await status_of(streams, ping(headers)))[0] == 404
 
 
 @virtual_time
@@ -94,7 +81,7 @@ async def test_a_request_is_not_answered_before_all_that_arrived_with_it_is_read
 
 
 @virtual_time
-async def test_replies_to_requests_with_the_same_head_come_in_the_order_of_the_requests() -> None:
+async def test_replies_come_in_the_order_of_the_requests() -> None:
     """Also if the second request arrives while the first one is being answered, and its reply is ready at once."""
     server = Upstream("2025")
 
@@ -117,51 +104,3 @@ async def test_replies_to_requests_with_the_same_head_come_in_the_order_of_the_r
             body = b"".join([part async for part in body_parts(reader, reply_headers)])
             ids.append(json.loads(body)["id"])
         assert ids == [2, 1]
-
-
-@virtual_time
-async def test_the_body_of_a_repeated_head_is_limited_as_any_other() -> None:
-    async with Gateway({"limits": {"request_bytes": "4 KiB"}}, {"s": Upstream("2025")}) as gate:
-        headers, streams = await session_headers(gate), await gate.connect()
-        await answered_thrice(streams, ping(headers))
-        large = {**PING, "params": {"_meta": {"filler": "x" * 5_000}}}
-        status, reply = await status_of(streams, request_bytes("POST", "/mcp", headers, json.dumps(large).encode()))
-        assert (status, reply["error"]["data"]["executed"]) == (413, "no")
-
-
-STATELESS = {f"{ENVELOPE}protocolVersion": "2026-07-28", f"{ENVELOPE}clientCapabilities": {}}
-
-
-def stateless_call(meta: dict[str, Any], tool: str = "s__echo", method: str = "tools/call") -> bytes:
-    """A call whose head is always the same."""
-    headers = {
-        "host": "127.0.0.1",
-        "accept": "application/json, text/event-stream",
-        "content-type": "application/json",
-        "mcp-protocol-version": "2026-07-28",
-        "mcp-method": "tools/call",
-        "mcp-name": "s__echo",
-    }
-    params = {"name": tool, "arguments": {"text": "hi"}, "_meta": meta}
-    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    return request_bytes("POST", "/mcp", headers, json.dumps(message, separators=(",", ":")).encode())
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        pytest.param(stateless_call(STATELESS, tool="s__add"), id="name"),
-        pytest.param(stateless_call(STATELESS, method="prompts/get"), id="method"),
-        pytest.param(stateless_call({**STATELESS, f"{ENVELOPE}protocolVersion": "2027-01-01"}), id="version"),
-        pytest.param(stateless_call({**STATELESS, f"{ENVELOPE}clientCapabilities": 1}), id="capabilities"),
-    ],
-)
-@virtual_time
-async def test_each_message_is_compared_with_the_repeated_head(other: bytes) -> None:
-    async with Gateway({}, {"s": Upstream("2026")}) as gate:
-        streams = await gate.connect()
-        for _ in range(3):
-            status, reply = await status_of(streams, stateless_call(STATELESS))
-            assert (status, reply["result"]["content"][0]["text"]) == (200, '{"text": "hi"}')
-        assert (await status_of(streams, other))[0] == 400
-        assert (await status_of(streams, stateless_call(STATELESS)))[0] == 200
