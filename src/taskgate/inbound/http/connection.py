@@ -17,6 +17,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from taskgate import clock
 from taskgate.access.arrival import Arrival
@@ -32,7 +33,6 @@ from taskgate.inbound.http.post_request import Answering, Post
 from taskgate.inbound.http.reading_flow import ReadingFlow
 from taskgate.inbound.http.request_head import HeadersRefused, check_head, check_head_bytes
 from taskgate.inbound.http.request_lines import RequestLines, declared_size
-from taskgate.inbound.http.uvicorn_parts import HttpToolsProtocol
 from taskgate.mcp.turn_budget import TurnBudget
 
 PARSE_BYTES: Final = 16 * 1024
