@@ -79,7 +79,7 @@ class Frame(msgspec.Struct, eq=False):
         **values: Any,
     ) -> Answer:
         """A page without JSON, command and count: logins, messages, pages of one question."""
-        token = request.form_token or self._login.form_token(request.cookie(self._login.cookie_name))
+        token = self._login.form_token(request.cookie(self._login.cookie_name))
         shown = {"waiting": 0, "command": "", "api": "", "topics": (), "version": "", "here": "", "title": ""}
         shown |= {"find_text": "", **values}
         page = _templates().get_template(template)
