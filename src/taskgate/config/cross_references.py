@@ -145,6 +145,7 @@ def check_references(root: Mapping, servers: dict[str, Entry]) -> References:
     _check_profiles(found)
     _check_scopes(found)
     _check_versions(found)
+    _check_deprecated(found)
     return found
 
 
@@ -378,3 +379,16 @@ def each(node: Node | None, key: str) -> Iterator[tuple[Node, str]]:
 def tags_of(server: Entry) -> list[str]:
     tags = server.value.get("tags") if isinstance(server.value, Mapping) else None
     return [text for node, _ in each(tags, "") if (text := text_of(node))]
+
+
+def _check_deprecated(found: References) -> None:
+    """Warn about values that the next release no longer has."""
+    for entry in found.root.map("approval"):
+        if not isinstance(entry.value, Mapping):
+            continue
+        for position, channel in enumerate(entry.value.list("channels")):
+            if isinstance(channel, Mapping) and channel.text("mode") == "reactions":
+                key = f"approval.{entry.key}.channels[{position}].mode"
+                message = "decisions by reactions are deprecated and end with the next release"
+                hint = "use buttons: add app_token and write mode: socket"
+                found.warnings.append(problem_at(channel.entries["mode"].value.mark, key, message, hint))

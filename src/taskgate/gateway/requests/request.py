@@ -5,6 +5,7 @@ The delivery of its reply, and its state until then, are in `delivery`.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import secrets
@@ -22,7 +23,6 @@ from taskgate.core.identity.conversation import ConversationKey
 from taskgate.core.meta import META
 from taskgate.core.scoping.session_request import NO_REQUEST, SessionRequest
 from taskgate.core.wire import Members, Message, Raw
-from taskgate.eager_task import AnyTask
 from taskgate.gateway.requests.client_label import CLIENT_META, client_label
 from taskgate.gateway.requests.delivery import ReplyDelivery
 from taskgate.gateway.requests.session import Session
@@ -76,7 +76,7 @@ class Request(msgspec.Struct, frozen=True, eq=False):
         *,
         narrowing: SessionRequest = NO_REQUEST,
         headers: Mapping[bytes, bytes] = _NO_HEADERS,
-        carrier: AnyTask | None = None,
+        carrier: asyncio.Task[Any] | None = None,
         arrived: float = _NEVER,
         vendor_id: str | None = None,
         rerun_of: str = "",
@@ -145,9 +145,6 @@ class Request(msgspec.Struct, frozen=True, eq=False):
 
     def members(self) -> Members:
         """The params, each member as its exact bytes. The returned dict may be changed."""
-        known = self.message.members
-        if known is not None:
-            return known.copy()
         raw = self.message.raw_params
         if raw is None:
             return {}
