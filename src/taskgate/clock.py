@@ -16,6 +16,8 @@ monotonic: Callable[[], float] = time.monotonic
 """Seconds that never go back, comparable with the running event loop's `time()`."""
 wall: Callable[[], float] = time.time
 """Seconds since 1970. This clock can be set, forward and back."""
+cpu: Callable[[], float] = time.process_time
+"""Seconds of CPU time that this process has used, in all its threads."""
 
 
 def sleep(delay_s: float) -> Coroutine[Any, Any, None]:
@@ -46,15 +48,19 @@ class Expiry:
         return wall() >= self.wall or monotonic() >= self.monotonic
 
 
-def install(monotonic_source: Callable[[], float], wall_source: Callable[[], float]) -> Callable[[], None]:
+def install(
+    monotonic_source: Callable[[], float],
+    wall_source: Callable[[], float],
+    cpu_source: Callable[[], float] = time.process_time,
+) -> Callable[[], None]:
     """Replace the clocks, for tests; returns a function that restores them."""
-    global monotonic, wall
-    before = monotonic, wall
-    monotonic, wall = monotonic_source, wall_source
+    global monotonic, wall, cpu
+    before = monotonic, wall, cpu
+    monotonic, wall, cpu = monotonic_source, wall_source, cpu_source
 
     def restore() -> None:
-        global monotonic, wall
-        monotonic, wall = before
+        global monotonic, wall, cpu
+        monotonic, wall, cpu = before
 
     return restore
 

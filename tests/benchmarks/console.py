@@ -7,7 +7,7 @@
 - CPU time of a call with 50 consoles open (no difference); control: none, in turns.
 - Where Chromium is installed, the delay until a new task is on an open page while 50 consoles are open, each of which fetches its
   page when it is notified, as the script does (200 ms); control: a reader of the same events, and no other consoles.
-- The same with the consoles of 50 different people, who share no rendering: the delay until each has its new page, CPU time of a
+- The same with the consoles of 50 different people: the delay until each has its new page, CPU time of a
   change, the time between frames and the latency of plain calls during continuous changes; control: no consoles.
 
 Each part is measured by itself and has a time limit: one that fails is reported, and the others still run. Exits with 1 if
@@ -231,11 +231,9 @@ async def pages(store: str, amounts: Amounts, folder: Path) -> None:
     print("missed by:", ", ".join(missed) or "none")
 
 
-async def open_stream(
-    gateway: Gateway, view: str = "", token: str = ""
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def open_stream(gateway: Gateway, token: str = "") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     token = token or (gateway.state / "operator-token").read_text().strip()
-    head = f"GET /api/v1/events?view={view} HTTP/1.1\r\nhost: 127.0.0.1:{gateway.port}\r\nauthorization: Bearer {token}\r\n\r\n"
+    head = f"GET /api/v1/events HTTP/1.1\r\nhost: 127.0.0.1:{gateway.port}\r\nauthorization: Bearer {token}\r\n\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     writer.write(head.encode())
     answer = await reader.readuntil(b"\r\n\r\n")
@@ -328,7 +326,7 @@ async def fetching_consoles(
             async with httpx2.AsyncClient(verify=NO_TLS, timeout=60) as http:
                 await log_in(console.gateway, http, token)
                 cookie = "; ".join(f"{each.name}={each.value}" for each in http.cookies.jar)
-            reader, writer = await open_stream(console.gateway, "/overview", token)
+            reader, writer = await open_stream(console.gateway, token)
             fetching = await asyncio.open_connection("127.0.0.1", console.gateway.port, limit=1_000_000)
             stack.callback(writer.close)
             stack.callback(fetching[1].close)

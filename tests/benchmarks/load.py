@@ -179,7 +179,7 @@ async def drive(chosen: argparse.Namespace) -> dict[str, Any]:
     async def run(worker: Worker) -> None:
         for _ in range(share) if share else itertools.count():
             begin = time.perf_counter()
-            if (not share and begin >= end) or len(errors) >= ENOUGH_ERRORS:
+            if (not share and begin >= end) or len(errors) >= chosen.errors:
                 return
             try:
                 right, body = await worker.call()
@@ -218,6 +218,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--calls", type=int, default=0, help="end after this many calls instead")
+    parser.add_argument("--errors", type=int, default=ENOUGH_ERRORS, help="end after this many errors")
     parser.add_argument("--wait", action="store_true", help="begin when a line arrives on standard input")
     parser.add_argument("--generation", choices=sorted(VERSIONS), default="2025")
     parser.add_argument("--tool", default="echo")

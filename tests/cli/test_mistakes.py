@@ -295,6 +295,36 @@ async def test_doctor_names_the_login_that_a_server_requires(tmp_path: Path) -> 
     assert "taskgate servers login NAME" in server["detail"] + server["fix"]
 
 
+DEMO_FILES = {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}
+
+
+async def test_doctor_names_patterns_that_match_nothing(tmp_path: Path) -> None:
+    rules = [{"match": each, "action": "deny"} for each in ("Read.*", "read_file", "off:read_.*")]
+    demo = {**DEMO_FILES, "expose": {"mode": "blocklist", "tools": ["read_fil"]}}
+    config = configuration(
+        tmp_path, servers={"demo": demo, "off": {**DEMO_FILES, "enabled": False}}, governance={"rules": rules}
+    )
+    env = {"TASKGATE_STATE_DIR": str(tmp_path / "state")}
+    code, out, err = await command("doctor", "-c", config, "--json", env=env)
+    assert code == 0, err
+    found = [each for each in map(json.loads, out.splitlines()) if "matches none" in each["detail"]]
+    assert {each["about"]: (each["verdict"], each["fix"]) for each in found} == {
+        "rules[0]": ("note", "To correct it, write read*."),
+        "servers.demo.expose.tools[0]": ("note", "To correct it, write read_file."),
+    }
+
+
+async def test_doctor_names_no_pattern_while_a_server_is_down(tmp_path: Path) -> None:
+    rules = [{"match": each, "action": "deny"} for each in ("Read.*", "demo:read_.*x")]
+    needs = {**DEMO_FILES, "env": {"KEY": "${MISSING_KEY}"}}
+    for other in (SERVER["a"], needs):
+        config = configuration(tmp_path, servers={"demo": DEMO_FILES, "down": other}, governance={"rules": rules})
+        env = {"TASKGATE_STATE_DIR": str(tmp_path / "state")}
+        _, out, _ = await command("doctor", "-c", config, "--json", env=env)
+        found = [each["about"] for each in map(json.loads, out.splitlines()) if "matches none" in each["detail"]]
+        assert found == ["rules[1]"]
+
+
 async def test_a_second_gateway_on_a_store_is_refused(tmp_path: Path) -> None:
     servers = {"demo": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}}
     async with running_gateway({"schema": 1, "servers": servers}, tmp_path) as first:

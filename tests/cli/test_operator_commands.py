@@ -20,7 +20,12 @@ SERVERS = {"demo": {"command": sys.executable, "args": ["-m", "taskgate.demo.fil
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    config = {"schema": 1, "servers": SERVERS, "governance": {"record": {}}, "pins": "warn"}
+    config = {
+        "schema": 1,
+        "servers": SERVERS,
+        "governance": {"record": {}, "rules": [{"match": "wipe_.*", "action": "deny"}]},
+        "pins": "warn",
+    }
     async with running_gateway(config, tmp_path_factory.mktemp("gateway")) as made:
         yield made
 
@@ -39,6 +44,22 @@ async def until(gateway: Gateway, *words: str) -> str:
             if out.strip():
                 return out
             await asyncio.sleep(0.5)
+
+
+async def test_rules_in_force_are_listed_with_those_that_match_nothing(gateway: Gateway) -> None:
+    async with asyncio.timeout(120):
+        while True:
+            code, out, err = await run(gateway, "policy", "rules")
+            assert code == 0, err
+            if "matches none of" in err:
+                break
+            await asyncio.sleep(0.5)
+    assert "wipe_.*" in out
+    assert "everything else" in out
+    assert "warning: rules[0] `wipe_.*` matches none of" in err
+    code, out, _ = await run(gateway, "policy", "rules", "--json")
+    (row,) = json.loads(out)["unmatched"]
+    assert (code, row["pattern"], row["instead"]) == (0, "wipe_.*", [])
 
 
 async def test_a_changed_file_is_rehearsed_with_recorded_calls(gateway: Gateway, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ OURS = (
     "taskgate",
     "taskgate.client",
     "taskgate.clock",
-    "taskgate.eager_task",
     "taskgate.mcp",
     "taskgate.shown_fields",
 )

@@ -12,34 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
-import tarfile
 from collections import defaultdict
-from io import BytesIO
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.harness.other_version import ROOT, run_module, source_of
+
+ANSWERS = "tests.config_equality.answers"
 BUILD = ROOT / "build" / "config-equality"
-
-
-def source_of(commit: str) -> Path:
-    """The source folder of another version, from the repository."""
-    folder = BUILD / commit
-    if not folder.exists():
-        archive = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, check=True, capture_output=True).stdout
-        with tarfile.open(fileobj=BytesIO(archive)) as files:
-            files.extractall(folder, filter="data")
-    return folder / "src"
-
-
-def run(source: Path, *arguments: str | Path) -> str:
-    """Run `answers` with the version in this folder."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(source), str(ROOT)))}
-    command = [sys.executable, "-m", "tests.config_equality.answers", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
@@ -100,12 +80,13 @@ def main() -> None:
     parser.add_argument("--wording", action="store_true", help="compare the texts of problems, too")
     options = parser.parse_args()
     other = source_of(options.commit)
+    BUILD.mkdir(parents=True, exist_ok=True)
     schema = BUILD / f"{options.commit}.json"
-    schema.write_text(run(other, "--schema"))
+    schema.write_text(run_module(other, ANSWERS, "--schema"))
     answers = BUILD / f"{options.commit}.jsonl"
     if not answers.exists():
-        answers.write_text(run(other, schema))
-    before, after = answers.read_text(), run(ROOT / "src", schema)
+        answers.write_text(run_module(other, ANSWERS, schema))
+    before, after = answers.read_text(), run_module(ROOT / "src", ANSWERS, schema)
     accepted, refused, found = compared(before, after, frozenset(options.ignore_values), wording=options.wording)
     for kind, texts in sorted(found.items(), key=lambda each: -len(each[1]))[: options.show]:
         print(f"{len(texts):6} files: {kind}\n        {texts[0][:300]}")

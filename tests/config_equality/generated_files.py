@@ -108,6 +108,10 @@ def _sections_in(root: Tree, node: Tree, path: Path) -> Iterator[tuple[str, Path
         yield node["$ref"].rpartition("/")[2], path
     for each in node.get("anyOf", ()):
         yield from _sections_in(root, each, path)
+    for key, each in node.get("properties", {}).items():
+        yield from _sections_in(root, each, (*path, key))
+    for each in node.get("patternProperties", {}).values():
+        yield from _sections_in(root, each, (*path, "argument.amount"))
     if "items" in node:
         yield from _sections_in(root, node["items"], (*path, 0))
     if isinstance(node.get("additionalProperties"), dict):

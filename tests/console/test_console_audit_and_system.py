@@ -212,6 +212,7 @@ async def test_exports_can_be_verified_and_are_one_line_a_row() -> None:
         lines = (await gate.operator("GET", "/api/v1/audit/export")).body.splitlines()
         assert isinstance(verify(from_export(json.loads(line)) for line in lines), ChainIntact)
         cef = (await gate.operator("GET", "/api/v1/audit/export?format=cef")).body.decode().split("\n")
+        assert any("CEF are deprecated" in line.event for line in gate.log)
         assert len(cef) == len(lines) + 1
         assert all(line.startswith("CEF:0|Taskgate|") for line in cef[:-1])
         assert (await gate.operator("GET", "/api/v1/audit/export?format=xml")).status == 400

@@ -9,6 +9,7 @@ from tests.contracts.store_under_test import START, KeepSecret, StoreUnderTest, 
 from tests.contracts.task_steps import RESULT, accepted, dispatched, finished
 from tests.harness.unchecked import just_go
 
+from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import Executed
 from taskgate.core.generations.generation import Generation
 from taskgate.core.tasks import transition as h
@@ -28,9 +29,10 @@ from taskgate.ports.store_answers import (
     UnknownTask,
 )
 from taskgate.store.operations.approvals import PendingCount
+from taskgate.store.operations.audit import AuditRows
 from taskgate.store.operations.events import EventsAfter
 from taskgate.store.operations.task_queries import AttemptsOf, FindTask, ResultBytes, TasksPage
-from taskgate.store.operations.tasks import Accept, Advance, CancelDelivered, Intend, NoteProgress
+from taskgate.store.operations.tasks import Accept, Advance, CancelDelivered, Forbidden, Intend, NoteProgress
 from taskgate.store.operations.upkeep import Claim, ClaimedTasks, sweep
 
 
@@ -209,14 +211,17 @@ async def test_the_recheck_runs_in_the_transaction_of_the_intent_and_can_prevent
     task = await accepted(store)
     seen: list[tuple[str, int]] = []
 
-    def look(stored: Task, approval: object, now_ms: int) -> h.TransitionEvent:
+    def look(stored: Task, approval: object, now_ms: int) -> Forbidden:
         seen.append((stored.id, now_ms))
-        return h.RunRefused(b'{"code":-32011}', "The policy no longer allows it.")
+        event = h.RunRefused(b'{"code":-32011}', "The policy no longer allows it.")
+        return Forbidden(event, AuditEntry(0, "call_denied", reason="time is late", task_id=stored.id))
 
     answer = await store.do(Intend(task.id, byte_hash="b", upstream="u", recheck=look))
     assert isinstance(answer, StoppedByRecheck)
     assert (answer.task.state, answer.task.attempts) == (TaskState.REJECTED, 0)
     assert seen == [(task.id, START)]
+    (row,) = [row for row in await store.ask(AuditRows()) if row.entry.event == "call_denied"]
+    assert (row.entry.reason, row.entry.task_id) == ("time is late", task.id)
 
 
 async def test_an_illegal_transition_is_refused_and_changes_nothing(store: Store) -> None:

@@ -62,7 +62,7 @@ from taskgate.store.operations.servers import ForgetServer, KeepServer
 from taskgate.store.operations.shared_questions import AnswerQuestion, EndQuestions, FindQuestion, PutQuestions
 from taskgate.store.operations.shared_sessions import OpenSession, ReleaseSession, SessionsElsewhere
 from taskgate.store.operations.task_queries import FindTask, QuestionsOf
-from taskgate.store.operations.tasks import Accept, Advance, HandOver, Intend, TakeTask
+from taskgate.store.operations.tasks import Accept, Advance, Forbidden, HandOver, Intend, TakeTask
 from taskgate.store.operations.upkeep import Claim, ClaimedTasks
 from taskgate.store.postgres.connection import connect
 from taskgate.store.postgres.engine import PostgresEngine
@@ -208,9 +208,10 @@ async def test_a_grant_revoked_on_a_is_gone_inside_the_next_intent_on_b(
     await a.do(RevokeGrant("g1", "ann"))
     seen: list[tuple[str, ...]] = []
 
-    def look(task: Task, approval: object, now_ms: int) -> h.TransitionEvent | None:
+    def look(task: Task, approval: object, now_ms: int) -> Forbidden | None:
         seen.append(tuple(grant.id for grant in b.state.known_grants))
-        return None if b.state.known_grants else h.RunRefused(b"{}", "the grant is gone")
+        gone = Forbidden(h.RunRefused(b"{}", "the grant is gone"), AuditEntry(0, "call_denied"))
+        return None if b.state.known_grants else gone
 
     assert isinstance(await b.do(Intend(later.id, byte_hash="b", upstream="u", recheck=look)), StoppedByRecheck)
     assert seen == [()]

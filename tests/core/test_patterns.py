@@ -113,6 +113,25 @@ def test_a_glob_reports_whether_it_is_literal() -> None:
     assert not Glob.compile("files*").literal
 
 
+@pytest.mark.parametrize(
+    ("glob", "example"),
+    [
+        ("read", "read"),
+        ("delete_*", "delete_x"),
+        ("?.?", "x.x"),
+        ("[a-f]*", "ax"),
+        ("[!x]", "0"),
+        ("[!x0_ab]y", "!y"),
+        ("x[[]1]", "x[1]"),
+        ("[!!-~]", None),
+    ],
+)
+def test_example_of_a_glob_is_a_name_that_it_matches(glob: str, example: str | None) -> None:
+    found = Glob.compile(glob).example()
+    assert found == example
+    assert found is None or Glob.compile(glob).matches(found)
+
+
 def test_an_empty_set_matches_nothing() -> None:
     assert not PatternSet.of([]).matches("files", "read")
     assert not PatternSet.of([]).for_server("files")("read")

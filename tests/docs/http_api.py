@@ -9,198 +9,116 @@ from tests.virtual_time import Gateway, virtual_time
 
 from taskgate.dashboard.openapi import schemas_of
 from taskgate.dashboard.routes import Route
-from taskgate.replies.approvals import ApprovalRow, GrantRow
-from taskgate.replies.definitions import ChangedDefinition
-from taskgate.replies.questions import QuestionRow
-from taskgate.replies.scopes import ScopeRow
-from taskgate.replies.servers import ServerRow
-from taskgate.replies.tasks import OperatorTask, TaskRow
 
-Schema = Mapping[str, Any]
 HEAD = """# HTTP API
 
-Every route of the JSON API: its parameters, its reply and the command that does the same.
+What holds for every route of the JSON API, and the list of routes, each with the command that does the same.
 
-This page is generated from the route table. A running gateway serves the same as OpenAPI at `GET /api/v1/openapi.json`.
+Parameters, bodies and the fields of every reply are in the OpenAPI document of a running gateway, for viewers and generators of
+clients:
 
-- Send a token as `Authorization: Bearer TOKEN`. **Access** is the access class of a route
-  ([access classes](identity.md#access-classes)); a credential that is not sufficient gets status 401 or 403.
-- Changes are `POST` with a JSON object, or `DELETE`. An error has a status from 400 on and a JSON object with `error`, a sentence
-  for people.
-- A query parameter that a route does not have gets status 400; the error names the ones it has. Empty ones are ignored.
-- `/api/...` without `v1` is an alias of `/api/v1/...`, except for `/api/tasks`.
-- Times are ISO 8601 in UTC. Fields marked *optional* may be missing. New fields may be added in any release: ignore those that you
-  do not know.
-- Lists that do not fit in one reply have `next`, or the header `x-next-after`: send its value as `after` (`before` in the audit
-  log).
+<!-- example: not run, it needs the operator's token -->
+```console
+$ curl -s -H "Authorization: Bearer $TASKGATE_TOKEN" http://127.0.0.1:7467/api/v1/openapi.json
+```
+
+New fields, parameters and routes may be added to `/api/v1` in any release: ignore fields that you do not know. `/api/...` without
+`v1` is an alias, except for `/api/tasks`.
+
+## Authentication and roles
+
+Send a token as `Authorization: Bearer TOKEN`: of the operator, of an approver, or of a caller. The column *access* below,
+`x-access` in OpenAPI, is the [access class](identity.md#access-classes) of a route. Where it is `login`, you reach what is your
+own, and with a role that has the permission `see` (to change something: `act`) what belongs to all callers. Pages of the console
+use their session instead, for changes with the header `x-form-token`.
+
+## Requests and replies
+
+A change is a `POST` with a JSON object of at most 256 KiB and the content type `application/json`, or a `DELETE`. An unknown
+query parameter gets status 400, and the error names those of the route; an empty one is ignored. `since` and `until` accept
+`30m`, `24h`, `7d`, a date or a time. Times in replies are ISO 8601 in UTC. Fields that OpenAPI does not list as `required` may be
+missing.
+
+## Errors
+
+An error has a status from 400 on and `{"error": ...}`, a sentence for people. The contract is the status, and `reason` if there
+is one:
+
+| status | meaning |
+|---|---|
+| 400 | invalid parameter or body |
+| 401 | no valid credential; `reason` is a stable word |
+| 403 | not with this credential; `reason` as above |
+| 404 | it does not exist, or belongs to another tenant |
+| 409, 410 | it is not in a state for this, for example already decided; the approval has expired |
+| 413, 415 | the body is too large, or not JSON |
+| 429 | too many failed attempts; `Retry-After` has the seconds to wait |
+| 503 | the gateway is overloaded or shutting down, or its store is unavailable |
+
+## Decisions
+
+Send the `arguments_digest` of the view that the person has seen with an approval: it is rejected (409) for any other arguments.
+If a decision does not count, `error` is a stable word and `message` the sentence.
+
+## Paging
+
+`limit` is 50, and at most 1000. If there are more rows, the reply has `next`, or the header `x-next-after` if it is a plain list:
+send the value as `after` (`before` for the audit log) with the same filters. Exports of the history and of the audit log have up
+to 5000 rows a page.
+
+## CSV and JSON lines
+
+With `format=csv`, `/api/v1/history/export` and `/api/v1/usage` return UTF-8 with a header line. Text that a spreadsheet would
+read as a formula begins with `'`. New columns of the history are added at the end. With `format=jsonl` exports have one JSON
+object per line.
+
+## Streams
+
+Streams are server-sent events; an idle one sends `:ping`. `/api/v1/tasks/{id}/events` sends `task_status` after each change and
+ends with the task. `/api/v1/events` sends `change` with `{topics}` whenever tasks, inbox, servers, scopes or definitions change,
+and continues after a break with `Last-Event-ID`, or with `?after=` and the `data-version` of a page. The last event of a stream
+whose [credential ends](identity.md#when-a-credential-ends) is `ended` with `{error_type, message}`.
 """
-KINDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false", "object": "object"}
 
 
-def schema_of(kind: Any) -> Schema:
-    """The schema of a type, with those that it refers to in their places."""
-    (schema,), components = schemas_of([kind])
-    return whole(schema, components)
+def command_cell(route: Route) -> str:
+    return f"`{route.command}`" if route.command else ""
 
 
-def whole(schema: Schema, components: Mapping[str, Schema]) -> Schema:
-    name = schema.get("$ref", "").rpartition("/")[2]
-    if name:
-        return whole({**components[name], **{key: schema[key] for key in schema if key != "$ref"}}, components)
-    found = dict(schema)
-    if "anyOf" in found:
-        kinds = [whole(option, components) for option in found.pop("anyOf")]
-        (first,) = (kind for kind in kinds if kind["type"] != "null")
-        found = {**first, **found, "type": [first["type"], "null"]}
-    if "items" in found:
-        found["items"] = whole(found["items"], components)
-    if "properties" in found:
-        found["properties"] = {key: whole(field, components) for key, field in found["properties"].items()}
-    return found
+def route_rows(routes: list[Route]) -> Iterator[str]:
+    for route in sorted(routes, key=lambda route: (route.path, route.method)):
+        stream = " A stream." if route.stream else ""
+        yield f"| `{route.method} {route.path}` | {route.summary}{stream} | `{route.access.value}` | {command_cell(route)} |"
 
 
-SHARED = {
-    "task of version 0.1": schema_of(TaskRow),
-    "task": schema_of(OperatorTask),
-    "approval": schema_of(ApprovalRow),
-    "grant": schema_of(GrantRow),
-    "question": schema_of(QuestionRow),
-    "changed definition": schema_of(ChangedDefinition),
-    "server": schema_of(ServerRow),
-    "scope": schema_of(ScopeRow),
-}
-"""Objects that several replies contain; each is described once."""
-
-
-def properties(schema: Schema) -> Mapping[str, Schema]:
-    found: Mapping[str, Schema] = schema.get("properties", {})
-    return found
-
-
-def shared_in(schema: Schema) -> str:
-    """The shared object whose fields this object has, the largest if there are several; empty if there is none."""
-    own = properties(schema)
-    fitting = [
-        name
-        for name, shared in SHARED.items()
-        if properties(shared).items() <= own.items() and set(shared["required"]) <= set(schema["required"])
-    ]
-    return max(fitting, key=lambda name: len(properties(SHARED[name])), default="")
-
-
-def link(name: str) -> str:
-    return f"[{name}](#{name.replace(' ', '-').replace('.', '')})"
-
-
-def kind_of(schema: Schema) -> str:
-    kinds: Any = schema.get("type", "any JSON value")
-    first, *rest = kinds if isinstance(kinds, list) else [kinds]
-
-    if first == "array":
-        found = f"list of {kind_of(schema['items'])}"
-    elif schema.get("format") == "date-time":
-        found = "time"
-    elif first == "object" and shared_in(schema):
-        found = link(shared_in(schema))
-    else:
-        found = str(KINDS.get(first, first))
-    return f"{found} or null" if rest else found
-
-
-def fields_of(schema: Schema, path: str = "", *, whole: bool = False) -> Iterator[str]:
-    """Rows of a table: every field with its path, except those of a shared object. `whole`: describe that object itself."""
-    kind = schema.get("type")
-    if kind == "array" or (isinstance(kind, list) and kind[0] == "array"):
-        yield from fields_of(schema["items"], f"{path}[]")
-        return
-    shared = "" if whole else shared_in(schema)
-    left_out = properties(SHARED[shared]) if shared else {}
-    for name, field in properties(schema).items():
-        if name in left_out:
-            continue
-        place = f"{path}.{name}" if path else name
-        values = ", ".join(f"`{value}`" for value in field.get("enum", ()) if value is not None)
-        text = ": ".join(part for part in (field.get("description", ""), values) if part)
-        meaning = "; ".join(part for part in ("" if name in schema["required"] else "*optional*", text) if part)
-        yield f"| `{place}` | {kind_of(field)} | {meaning} |"
-        yield from fields_of(field, place)
-
-
-def reply_lines(schema: Schema) -> Iterator[str]:
-    if schema.get("type") == "string":
-        yield f"Reply: {schema['description']}."
-        return
-    is_list = schema.get("type") == "array"
-    item = schema["items"] if is_list else schema
-    shared = shared_in(item)
-    rows = list(fields_of(schema, ""))
-    what = f"the fields of {link(shared)}" if shared else "an object with these fields"
-    what = (
-        f"a list; each entry is {what}"
-        if is_list and not shared
-        else f"a list; each entry has {what}"
-        if is_list
-        else what
-    )
-    if shared and rows:
-        what += ", and these"
-    if not rows:
-        yield f"Reply: {what}."
-        return
-    yield f"Reply: {what}:"
-    yield from ("", "| field | type | meaning |", "|---|---|---|", *rows)
-
-
-def body_names(schema: Schema) -> str:
-    shown = []
-    for name, field in properties(schema).items():
-        inside = f" (object: {body_names(field)})" if properties(field) else ""
-        shown.append(f"`{name}`{'' if name in schema.get('required', ()) else '?'}{inside}")
-    return ", ".join(shown)
-
-
-def body_lines(schema: Schema) -> Iterator[str]:
-    names = body_names(schema)
-    yield f"Body: {names}{' (`?`: optional)' if '?' in names else ''}." if names else "Body: an empty object."
-
-
-def route_lines(route: Route) -> Iterator[str]:
-    yield from (f"### {route.method} {route.path}", "", route.summary, "")
-    command = f" Command: `{route.command}`." if route.command else ""
-    status = f" Status: {route.status}." if route.status != 200 else ""
-    stream = " The reply is a stream of server-sent events." if route.stream else ""
-    yield f"Access: `{route.access.value}`.{command}{status}{stream}"
-    if route.query:
-        yield from ("", "| parameter | meaning |", "|---|---|")
-        yield from (f"| `{name}` | {text} |" for name, text in route.query.items())
-    if route.body is not None:
-        yield ""
-        yield from body_lines(route.body)
-    if route.path != "/api/v1/openapi.json":
-        yield ""
-        yield from reply_lines(schema_of(route.answer))
-    yield ""
-
-
-def group_of(route: Route) -> str:
-    name = next(part for part in route.parts if part not in ("api", "v1"))
-    return {"openapi.json": "OpenAPI"}.get(name, name.replace("-", " ").capitalize())
+def deprecated_rows(routes: list[Route]) -> Iterator[str]:
+    """The query parameters, and the fields of replies, whose descriptions declare them or a value of them as deprecated."""
+    for route in sorted(routes, key=lambda route: (route.path, route.method)):
+        for name, text in route.query.items():
+            if "deprecated" in text:
+                yield f"| `{name}` of `{route.method} {route.path}` | {text.removeprefix('deprecated; ')} |"
+    _, components = schemas_of([route.answer for route in routes])
+    for name, component in sorted(components.items()):
+        fields: Mapping[str, Mapping[str, Any]] = component.get("properties", {})
+        for field, schema in fields.items():
+            text = str(schema.get("description", ""))
+            if "deprecated" in text:
+                yield f"| `{field}` of `{name}` | {text.removeprefix('deprecated name of ')} |"
 
 
 def page(routes: list[Route]) -> str:
-    lines = [HEAD]
-    groups: dict[str, list[Route]] = {}
-    for route in sorted(routes, key=lambda route: (group_of(route), route.path, route.method)):
-        groups.setdefault(group_of(route), []).append(route)
-    for group, members in groups.items():
-        lines += [f"## {group}", ""]
-        for route in members:
-            lines += route_lines(route)
-    lines += ["## Objects", "", "Objects that several replies contain.", ""]
-    for name, schema in SHARED.items():
-        lines += [f"### {name.capitalize()}", "", "| field | type | meaning |", "|---|---|---|"]
-        lines += [*fields_of(schema, whole=True), ""]
-    return "\n".join(lines).rstrip() + "\n"
+    lines = [
+        HEAD,
+        "## Routes",
+        "",
+        "This table and the next one are generated from the declarations of the routes.",
+        "",
+    ]
+    lines += ["| request | what it does | access | command |", "|---|---|---|---|", *route_rows(routes), ""]
+    lines += ["## Deprecated", "", "| deprecated | instead |", "|---|---|"]
+    lines += ["| `GET /api/tasks` | `GET /api/v1/tasks` |", *deprecated_rows(routes), ""]
+    lines += ["Next: [every error](errors.md), and [the Python client](client.md).", ""]
+    return "\n".join(lines)
 
 
 def declared_routes() -> list[Route]:

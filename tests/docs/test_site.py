@@ -13,7 +13,7 @@ import yaml
 from tests.docs.blocks import ROOT
 from tests.harness.programs import start as start  # marks the tests as starting programs (`make quick` omits them)
 
-KINDS = ["Start", "Tutorial", "How-to", "Reference", "Explanation", "Decisions"]
+KINDS = ["Start", "Tutorial", "How-to", "Reference", "Explanation"]
 _COLOR = re.compile(r"\x1b\[[\d;]*m")
 
 
@@ -49,6 +49,7 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
     page = (tmp_path / "build" / "site" / "scopes.html").read_text()
     assert 'class="mermaid"' in page
     assert "fonts.googleapis.com" not in page
+    assert not list((tmp_path / "build" / "site").rglob("second-person*")), "decision notes stay in the repository"
 
 
 def test_a_broken_link_or_anchor_stops_the_build(tmp_path: Path) -> None:
@@ -65,12 +66,9 @@ def test_a_broken_link_or_anchor_stops_the_build(tmp_path: Path) -> None:
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    """Decisions are listed by their own table instead."""
     docs = ROOT / "docs"
     pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")}
-    assert {page for page in pages if not page.startswith("decisions/")} | {"decisions/README.md"} == pages_in(
-        navigation()
-    )
+    assert {page for page in pages if not page.startswith("decisions/")} == pages_in(navigation())
 
 
 def test_every_decision_is_in_their_table() -> None:

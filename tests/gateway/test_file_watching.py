@@ -7,9 +7,7 @@ import os
 from contextlib import aclosing
 from pathlib import Path
 
-import pytest
-
-from taskgate.file_watching import _must_poll, changed_files
+from taskgate.file_watching import changed_files
 
 DEADLINE_S = 60.0
 
@@ -49,20 +47,3 @@ async def test_stop_ends_the_iteration(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         stop.set()
         assert await first is None
-
-
-@pytest.mark.parametrize(
-    ("stated", "release", "polls"),
-    [
-        ("", "6.1.0-generic", False),
-        ("", "5.15.90.1-microsoft-standard-WSL2", True),
-        ("true", "6.1.0-generic", True),
-        ("false", "5.15.90.1-microsoft-standard-WSL2", False),
-    ],
-)
-def test_polling_where_no_notifications_arrive(
-    monkeypatch: pytest.MonkeyPatch, stated: str, release: str, polls: bool
-) -> None:
-    monkeypatch.setenv("WATCHFILES_FORCE_POLLING", stated)
-    monkeypatch.setattr("platform.release", lambda: release)
-    assert _must_poll() is polls

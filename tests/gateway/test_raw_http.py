@@ -94,8 +94,7 @@ async def test_a_body_may_come_in_pieces_and_in_chunks(gateway: Gateway) -> None
     assert (await line.result())["vendor/extra"] == 5
 
 
-async def test_a_repeated_head_belongs_to_its_own_body(gateway: Gateway) -> None:
-    """Heads that were parsed before are recognized; all others are parsed."""
+async def test_a_head_belongs_to_its_own_body(gateway: Gateway) -> None:
     line = await RawConnection.open(gateway)
     for number in (11, 12, 13_000_000):
         await line.send(post(ask(number)))
@@ -131,7 +130,7 @@ async def test_space_around_the_value_of_a_header_does_not_belong_to_it(gateway:
 
 
 async def test_the_rest_of_a_body_is_no_part_of_the_next_head(gateway: Gateway) -> None:
-    """The end of a body arrives together with the next request: that data is no head to be recognized."""
+    """The end of a body arrives together with the next request: that data does not begin with a head."""
     line = await RawConnection.open(gateway)
     body = ask(21)
     head = post(body, "Expect: 100-continue").removesuffix(body)

@@ -7,12 +7,16 @@ import json
 import sqlite3
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 from tests.governance.approval_setup import Setup, running_setup
 from tests.governance.test_inbox_access import log_in
 from tests.harness.commands import command
 from tests.harness.programs import run_to_end
+
+from taskgate.core.facts.table import FACTS
 
 TASKGATE = [sys.executable, "-m", "taskgate"]
 
@@ -112,6 +116,98 @@ async def test_policies_are_tried_without_the_server(tmp_path: Path) -> None:
         assert (code, json.loads(out)["action"]) == (0, expected), call
     assert (await run("policy", "test", "drop_it", "--expect", "forward", *where))[0] == 1
     assert (await run("policy", "test", "pay_it", '{"amount": 5, "Amount": 6}', *where))[0] == 2
+
+
+CONDITIONS: dict[str, tuple[Any, list[str], list[str]]] = {
+    # fact: (condition, options that meet it, options that do not)
+    "server": ("bank", [], []),
+    "tool": ("pay*", [], []),
+    "kind": ("tool", [], []),
+    "tags": ("prod", [], []),
+    "risk": ("undeclared", [], []),
+    "scope": ("narrow", ["--scope", "narrow"], []),
+    "caller": ("ann", ["--caller", "ann"], ["--caller", "bob"]),
+    "token": ("ann", ["--caller", "ann"], ["--caller", "eve"]),
+    "role": ("intern", ["--role", "intern"], ["--role", "boss"]),
+    "tenant": ("acme", ["--caller", "acme/eve"], ["--caller", "eve"]),
+    "from_script": ("true", ["--from-script"], []),
+    "client": ("cursor*", ["--client", "cursor-vscode"], ["--client", "zed"]),
+    "generation": ("2026-07-28", ["--generation", "2026-07-28"], ["--generation", "2025-11-25"]),
+    "time": ("22:00-06:00 Europe/Berlin", ["--at", "2026-07-28T23:30+02:00"], ["--at", "2026-07-28T19:59Z"]),
+    "argument.amount": ("> 1000", ['{"amount": 1001}'], ['{"amount": 1000}']),
+}
+
+
+@pytest.mark.parametrize("fact", CONDITIONS)
+async def test_every_fact_can_be_tried(tmp_path: Path, fact: str) -> None:
+    condition, met, unmet = CONDITIONS[fact]
+    rules = [
+        {"match": "pay", "when": {fact: condition}, "action": "deny"},
+        {"match": "pay_back", "when": {fact: {"not": condition}}, "action": "deny"},
+    ]
+    bank = {"url": "http://127.0.0.1:9/mcp", "tags": ["prod"]}
+    tokens = [{"id": name, "sha256": letter * 64} for name, letter in (("ann", "a"), ("bob", "b"))]
+    config = {
+        "schema": 1,
+        "servers": {"bank": bank},
+        "governance": {"rules": rules},
+        "scopes": {"default": {"default_servers": ["*"]}, "narrow": {"default_servers": ["*"]}},
+        "tokens": tokens,
+    }
+    file = tmp_path / "taskgate.yaml"
+    file.write_text(json.dumps(config))
+
+    async def tried(name: str, options: list[str]) -> dict[str, Any]:
+        code, out, _ = await run("policy", "test", name, *options, "--no-connect", "-c", str(file), "--json")
+        assert code == 0
+        return dict(json.loads(out))
+
+    found = await tried("bank:pay", met)
+    assert found["action"] == "deny"
+    assert found["because"].startswith(fact)
+    assert (await tried("bank:pay_back", met))["action"] == "forward"
+    if unmet:
+        assert (await tried("bank:pay", unmet))["action"] == "forward"
+
+
+def test_every_fact_is_in_the_table_above() -> None:
+    assert {name.partition(".")[0] for name in CONDITIONS} == set(FACTS)
+
+
+async def test_what_remains_is_shown_and_what_is_not_known_is_named(tmp_path: Path) -> None:
+    rules = [
+        {"match": "pay", "when": {"client": "zed"}, "action": "deny"},
+        {"match": "pay", "when": {"argument.amount": "> 1000"}, "action": "approve"},
+    ]
+    file = tmp_path / "taskgate.yaml"
+    servers = {"bank": {"url": "http://127.0.0.1:9/mcp"}}
+    file.write_text(json.dumps({"schema": 1, "servers": servers, "governance": {"rules": rules}}))
+    where = ["--no-connect", "-c", str(file)]
+    call = ["policy", "test", "bank:pay", '{"amount": 5000}']
+    code, out, err = await run(*call, *where, "--json")
+    data = json.loads(out)
+    assert (code, data["action"], data["because"]) == (0, "deny", "it cannot be ruled out: client is zed")
+    assert "--client" in err
+    assert data["residue"] == [
+        [
+            {"if": "client is zed", "action": "deny", "rule": "rules[0] pay"},
+            {"if": "argument.amount > 1000", "action": "approve", "rule": "rules[1] pay", "workflow": "default"},
+            {"if": "", "action": "forward", "rule": "defaults"},
+        ]
+    ]
+    code, out, err = await run(*call, "--client", "vim", *where)
+    assert out.splitlines()[0] == "approve"
+    assert "if argument.amount > 1000, otherwise forward (defaults)" in out
+    assert "--client" not in err
+    out = (await run("policy", "test", "bank:other", *where, "--json"))[1]
+    assert (json.loads(out)["residue"], json.loads(out)["because"]) == ([], "")
+
+
+@pytest.mark.parametrize(
+    "options", [["--at", "2026-07-28T23:30"], ["--at", "noon"], ["--generation", "2024-11-05"], ["--generation", ""]]
+)
+async def test_invalid_circumstances_are_rejected(options: list[str]) -> None:
+    assert (await run("policy", "test", "x", *options))[0] == 2
 
 
 async def test_tool_is_tried_by_the_name_that_clients_see(tmp_path: Path) -> None:

@@ -110,3 +110,20 @@ async def test_invalid_arguments_are_reported() -> None:
     async with Gateway(CONFIG, {"files": a_server(), "bank": a_server()}) as gate:
         assert (await tried(gate, "prefixed", "files__delete_file")).notes == ()
         assert len((await tried(gate, "prefixed", "files__delete_file", b'{"path": 5}')).notes) == 1
+
+
+@virtual_time
+async def test_call_is_decided_by_the_risk_that_the_server_declares() -> None:
+    server = Upstream("2025")
+
+    async def run(call: Call) -> str:
+        return "done"
+
+    server.tool("look", run, annotations={"readOnlyHint": True})
+    server.tool("wipe", run, annotations={"destructiveHint": True})
+    rules = [{"match": "*", "when": {"risk": ">= undeclared"}, "action": "deny"}]
+    config = {"governance": {"rules": rules}, "servers": {"files": {"trust_annotations": True}}}
+    async with Gateway(config, {"files": server}) as gate:
+        found = {name: (await tried(gate, "default", f"files:{name}")).last for name in ("look", "wipe")}
+    assert {name: action_of(decision).value for name, decision in found.items()} == {"look": "forward", "wipe": "deny"}
+    assert found["wipe"].because == "risk >= undeclared"

@@ -75,7 +75,7 @@ TEMPLATES: Final[Mapping[Path, tuple[str, ...]]] = {
         "taskgate.dashboard.pages",
         "taskgate.dashboard.site",
         # A gateway reads or compiles the templates of its pages for the first page.
-        "taskgate.dashboard.compiled_templates:environment",
+        "taskgate.dashboard.template_environment:environment",
         "tomlkit",
         "urllib.request",
         *_POSTGRES,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from taskgate.core.governance.approval import Approval
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import TransitionEvent
 
 
-def just_go(task: Task, approval: Approval | None, now_ms: int) -> TransitionEvent | None:
+def just_go(task: Task, approval: Approval | None, now_ms: int) -> None:
     return None

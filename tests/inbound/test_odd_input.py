@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from urllib.parse import quote
 import pytest
 from tests.governance.approval_setup import person
 from tests.virtual_time import Call, Gateway, Reply, Upstream, virtual_time
+from tests.virtual_time.http11 import request_bytes
 
 from taskgate.inbound.http import post_handler
 
@@ -159,6 +161,32 @@ async def test_a_cancelled_post_ends_as_an_empty_stream() -> None:
         await caller.notify("notifications/cancelled", {"requestId": 77})
         reply = await call.done()
         assert (reply.status, reply.headers["content-type"], reply.body) == (200, "text/event-stream", b"")
+
+
+@virtual_time
+async def test_a_stateless_call_of_a_caller_who_has_left_is_not_sent() -> None:
+    """The caller disconnects while its large request is read in turns."""
+    upstream = _upstream()
+    async with Gateway({}, {"a": upstream}) as gate:
+        caller = await gate.caller("2026")
+        sent = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "a__slow"}
+        headers = {**caller.headers, "accept": "application/json", "content-type": "application/json", **sent}
+        declared = {
+            "protocolVersion": "2026-07-28",
+            "clientCapabilities": {},
+            "clientInfo": {"name": "t", "version": "1"},
+        }
+        meta = {f"io.modelcontextprotocol/{name}": value for name, value in declared.items()}
+        params = {"name": "a__slow", "arguments": {"numbers": list(range(20_000))}, "_meta": meta}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+        for leaves, count in ((False, 1), (True, 1)):
+            _, writer = await gate.connect()
+            writer.write(request_bytes("POST", "/mcp", headers, body))
+            if leaves:
+                writer.transport.abort()
+            await gate.advance(1)
+            assert upstream.count("slow") == count
+            writer.close()
 
 
 @virtual_time

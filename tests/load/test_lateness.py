@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 from tests.virtual_time import Gateway, Upstream, settle, the_loop, virtual_time
@@ -70,15 +71,19 @@ async def test_calls_of_one_stall_are_all_answered() -> None:
 
 
 class StalledLoop:
-    """Each iteration of the event loop takes this long, so a call is examined one iteration after it was read."""
+    """Each iteration of the event loop takes this long, so a call is examined one iteration after it was read.
 
-    def __init__(self, turn_s: float) -> None:
+    `take_time` is `compute` of the loop, or `leap` if other programs use the CPU meanwhile.
+    """
+
+    def __init__(self, turn_s: float, take_time: Callable[[float], None] | None = None) -> None:
         self.turn_s = turn_s
+        self._take_time = take_time or the_loop().compute
         the_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
         if self.turn_s:
-            the_loop().leap(self.turn_s)
+            self._take_time(self.turn_s)
             the_loop().call_soon(self._turn)
 
 
@@ -132,6 +137,17 @@ async def test_calls_that_stay_late_are_refused_until_one_is_on_time() -> None:
         assert answered_before == 1 + len(seen) - len(refused)
         assert await answers(gate, 0.0, 3) == [200] * 3
         assert 503 in await statuses_when_stalled_again(gate), "the same overload is not given another interval"
+
+
+@virtual_time
+async def test_calls_that_other_programs_make_late_are_answered() -> None:
+    server = Upstream()
+    async with Gateway({"limits": {"busy_after": "200ms"}}, {"notes": server}) as gate:
+        assert await answers(gate, 0.0) == [200]
+        stalled = StalledLoop(0.25, the_loop().leap)
+        seen = await crowd(gate, 8, 12)
+        stalled.turn_s = 0.0
+        assert [status for _, status, _ in seen] == [200] * 96
 
 
 @virtual_time

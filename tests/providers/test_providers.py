@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from taskgate.core.sampling.request import (
     ToolUse,
 )
 from taskgate.core.settings.providers import Model
-from taskgate.eager_task import EagerTask
 from taskgate.ports.model_provider import ModelProvider
 from taskgate.providers.anthropic import AnthropicProvider
 from taskgate.providers.openai import OpenAiProvider
@@ -87,24 +85,6 @@ async def test_a_plain_question_is_answered_with_its_usage(vendor: str, client: 
     assert asked.available_models()[0].name == "echo"
     assert asked.estimate_cost(HELLO, model("echo", output_price=10.0)).money == pytest.approx(0.001)
     await asked.close()
-
-
-@BOTH
-async def test_a_request_that_is_no_asyncio_task_yet_can_use_a_provider(
-    vendor: str, client: httpx2.AsyncClient, port: int
-) -> None:
-    ended = asyncio.Event()
-    answers = list[tuple[Any, ...]]()
-
-    async def request() -> None:
-        answer = await provider(vendor, client, port).create_message(HELLO, model("echo"))
-        answers.append(answer.content)
-
-    loop = asyncio.get_running_loop()
-    task = EagerTask(request().__await__(), loop, lambda _task: ended.set(), copy_context())
-    loop.call_soon(task.run)
-    await ended.wait()
-    assert answers == [(Text("You said 1 things."),)]
 
 
 @BOTH

@@ -346,3 +346,4 @@ async def test_workers_on_a_sqlite_store_are_refused_with_the_reason(tmp_path: P
     assert code == 2
     assert "postgresql://" in output
     assert "remove --workers" in output
+    assert "--workers is deprecated" in output

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HEADS = ("| threat |", "| guarantee |", "| data |", "|---")
 ROWS = [
     line
-    for page in ("threat-model.md", "shared-state.md")
+    for page in ("threat-model.md", "storage-internals.md")
     for line in (ROOT / "docs" / page).read_text().splitlines()
     if line.startswith("|") and not line.startswith(HEADS)
 ]

@@ -18,7 +18,6 @@ CALLED_BY_LIBRARIES = {
     *("on_header", "on_url", "on_body", "on_message_complete"),
     *("startup", "main_loop", "capture_signals", "message_event", "parse_args", "force_flush", "model_config"),
     *("dump", "oid", "throw", "cancelling"),
-    *("load_bytecode", "dump_bytecode"),
     *("resolve_command", "list_commands", "get_command", "format_options", "format_commands", "format_epilog"),
 }
 WRITTEN_OUT = {"open_questions"}

@@ -25,8 +25,8 @@ A test is the conversation:
 Contents:
 - `@virtual_time` (or `@virtual_time(seed=7)`) runs an `async def` test, with any fixtures, on a `VirtualLoop`. Time advances only
   when no callback is ready: `await gate.advance(45)` and `asyncio.sleep(45)` take no real time. `the_loop().leap(3600)` simulates a
-  suspended machine, `the_loop().set_wall(...)` sets its clock. Ids, keys and jitter come from the
-  seed: the same seed, the same run.
+  suspended machine, `the_loop().compute(0.5)` a step that uses the CPU, `the_loop().set_wall(...)` sets the machine's clock. Ids,
+  keys and jitter come from the seed: the same seed, the same run.
 - `Gateway(config, upstreams)` runs `Lifecycle.serve` itself. `gate.crash()` kills it between two steps, `await
   gate.start()` starts it on what was committed; `restart`, `stop`, `reload(config)`, `send_signal`. `gate.log` contains its
   log lines, `gate.operator("GET", "/api/approvals")` is the operator's API, `gate.http(...)` any page, `gate.connect()` a

@@ -141,7 +141,7 @@ def virtual_conditions(seed: int = 1) -> Iterator[Callable[[], VirtualLoop]]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(seeded(seed))
         stack.callback(sys.setswitchinterval, interval)
-        stack.callback(clock.install(lambda: made[-1].time(), lambda: made[-1].wall()))
+        stack.callback(clock.install(lambda: made[-1].time(), lambda: made[-1].wall(), lambda: made[-1].cpu_s))
         for where, name, placeholder in (
             (lifecycle, "bind", _Bound),
             (lifecycle, "GarbageCollector", lambda: None),

@@ -81,6 +81,8 @@ class _PipesOnly(selectors.DefaultSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._now = 1000.0
+        self.cpu_s = 0.0
+        """The virtual CPU time of the process: only `compute` adds to it."""
         self._offset = EPOCH - self._now
         self._arrived: deque[asyncio.Handle] = deque()
         self._arrival = threading.Event()
@@ -151,7 +153,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._give_up_at = time.process_time() + cpu_seconds
 
     def leap(self, seconds: float) -> None:
-        """The machine was asleep: all clocks go on at once, and timers that were due meanwhile fire together."""
+        """The machine was asleep, or other programs used the CPU: all clocks go on at once, and timers that were due meanwhile fire
+        together."""
+        self._now += seconds
+
+    def compute(self, seconds: float) -> None:
+        """One step of this process used the CPU for this long."""
+        self.cpu_s += seconds
         self._now += seconds
 
     def stacks(self) -> str:

@@ -14,14 +14,16 @@ from taskgate.config.load import LoadedConfig
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.catalog.names import NameTable, alike_names
 from taskgate.core.errors import CallerError
-from taskgate.core.governance.decision import Denied, Gate
-from taskgate.core.governance.pipeline import decide_listed
+from taskgate.core.facts.table import Facts
+from taskgate.core.governance.decision import Decision, Denied, Gate, Residue, describe
+from taskgate.core.governance.pipeline import RiskOf, decide_listed
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.explain import ExplainRow, explain
 from taskgate.core.scoping.scope import ScopePolicy, ScopeProblem, check
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.scoping.subset import Exclusion, Reason, Subset, compose
 from taskgate.core.text.similar_names import similar_names
+from taskgate.gateway.catalog.risks import risks_of
 from taskgate.gateway.plan import Plan
 
 
@@ -74,29 +76,42 @@ async def explain_scope(loaded: LoadedConfig, name: str, narrowing: SessionReque
     problems = check(policy, plan.registry)
     if not connect:
         return Explained(policy, subset, explain(subset), problems=problems)
-    tools, failures = await _listed(loaded, plan, subset)
+    tools, risks, failures = await _listed(loaded, plan, subset)
     subset = subset.after_listing(failures)
     names = _names(plan, policy, subset, tools)
     alike = {server: alike_names(listed) for server, listed in tools.items()}
-    rows = tuple(_decided(plan, names, alike.get(row.server, {}), row) for row in explain(subset, tools))
+    gates = plan.gates.of_caller(Facts(scope=name, from_script=False))
+
+    def decided(row: ExplainRow) -> ExplainRow:
+        if not row.tool:
+            return row
+        server, others = row.server, alike[row.server].get(row.tool, ())
+        decision = decide_listed(gates, PatternKind.TOOL, server, row.tool, others, risk_of=risks[server])
+        return _decided(row, decision, names)
+
+    rows = tuple(map(decided, explain(subset, tools)))
     return Explained(policy=policy, subset=subset, rows=rows, names=names.to_wire, problems=problems)
 
 
 async def _listed(
     loaded: LoadedConfig, plan: Plan, subset: Subset
-) -> tuple[dict[str, list[str]], dict[str, Exclusion]]:
-    """Return the tools of every server in the subset. A server that fails is reported and does not affect the others."""
+) -> tuple[dict[str, list[str]], dict[str, RiskOf], dict[str, Exclusion]]:
+    """Return the tools of every server in the subset, with their risks. A server that fails is reported and does not affect the
+    others.
+    """
     tools: dict[str, list[str]] = {}
+    risks: dict[str, RiskOf] = {}
     failures: dict[str, Exclusion] = {}
     async with listed_servers(loaded, plan.limits, subset.servers) as catalogs:
         for name in subset.servers:
             offer, problem = catalogs.offer(name), catalogs.failure(name)
             if offer is not None:
                 tools[name] = [entry.name for entry in offer.entries.get(EntryKind.TOOL, ())]
+                risks[name] = risks_of(plan, name, offer, {})
             elif problem is not None:
                 late = problem.error_type == "upstream_timeout"
                 failures[name] = Exclusion(name, Reason.LIST_TIMEOUT if late else Reason.LIST_FAILED, problem.message)
-    return tools, failures
+    return tools, risks, failures
 
 
 def _names(plan: Plan, policy: ScopePolicy, subset: Subset, tools: Mapping[str, list[str]]) -> NameTable:
@@ -104,15 +119,15 @@ def _names(plan: Plan, policy: ScopePolicy, subset: Subset, tools: Mapping[str, 
     return NameTable.build(seen, policy.names, prefixes=plan.prefixes)
 
 
-def _decided(plan: Plan, names: NameTable, alike: Mapping[str, tuple[str, ...]], row: ExplainRow) -> ExplainRow:
+def _decided(row: ExplainRow, decision: Decision, names: NameTable) -> ExplainRow:
     """Apply what the subset does not cover: a tool may be hidden by its server's expose list or a rule, or its name may collide."""
-    if not row.seen or not row.tool:
+    if not row.seen:
         return row
-    decision = decide_listed(plan.gates, PatternKind.TOOL, row.server, row.tool, alike.get(row.tool, ()))
     if isinstance(decision, Denied):
         reason = "hidden" if decision.gate is Gate.VISIBILITY else "rule_denied"
-        return replace(row, seen=False, reason=reason, detail=decision.reason)
+        because = f" because {decision.because}" if decision.because else ""
+        return replace(row, seen=False, reason=reason, detail=f"{decision.reason}{because}")
     if (row.server, row.tool) not in names.to_wire:
         clash = next(c for c in names.refused if (row.server, row.tool) in c.pairs)
         return replace(row, seen=False, reason=Reason.NAME_COLLISION.value, detail=str(clash))
-    return row
+    return replace(row, detail=describe(decision)) if isinstance(decision, Residue) else row

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +49,15 @@ def build_gates(root: GatewayFile, policy: PolicyEngine | None) -> Gates:
     records = {name: approval_policy(server) for name, server in root.servers.items()}
     workflows = {name: _workflow(name, workflow) for name, workflow in root.approval.items()}
     revision, profile = _revision(root, policy), EnforcementProfile(root.profile)
-    made = partial(Gates, revision, visibility=visibility, records=records, workflows=workflows, profile=profile)
-    distinguished = any(rule.from_ is not None for rule in governance.rules)
-    script_gates = made(rules=_rules(governance, from_script=True)) if distinguished else None
-    gates = made(rules=_rules(governance, from_script=False), script_gates=script_gates)
+    gates = Gates(
+        revision,
+        rules=_rules(governance),
+        visibility=visibility,
+        records=records,
+        workflows=workflows,
+        profile=profile,
+        tags={name: frozenset(server.tags) for name, server in root.servers.items() if server.tags},
+    )
     try:
         check_workflows(gates, policy.workflows() if policy is not None else None)
     except UnknownWorkflow as error:
@@ -72,13 +76,12 @@ def build_gates(root: GatewayFile, policy: PolicyEngine | None) -> Gates:
     return gates
 
 
-def _rules(governance: Governance, *, from_script: bool) -> RuleSet:
+def _rules(governance: Governance) -> RuleSet:
     return compile_rules(
         governance.rules,
         default=governance.defaults.action,
         default_workflow=governance.defaults.approval,
         force_required=governance.force_required,
-        from_script=from_script,
     )
 
 
@@ -123,6 +126,7 @@ def build_governing(root: GatewayFile, policy: PolicyEngine | None) -> Governing
             )
             for token in root.tokens
         ),
+        token_ids={name: token for token, name in names.items()},
         people=people,
         record=_record(root.governance.record),
         operators_own=_operators_own(root),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from taskgate.access.credentials import NEVER, Credentials, ScopeOfToken, Token, operator_identity
 from taskgate.assembly.channels import Outbound
-from taskgate.core.identity.identity import Identity, principal_name
+from taskgate.core.identity.identity import ANONYMOUS_IDENTITY, Identity, principal_name
 from taskgate.core.settings.gateway_file import GatewayFile
 from taskgate.core.settings.identity import Issued
 from taskgate.core.settings.identity import OidcLogin as OidcConfig
@@ -28,18 +28,7 @@ def build_credentials(
     local: bool,
 ) -> Credentials:
     """`local`: a gateway that a client started serves only that user; its loopback port requires a token."""
-    tokens = tuple(
-        Token(
-            id=token.id,
-            sha256=token.sha256.lower(),
-            roles=frozenset(token.roles),
-            scope=token.scope,
-            may_call=token.may_call,
-            tenant=token.tenant or "",
-            expires=NEVER if token.expires is None else token.expires.timestamp(),
-        )
-        for token in root.tokens
-    )
+    tokens = _tokens(root)
     requirements = {name: scope.require for name, scope in root.scopes.items() if scope.require is not None}
     operator = operator_identity(operator_token)
     return Credentials(
@@ -53,6 +42,30 @@ def build_credentials(
         certificates=_certificates(root),
         private=local,
     )
+
+
+def _tokens(root: GatewayFile) -> tuple[Token, ...]:
+    return tuple(
+        Token(
+            id=token.id,
+            sha256=token.sha256.lower(),
+            roles=frozenset(token.roles),
+            scope=token.scope,
+            may_call=token.may_call,
+            tenant=token.tenant or "",
+            expires=NEVER if token.expires is None else token.expires.timestamp(),
+        )
+        for token in root.tokens
+    )
+
+
+def configured_identities(root: GatewayFile) -> list[Identity]:
+    """Return the callers that the configuration names: tokens, certificates, and anonymous callers if they are served."""
+    found = [token.credential.identity for token in _tokens(root)]
+    found += _certificates(root).values()
+    if root.auth.anonymous is not None:
+        return [*found, Identity(scope=root.auth.anonymous)]
+    return found if root.requires_identity else [*found, ANONYMOUS_IDENTITY]
 
 
 def _certificates(root: GatewayFile) -> dict[str, Identity]:

@@ -9,6 +9,7 @@ from taskgate.assembly.features import build_features
 from taskgate.assembly.governing import approval_policy, build_gates, build_governing, load_policy
 from taskgate.config.load import LoadedConfig
 from taskgate.core.catalog.names import NameStyle
+from taskgate.core.governance.unmatched_patterns import patterns_in
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.profile import Narrowing, resolve_profile
 from taskgate.core.scoping.profile import Profile as ScopingProfile
@@ -49,6 +50,7 @@ def build_plan(loaded: LoadedConfig, before: Plan | None = None) -> Plan:
         history=root.history,
         profiles=profiles,
         trace_url=root.telemetry.trace_url,
+        patterns=patterns_in(root),
     )
 
 

@@ -7,9 +7,12 @@ The name is looked up in the view of the scope and decided by the functions that
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
+from taskgate import clock
 from taskgate.assembly.explain_scope import scope_named
 from taskgate.assembly.listing import listed_servers
 from taskgate.config.load import LoadedConfig
@@ -19,8 +22,10 @@ from taskgate.core.catalog.names import SEPARATOR, NameStyle
 from taskgate.core.catalog.own_tool_names import OWN_SERVER, RESERVED_NAMES
 from taskgate.core.catalog.schema_check import InvalidArguments
 from taskgate.core.errors import CallerError
+from taskgate.core.facts.table import Facts
+from taskgate.core.generations.generation import Generation
 from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, Settled
-from taskgate.core.governance.pipeline import UNKNOWN, decide
+from taskgate.core.governance.pipeline import UNKNOWN, decide, not_evaluated, undeclared_risk
 from taskgate.core.identity.caller import Caller
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.subset import compose
@@ -30,8 +35,8 @@ from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.catalog.unseen import explain_unseen
 from taskgate.gateway.catalog.validate import Validation
-from taskgate.gateway.catalog.views import View
-from taskgate.gateway.governance.evaluate import evaluate
+from taskgate.gateway.catalog.views import View, facts_of_caller
+from taskgate.gateway.governance.evaluate import evaluate, facts_of
 from taskgate.gateway.governance.gated_call import GatedCall, gated_reading, gated_tool_call
 from taskgate.gateway.plan import Live, Plan
 
@@ -57,6 +62,18 @@ class Tried(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
 
+class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
+    """What conditions can depend on besides the caller and the arguments. None is not known; of the time, now."""
+
+    from_script: bool = False
+    client: str | None = None
+    generation: Generation | None = None
+    at_s: int | None = None
+
+
+NO_CIRCUMSTANCES: Final = Circumstances()
+
+
 async def try_call(
     loaded: LoadedConfig,
     plan: Plan,
@@ -65,20 +82,25 @@ async def try_call(
     caller: Caller,
     *,
     connect: bool,
-    from_script: bool = False,
+    within: Circumstances = NO_CIRCUMSTANCES,
 ) -> Tried:
     """Raises CallerError for an unknown scope or name, and for invalid arguments."""
     policy = scope_named(plan, caller.scope)
     subset = compose(plan.registry, policy)
     chosen = _servers_named(plan, name, policy.names) or subset.servers
     async with listed_servers(loaded, plan.limits, chosen if connect else ()) as catalogs:
-        view = build_view(plan, policy, subset, catalogs.snapshot(subset.servers), {}, slow_tools=SlowTools())
+        known = facts_of_caller(plan, caller, from_script=within.from_script)
+        snapshot = catalogs.snapshot(subset.servers)
+        view = build_view(plan, policy, subset, snapshot, {}, slow_tools=SlowTools(), caller=known)
         notes = [*_unreached(catalogs, chosen)] if connect else []
         subject = _subject(view, catalogs, name)
-        first, call = _decided(view, catalogs, subject, caller, arguments, from_script=from_script)
-        last = evaluate(plan, call, first, (), 0)
+        first, call = _decided(view, catalogs, subject, caller, arguments)
+        call = replace(call, from_script=within.from_script, client=within.client, generation=within.generation)
+        at_s = int(clock.wall()) if within.at_s is None else within.at_s
+        last = evaluate(plan, call, first, (), 0, at_s=at_s)
         if not subject.is_listed:
             notes.append(f"{subject.server} has not listed {subject.name!r}; only the name was evaluated.")
+        notes += _about_conditions(first, facts_of(plan, call, at_s))
         notes += _about_arguments(view, subject, last, arguments)
         return Tried(subject, first, last, tuple(notes))
 
@@ -177,14 +199,13 @@ def _nothing(view: View, name: str, known: Collection[str]) -> CallerError:
 
 
 def _decided(
-    view: View, catalogs: Catalogs, subject: Subject, caller: Caller, arguments: bytes, *, from_script: bool
+    view: View, catalogs: Catalogs, subject: Subject, caller: Caller, arguments: bytes
 ) -> tuple[Decision, GatedCall]:
     """Return the decision by name, and the call as the gates evaluate it."""
     kind, server, name = subject.kind, subject.server, subject.name
     tool = view.tool(subject.shown) if kind is PatternKind.TOOL and subject.shown else None
     if tool is not None:
-        tool = view.for_script(tool) if from_script else tool
-        return tool.decision, gated_tool_call(caller, tool, arguments, from_script=from_script)
+        return tool.decision, gated_tool_call(caller, tool, arguments)
     if kind is PatternKind.TOOL:
         call = GatedCall(
             principal=caller.principal,
@@ -193,12 +214,13 @@ def _decided(
             server=server,
             name=name,
             arguments=arguments,
+            risk=view.risks.get(server, undeclared_risk)(name),
         )
     else:
         call = gated_reading(caller, kind, server, name, arguments, revision=view.subset.revision)
     if server == OWN_SERVER:
-        return decide(view.plan.gates, kind, server, name), call
-    decision = view.decision_on(kind, server, name, from_script=from_script)
+        return decide(view.gates, kind, server, name), call
+    decision = view.decision_on(kind, server, name)
     is_seen = kind is not PatternKind.TOOL or not subject.is_listed
     if isinstance(decision, Denied) and decision.gate is not Gate.VISIBILITY:
         return decision, call
@@ -206,6 +228,16 @@ def _decided(
         why = explain_unseen(view, catalogs, kind, name, server=server)
         return Denied(Gate.VISIBILITY, why.reason, UNKNOWN, why.rule), call
     return decision, call
+
+
+def _about_conditions(first: Decision, facts: Facts) -> list[str]:
+    """A condition that cannot be evaluated, and whether an option states its fact."""
+    left = not_evaluated(first, facts)
+    if not left:
+        return []
+    fact = left[0].fact
+    hint = f" Give --{fact.name} to state the {fact.about}." if fact.name in ("client", "generation") else ""
+    return [f"The condition {left[0]} cannot be evaluated, so the strictest possible decision counts.{hint}"]
 
 
 def _about_arguments(view: View, subject: Subject, last: Settled, arguments: bytes) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,11 +38,6 @@ def serve_with(given: dict[str, str]) -> None:
     """Run `taskgate serve` with the options that `options` found."""
     # Until its modules are imported, collecting garbage repeatedly would take longer than collecting it once.
     gc.set_threshold(1_000_000, 20, 20)
-    from taskgate.bare_packages import as_if_absent
-
-    # Backports of what Python has; the library prefers them if they are installed. A release that needs them is imported as usual.
-    with suppress(ImportError), as_if_absent("typing_extensions"):
-        import msgspec  # noqa: F401
     from taskgate.cli.loading import loaded_or_exit
     from taskgate.cli.run_gateway import run_gateway, run_on_demand
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from taskgate.cli import printing
 from taskgate.cli.findings import Finding
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ async def server_findings(loaded: LoadedConfig) -> list[Finding]:
         found = [_listed(catalogs, finding) for finding in found]
         if loaded.root.validate_arguments != "off":
             found += _schemas(catalogs, reached, enforced=loaded.root.validate_arguments == "enforce")
+        found += _unmatched(loaded, catalogs)
         await catalogs.close()
         return found
     finally:
@@ -82,6 +84,30 @@ def _listed(catalogs: Catalogs, finding: Finding) -> Finding:
         f"{finding.detail}, but {report['problem']}",
         "Its tools cannot be called. See the server's own log.",
     )
+
+
+def _unmatched(loaded: LoadedConfig, catalogs: Catalogs) -> list[Finding]:
+    """Report patterns that match nothing: a rule that denies such a pattern denies nothing."""
+    from taskgate.core.governance.pattern_mistakes import write_instead
+    from taskgate.core.governance.unmatched_patterns import NameIndex, patterns_in
+    from taskgate.gateway.governance.unmatched_report import SUGGESTIONS, names_by_kind, schemas_in
+
+    offers = catalogs.offers()
+    missing = [each.server for each in loaded.skipped if each.reason != "disabled"]
+    servers = [*missing, *(name for name, server in loaded.root.servers.items() if server.enabled)]
+    index = NameIndex(
+        {name: names_by_kind(offers[name]) if name in offers else {} for name in servers}, schemas_in(offers)
+    )
+    found: list[Finding] = []
+    for use in patterns_in(loaded.root):
+        unmatched = index.unmatched(use, suggest=len(found) < SUGGESTIONS)
+        if unmatched is not None:
+            correction = printing.clean(write_instead(unmatched.instead))
+            detail = printing.clean(f"`{unmatched.pattern}` {unmatched.message}")
+            found.append(
+                Finding("note", unmatched.place, detail, f"To correct it, {correction}." if correction else "")
+            )
+    return found
 
 
 def _schemas(catalogs: Catalogs, servers: Iterable[str], *, enforced: bool) -> list[Finding]:

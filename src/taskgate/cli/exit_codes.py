@@ -23,6 +23,8 @@ class ExitCode(IntEnum):
     """There is no such tool, task or approval."""
     UNHEALTHY = 9
     """`taskgate doctor` or `taskgate audit verify` found a problem."""
+    DIFFERENT = 10
+    """`taskgate policy diff` found changed decisions, or could not compare a server."""
     INTERNAL = 70
     INTERRUPTED = 130
 
@@ -38,6 +40,7 @@ MEANINGS = {
     ExitCode.OUTCOME_UNKNOWN: "the call may or may not have taken effect",
     ExitCode.NOT_FOUND: "there is no such tool, task or approval",
     ExitCode.UNHEALTHY: "doctor or audit verify found a problem",
+    ExitCode.DIFFERENT: "policy diff found changed decisions, or could not compare a server",
     ExitCode.INTERNAL: "internal error",
     ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
 }

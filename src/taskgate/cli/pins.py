@@ -26,6 +26,7 @@ def register(app: Commands) -> None:
     group.command("list")(list_pins)
     group.command("accept")(accept)
     group.command("history")(history)
+    group.command("risk")(risk)
     app.add(group, "pins")
 
 
@@ -68,6 +69,29 @@ def accept(
         body = {"server": server, "tool": name, "digest": digest or row.digest}
         done = api.post("/api/pins/accept", body).value
         print(json.dumps(done) if as_json else f"Accepted {tool} as {done['digest']}.")
+
+    run_with_gateway(work, gateway, token, as_json)
+
+
+def risk(
+    tool: PinnedTool,
+    risk: Annotated[str, Argument(metavar="RISK", help="reads, writes, undeclared or destructive.")],
+    *,
+    digest: Annotated[
+        str | None, Option("--digest", help="Only if the tool has the definition with this digest.")
+    ] = None,
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """State how much a tool can change, for rules with the condition `risk`. Applies until its definition changes."""
+
+    def work(api: GatewayApi) -> None:
+        server, _, name = tool.partition(":")
+        body = {"server": server, "tool": name, "risk": risk, **({"digest": digest} if digest is not None else {})}
+        done = api.post("/api/v1/pins/risk", body).value
+        text = f"{tool} is {done['risk']} as long as it has the definition {done['digest']}."
+        print(json.dumps(done) if as_json else text)
 
     run_with_gateway(work, gateway, token, as_json)
 

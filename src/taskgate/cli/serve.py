@@ -21,7 +21,12 @@ def serve(
     host: Annotated[str | None, Option(help="Address to bind. Default: 127.0.0.1.")] = None,
     port: Annotated[int | None, Option(min=0, max=65535, help="Port. Default: 7467; 0 selects a free one.")] = None,
     workers: Annotated[
-        int, Option(min=1, max=64, help="Worker processes on one port. More than 1 needs a PostgreSQL store.")
+        int,
+        Option(
+            min=1,
+            max=64,
+            help="Deprecated: processes on one port. Start several gateways on one PostgreSQL store instead.",
+        ),
     ] = 1,
     on_demand: Annotated[bool, Option("--on-demand", hidden=True)] = False,
     found: Annotated[bool, Option("--found", hidden=True)] = False,

@@ -77,6 +77,10 @@ def run_worker(loaded: LoadedConfig, host: str | None, inherited: Inherited) -> 
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
 STEADY_AFTER_S: Final = 10.0
+_DEPRECATED: Final = (
+    "--workers is deprecated and ends with the next release. "
+    "Start several gateways on the same PostgreSQL store instead, each with its own port, behind a balancer."
+)
 _NEEDS_DATABASE: Final = (
     "--workers needs a PostgreSQL store: set store.url to postgresql://USER@HOST/DATABASE. "
     "With a SQLite store, run one process: remove --workers."
@@ -218,6 +222,7 @@ def run_workers(
     announce: Callable[[LoadedConfig, str, int], None],
 ) -> None:
     """Run `taskgate serve --workers N` until it is stopped. Raises Exit with the exit code."""
+    echo(_DEPRECATED, err=True)
     if shared_url(loaded) is None:
         echo(_NEEDS_DATABASE, err=True)
         raise Exit(ExitCode.USAGE)

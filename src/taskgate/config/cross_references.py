@@ -1,4 +1,4 @@
-"""Check references between parts of a configuration: workflows, servers, scopes, profiles, tags, tokens.
+"""Check references between parts of a configuration: workflows, servers, scopes, profiles, tags, and patterns.
 
 Works on the tree rather than on validated sections, so that these mistakes are reported together with all others.
 With `registry_dir`, an unknown server or tag is only a warning: a missing record must not prevent the start.
@@ -12,11 +12,12 @@ from contextlib import suppress
 import msgspec
 from msgspec import field
 
+from taskgate.config import rule_conditions
 from taskgate.config.problems import Mark, Problem, did_you_mean, one_of, problem_at
-from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, text_of
+from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, plain, text_of
 from taskgate.core.globs import Glob, PatternError
-from taskgate.core.governance.rules import unreachable
-from taskgate.core.identity.identity import tenant_of
+from taskgate.core.governance.pattern_mistakes import mistake_in, taken_apart
+from taskgate.core.governance.rules import OrderedRule, unreachable
 from taskgate.core.patterns import Pattern, PatternKind
 
 _NOT_SERVERS = ("resource", "prompt", "tool")
@@ -25,7 +26,6 @@ _OWN_SERVER = "taskgate"
 GLOB_CHARACTERS = frozenset("*?[")
 _VERSION = set("@=:")
 _RUNNERS = ("npx", "bunx", "uvx", "pipx")
-_SLACK = "slack:"
 
 
 class References(msgspec.Struct):
@@ -38,6 +38,8 @@ class References(msgspec.Struct):
     warnings: list[Problem] = field(default_factory=list)
     _shown: dict[str, str] | None = None
     """The result of `_shown_as`: there may be thousands of rules and of servers."""
+    _selecting: dict[str, bool] = field(default_factory=dict)
+    """The results of `_selects_any`, by reference."""
 
     def unknown(
         self, mark: Mark, key: str, what: str, reference: str, known: list[str], *, lenient: bool = False
@@ -67,28 +69,52 @@ class References(msgspec.Struct):
             return list(self.servers)
         return [name for name in self.servers if glob.matches(name)]
 
-    @staticmethod
-    def needs_check(node: Node) -> bool:
-        """Whether `pattern` can find anything. Most of thousands of patterns name neither a server nor a tool of one."""
-        return isinstance(node, Scalar) and node.text is not None and (":" in node.text or "__" in node.text)
+    def pattern(self, node: Node, key: str, *, only: str = "", lenient: bool = False) -> None:
+        """Check that a pattern can match something: a deny rule that never matches gives false safety.
 
-    def pattern(self, node: Node, key: str) -> None:
-        """Check that `server:glob` names a defined server: a deny rule that never matches gives false safety."""
+        `only` is the server of a pattern that applies to one server. `lenient`: a wrong name is a warning, as all else is.
+        """
         text = text_of(node) or ""
-        before, colon, name = text.partition(":")
-        if not colon or before in _NOT_SERVERS:
-            self._own_name(node, key, f"{before}:" if colon else "", name if colon else text)
-        elif not GLOB_CHARACTERS & set(before) and before not in self.servers and before != _OWN_SERVER:
-            self.unknown(node.mark, key, "server", before, list(self.servers), lenient=self.lenient)
+        mistake = mistake_in(text)
+        if mistake is not None:
+            self.warnings.append(problem_at(node.mark, key, mistake.what, mistake.hint))
+        if ":" not in text and "__" not in text:
+            return
+        prefix, name = taken_apart(text)
+        before = prefix.partition(":")[0]
+        if not prefix or before in _NOT_SERVERS:
+            self._own_name(node, key, prefix, name, lenient=lenient)
+        elif only and not self._matches(before, only):
+            message = f'applies to the server "{only}" only, so "{_shortened(text)}" matches nothing'
+            self.warnings.append(problem_at(node.mark, key, message, f"write {prefix[len(before) + 1 :]}{name}"))
+        elif GLOB_CHARACTERS & set(before):
+            if not self._selects_any(before):
+                message = f'no server matches "{before}", so "{_shortened(text)}" matches nothing'
+                self.warnings.append(problem_at(node.mark, key, message, "check the part before the colon"))
+        elif before not in self.servers and before != _OWN_SERVER:
+            self.unknown(node.mark, key, "server", before, list(self.servers), lenient=lenient or self.lenient)
 
-    def script_pattern(self, rule: Mapping, key: str) -> None:
-        """Report a rule for scripts that matches no tools: scripts call nothing else."""
+    def tools_only(self, node: Node, key: str) -> None:
+        """Report a pattern on prompts or resources at a key that concerns only tools."""
         with suppress(PatternError):
-            if _is_for_scripts(rule) and Pattern.compile(rule.text("match") or "*").kind is not PatternKind.TOOL:
-                message = "from: script applies only to tools, because scripts call nothing else"
-                self.problems.append(problem_at(rule.mark, key, message, "remove it"))
+            kind = Pattern.compile(text_of(node) or "").kind
+            if kind is not PatternKind.TOOL:
+                message = f"applies to tools only, so a pattern on {kind}s matches nothing"
+                self.warnings.append(problem_at(node.mark, key, message, "remove it"))
 
-    def _own_name(self, node: Node, key: str, kind: str, name: str) -> None:
+    @staticmethod
+    def _matches(reference: str, server: str) -> bool:
+        glob = glob_of(reference)
+        return glob is None or glob.matches(server)
+
+    def _selects_any(self, reference: str) -> bool:
+        found = self._selecting.get(reference)
+        if found is None:
+            known = any(self._matches(reference, name) for name in (*self.servers, _OWN_SERVER))
+            found = self._selecting[reference] = known
+        return found
+
+    def _own_name(self, node: Node, key: str, kind: str, name: str, *, lenient: bool) -> None:
         """Report a pattern on `server__tool`, the name that callers use; it would match nothing."""
         shown, separator, own = name.partition("__")
         if not separator or not own or kind == "resource:":
@@ -97,7 +123,8 @@ class References(msgspec.Struct):
         if server is None:
             return
         message = f'"{name}" is the name that callers use; patterns match the server\'s own tool names'
-        self.problems.append(problem_at(node.mark, key, message, f"write {server}:{kind}{own}"))
+        found = self.warnings if lenient else self.problems
+        found.append(problem_at(node.mark, key, message, f"write {server}:{kind}{own}"))
 
     def _shown_as(self) -> dict[str, str]:
         """Return the server of each tool name prefix."""
@@ -117,8 +144,8 @@ def check_references(root: Mapping, servers: dict[str, Entry]) -> References:
     _check_namespaces(found)
     _check_profiles(found)
     _check_scopes(found)
-    _check_tokens(found)
     _check_versions(found)
+    _check_deprecated(found)
     return found
 
 
@@ -134,13 +161,12 @@ def _check_governance(found: References) -> None:
             _check_workflow(found, rule, f"governance.rules[{position}]")
         if (server := entries.get("server")) is not None:
             found.server(server.value, f"governance.rules[{position}].server")
-        if (match := entries.get("match")) is not None and found.needs_check(match.value):
-            found.pattern(match.value, f"governance.rules[{position}].match")
-        found.script_pattern(rule, f"governance.rules[{position}]")
+        if (match := entries.get("match")) is not None:
+            found.pattern(match.value, f"governance.rules[{position}].match", only=_known_server(found, rule))
+        found.problems += rule_conditions.mistakes(rule, f"governance.rules[{position}]")
+        found.warnings += rule_conditions.forgeable(rule, f"governance.rules[{position}]")
         uses_policy = uses_policy or rule.text("action") == "policy"
     _check_order_of_rules(found, governance.list("rules"))
-    for node, key in each(governance.get("force_required"), "governance.force_required"):
-        found.pattern(node, key)
     if uses_policy and not found.root.map("cedar").list("policies"):
         mark = found.root.entries["governance"].key_mark
         message = "a rule has action: policy, but there are no Cedar policies, so its calls are denied"
@@ -148,6 +174,36 @@ def _check_governance(found: References) -> None:
     for server in found.servers.values():
         if isinstance(server.value, Mapping):
             _check_workflow(found, server.value.map("approval_policy"), f"servers.{server.key}.approval_policy")
+            _check_server_patterns(found, server.key, server.value)
+    _check_other_patterns(found)
+
+
+def _known_server(found: References, rule: Mapping) -> str:
+    """Return the server that a rule is limited to; empty if there is none, or if it is reported as unknown."""
+    server = rule.text("server") or ""
+    return server if server in found.servers else ""
+
+
+def _check_other_patterns(found: References) -> None:
+    for node, key in each(found.root.map("governance").get("force_required"), "governance.force_required"):
+        found.pattern(node, key)
+        found.tools_only(node, key)
+    for node, key in each(found.root.map("telemetry").map("otel").get("baggage"), "telemetry.otel.baggage"):
+        if (mistake := mistake_in(text_of(node) or "", PatternKind.RESOURCE)) is not None:
+            found.warnings.append(problem_at(node.mark, key, mistake.what, mistake.hint))
+
+
+def _check_server_patterns(found: References, name: str, server: Mapping) -> None:
+    """Check the lists of one server. What is wrong in them is a warning: a server still starts with it."""
+    for node, key in (
+        *each(server.map("expose").get("tools"), f"servers.{name}.expose.tools"),
+        *each(server.get("allowed_tools"), f"servers.{name}.allowed_tools"),
+    ):
+        found.pattern(node, key, only=name, lenient=True)
+    for entry in server.map("approval_policy").map("tools"):
+        node, key = Scalar(entry.key, entry.key_mark), f"servers.{name}.approval_policy.tools.{entry.key}"
+        found.pattern(node, key, only=name, lenient=True)
+        found.tools_only(node, key)
 
 
 MAX_COMPARED = 500
@@ -157,27 +213,29 @@ MAX_COMPARED = 500
 def _check_order_of_rules(found: References, rules: tuple[Node, ...]) -> None:
     """Warn about rules that never apply because an earlier rule matches the same calls."""
     marks: dict[int, Mark] = {}
-    numbered: list[tuple[int, Pattern, str | None]] = []
+    numbered: list[OrderedRule] = []
     for position, rule in enumerate(rules[:MAX_COMPARED]):
         text = rule.text("match") if isinstance(rule, Mapping) else None
         if not isinstance(rule, Mapping) or text is None:
             continue
         with suppress(PatternError):
-            numbered.append((position, Pattern.compile(text), rule.text("server")))
+            pattern = Pattern.compile(text)
+            numbered.append(OrderedRule(position, pattern, rule.text("server"), _conditions(rule)))
             marks[position] = rule.mark
-    # A rule for scripts decides no other calls, so it covers only rules for scripts.
-    for_scripts = {number for number, *_ in numbered if _is_for_scripts(rules[number])}
-    covered = unreachable([rule for rule in numbered if rule[0] not in for_scripts])
-    if for_scripts:
-        covered |= {number: first for number, first in unreachable(numbered).items() if number in for_scripts}
+    covered = unreachable(numbered)
     for position, first in sorted(covered.items()):
         message = f"never applies: rules[{first}] matches the same calls first"
         hint = f"move it above rules[{first}], or remove it"
         found.warnings.append(problem_at(marks[position], f"governance.rules[{position}]", message, hint))
 
 
-def _is_for_scripts(rule: Node) -> bool:
-    return isinstance(rule, Mapping) and rule.text("from") is not None
+def _conditions(rule: Mapping) -> str:
+    """Return a text that equal conditions have in common; empty without any."""
+    return "".join(f"{key}={plain(rule.entries[key].value)!r} " for key in ("from", "when") if key in rule.entries)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _check_workflow(found: References, owner: Mapping, key: str) -> None:
@@ -295,86 +353,6 @@ def glob_of(reference: str) -> Glob | None:
         return None
 
 
-def _check_tokens(found: References) -> None:
-    scopes = found.root.map("scopes").entries
-    seen: dict[tuple[str, str], int] = {}
-    for position, token in enumerate(found.root.list("tokens")):
-        if not isinstance(token, Mapping):
-            continue
-        key = f"tokens[{position}]"
-        scope = token.text("scope")
-        if scope is not None and scope not in scopes:
-            found.unknown(token.entries["scope"].value.mark, f"{key}.scope", "scope", scope, list(scopes))
-        for name in ("id", "sha256"):
-            reference = (token.text(name) or "").lower()
-            if reference and seen.setdefault((name, reference), position) != position:
-                mark = token.entries[name].value.mark
-                found.problems.append(problem_at(mark, f"{key}.{name}", "is used by two tokens", "give each its own"))
-    _check_auth(found)
-    _check_approvers(found)
-    _check_people(found)
-
-
-def _check_auth(found: References) -> None:
-    auth = found.root.map("auth")
-    scopes = list(found.root.map("scopes").entries) or ["default"]
-    scope = auth.text("anonymous")
-    if scope is not None and scope not in scopes:
-        found.unknown(auth.entries["anonymous"].value.mark, "auth.anonymous", "scope", scope, scopes)
-    issuers = [each.text("issuer") for each in auth.list("jwt") if isinstance(each, Mapping)]
-    if len(issuers) != len(set(issuers)):
-        hint = "write each issuer once, with all its audiences and algorithms"
-        found.problems.append(problem_at(auth.entries["jwt"].key_mark, "auth.jwt", "names an issuer twice", hint))
-
-
-def _check_approvers(found: References) -> None:
-    known = [text for token in found.root.list("tokens") if isinstance(token, Mapping) and (text := token.text("id"))]
-    for entry in found.root.map("approval"):
-        approvers = entry.value.get("approvers") if isinstance(entry.value, Mapping) else None
-        for node, where in each(approvers, f"approval.{entry.key}.approvers"):
-            reference = text_of(node)
-            if reference is None or reference in ("*", "operator") or reference.startswith(("group:", "role:")):
-                continue
-            if reference not in known:
-                found.unknown(node.mark, where, "token with the id", reference, known, lenient=True)
-
-
-def _check_people(found: References) -> None:
-    """An identity that belongs to two people would make them count as one. One of a tenant limits all of the person's."""
-    owner: dict[str, str] = {}
-    tenant_of_token = _tenants_of_tokens(found)
-    for entry in found.root.map("people"):
-        _check_tenants(found, entry, tenant_of_token)
-        for node, where in each(entry.value, f"people.{entry.key}"):
-            reference = text_of(node)
-            if reference is not None and owner.setdefault(reference, entry.key) != entry.key:
-                message = f'"{reference}" is also an identity of {owner[reference]}'
-                found.problems.append(problem_at(node.mark, where, message, "assign each identity to one person"))
-
-
-def _tenants_of_tokens(found: References) -> dict[str, str]:
-    tokens = [token for token in found.root.list("tokens") if isinstance(token, Mapping)]
-    return {name: token.text("tenant") or "" for token in tokens if (name := token.text("id")) is not None}
-
-
-def _check_tenants(found: References, person: Entry, tenant_of_token: dict[str, str]) -> None:
-    """A person belongs to one tenant, so that lists, pages and votes have the same limit."""
-    key, first = f"people.{person.key}", ""
-    tenants = {}
-    for node, where in each(person.value, key):
-        reference = text_of(node) or ""
-        tenant = tenants[reference] = tenant_of_token.get(reference, tenant_of(reference))
-        if tenant and first and tenant != first:
-            message = f'"{reference}" belongs to the tenant {tenant}, other identities of {person.key} to {first}'
-            found.problems.append(problem_at(node.mark, where, message, "write one entry of `people` for each tenant"))
-        first = first or tenant
-    without = [name for name, tenant in tenants.items() if not tenant and not name.startswith(_SLACK)]
-    if first and without:
-        message = f"{', '.join(without)} has no tenant; it is limited to {first}, as all identities of {person.key}"
-        hint = "list names without a tenant as another person if they may see all tenants"
-        found.warnings.append(problem_at(person.key_mark, key, message, hint))
-
-
 def _check_versions(found: References) -> None:
     """Warn about unpinned packages: `npx -y package` runs the newest version, even after a hostile takeover."""
     for entry in found.servers.values():
@@ -401,3 +379,16 @@ def each(node: Node | None, key: str) -> Iterator[tuple[Node, str]]:
 def tags_of(server: Entry) -> list[str]:
     tags = server.value.get("tags") if isinstance(server.value, Mapping) else None
     return [text for node, _ in each(tags, "") if (text := text_of(node))]
+
+
+def _check_deprecated(found: References) -> None:
+    """Warn about values that the next release no longer has."""
+    for entry in found.root.map("approval"):
+        if not isinstance(entry.value, Mapping):
+            continue
+        for position, channel in enumerate(entry.value.list("channels")):
+            if isinstance(channel, Mapping) and channel.text("mode") == "reactions":
+                key = f"approval.{entry.key}.channels[{position}].mode"
+                message = "decisions by reactions are deprecated and end with the next release"
+                hint = "use buttons: add app_token and write mode: socket"
+                found.warnings.append(problem_at(channel.entries["mode"].value.mark, key, message, hint))

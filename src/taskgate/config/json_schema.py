@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from taskgate.core.facts.kinds import OPERATORS
+from taskgate.core.facts.table import ARGUMENT_NAME, FACTS, Fact
 from taskgate.core.settings.durations import format_duration
 from taskgate.core.settings.gateway_file import GatewayFile
 
@@ -44,7 +46,48 @@ def configuration_schema() -> Schema:
     """Return the schema of a whole file."""
     found = {name: _section(name, section) for name, section in sorted(section_schemas().items())}
     root = found.pop(GatewayFile.__name__)
+    found["Rule"]["properties"]["when"] |= _when()
+    found |= {_condition_name(fact): _condition(fact) for fact in FACTS.values()}
     return {"$schema": DIALECT, "$defs": found, **root, "title": "Taskgate configuration"}
+
+
+def _when() -> Schema:
+    """Return the schema of conditions: a property for each fact, and one for each path of an argument."""
+    single = {fact.name: _fact(fact) for fact in FACTS.values() if fact.name != ARGUMENT_NAME}
+    arguments = {rf"^{ARGUMENT_NAME}\..": _fact(FACTS[ARGUMENT_NAME])}
+    return {"type": "object", "properties": single, "patternProperties": arguments, "additionalProperties": False}
+
+
+def _fact(fact: Fact) -> Schema:
+    return {"$ref": f"#/$defs/{_condition_name(fact)}"}
+
+
+def _condition_name(fact: Fact) -> str:
+    return f"Condition_{fact.name}"
+
+
+def _condition(fact: Fact) -> Schema:
+    """Return the schema of a condition on a fact: a scalar, a list of conditions, or an operator."""
+    kind, this, text = fact.kind, _fact(fact), {"type": ["string", "number", "boolean"]}
+    operands = {"not": this, "one_of": {"type": "array", "items": this}}
+    operators = {
+        word: {"description": OPERATORS[word][0].upper() + OPERATORS[word][1:] + ".", **operands.get(word, text)}
+        for word in kind.operators
+    }
+    texts = {"pattern": rf"{kind.pattern}|\$\{{"} if kind.pattern else {}
+    return {
+        "title": f"Condition on {fact.name}",
+        "description": f"Condition on {fact.about}: {kind.forms}.",
+        "examples": [fact.example],
+        "type": [*text["type"], "array", "object"],
+        **texts,
+        "items": this,
+        "minItems": 1,
+        "properties": operators,
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
 
 
 def _section(name: str, section: Schema) -> Schema:

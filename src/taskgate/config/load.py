@@ -20,10 +20,12 @@ from msgspec.structs import replace
 
 from taskgate.config.cross_references import check_references
 from taskgate.config.document import kind_of, read_document
+from taskgate.config.empty_scopes import check_empty_scopes
 from taskgate.config.env_overrides import FORCE_REQUIRED, NUMBERS, apply_overrides, ignored_variables
 from taskgate.config.environments import apply_overlay
 from taskgate.config.files import read_text, unreadable
 from taskgate.config.governance_forms import normalize_governance
+from taskgate.config.identity_references import check_identities
 from taskgate.config.leaving import Leaving, leaving, require_consent
 from taskgate.config.paths import resolve_paths
 from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
@@ -275,6 +277,8 @@ def _validated_root(reading: _Reading, registry: ServerRecords, sources: ValueSo
     root, wrong = validated(GatewayFile, whole)
     known = {**reading.servers, **registry.entries}
     references = check_references(tree, known)
+    check_identities(references)
+    check_empty_scopes(references)
     reading.warnings += [*registry.warnings, *references.warnings]
     unset_keys = {problem.key for problem in reading.unset}
     problems = [*reading.problems, *reading.unset, *(problem for problem in wrong if problem.key not in unset_keys)]

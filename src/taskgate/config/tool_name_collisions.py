@@ -29,7 +29,7 @@ def plain_name_problems(root: Mapping, servers: dict[str, Entry]) -> list[Proble
         if not isinstance(scope, Mapping) or scope.text("names") != "plain":
             continue
         try:
-            subset = _subset(root, servers, entry.key, scope)
+            subset = subset_of(root, registry_of(servers), entry.key, scope)
         except TaskgateError:
             # An invalid pattern or profile is reported at its own position.
             continue
@@ -52,7 +52,13 @@ def _collisions(subset: Subset, servers: dict[str, Entry]) -> list[str]:
     return found
 
 
-def _subset(root: Mapping, servers: dict[str, Entry], name: str, scope: Mapping) -> Subset:
+def registry_of(servers: dict[str, Entry]) -> Registry:
+    """Return the servers of a file, as far as the selection of servers and tools by a scope depends on them."""
+    return Registry.build(map(_record, servers.values()))
+
+
+def subset_of(root: Mapping, registry: Registry, name: str, scope: Mapping) -> Subset:
+    """Return all that a session of a scope may request. Raises TaskgateError for an invalid pattern or profile."""
     policy = ScopePolicy(
         name=name,
         default_servers=_words(scope, "default_servers"),
@@ -62,7 +68,7 @@ def _subset(root: Mapping, servers: dict[str, Entry], name: str, scope: Mapping)
         profile=_profile(root, scope),
         tags=_words(scope, "tags"),
     )
-    return compose(Registry.build(map(_record, servers.values())), policy, _EVERYTHING, strict=False)
+    return compose(registry, policy, _EVERYTHING, strict=False)
 
 
 def _profile(root: Mapping, scope: Mapping) -> ResolvedProfile | None:
@@ -75,7 +81,7 @@ def _profile(root: Mapping, scope: Mapping) -> ResolvedProfile | None:
             extends=_words(entry.value, "extends"),
             servers=_words(entry.value, "servers"),
             tags=_words(entry.value, "tags"),
-            exclude_servers=(),
+            exclude_servers=_words(entry.value, "exclude_servers"),
             tool_allowlist=_patterns(entry.value, "tool_allowlist"),
             tool_denylist=_patterns(entry.value, "tool_denylist") or PatternSet(),
         )
@@ -85,7 +91,7 @@ def _profile(root: Mapping, scope: Mapping) -> ResolvedProfile | None:
     more = scope.map("profile_overrides")
     narrowing = Narrowing(
         _words(more, "servers") if "servers" in more.entries else None,
-        (),
+        _words(more, "exclude_servers"),
         _patterns(more, "tool_allowlist"),
         _patterns(more, "tool_denylist") or PatternSet(),
     )

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from taskgate.config.problems import Mark, Problem, did_you_mean, one_of, problem_at
-from taskgate.config.tree import KeyPath, Mapping, Node, Scalar, Sequence, is_nothing, key_name
+from taskgate.config.tree import KeyPath, Mapping, Node, Scalar, Sequence, is_nothing, key_name, plain
 from taskgate.core.settings.durations import format_duration
 from taskgate.core.settings.section import DURATION, Section, keys_of, members, taken_apart
 from taskgate.mcp.json_errors import UNDECODABLE
@@ -76,6 +76,8 @@ def _item_reader(annotation: Any) -> _Reader:
 
 
 def _reader(kind: Any, attached: tuple[Meta, ...]) -> _Reader:
+    if any("plain" in (meta.extra or ()) for meta in attached):
+        return lambda node, place: plain(node)
     origin, arguments = get_origin(kind), get_args(kind)
     limits = _Limits(origin or kind, attached)
     if origin is tuple:

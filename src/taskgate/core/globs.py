@@ -92,6 +92,12 @@ class Glob(msgspec.Struct, frozen=True, eq=False):
         """Whether this glob matches every name."""
         return self.shape is GlobShape.ALL
 
+    def example(self) -> str | None:
+        """Return a short name that this glob matches; None for a character class without an ordinary character."""
+        parts = _GLOB_TOKENS.findall(self.text)
+        name = "".join(part if len(part) == 1 and part not in "*?" else _example_of(part) for part in parts)
+        return name if self.matches(name) else None
+
     @property
     def lookalike(self) -> Glob:
         """The same glob over skeletons of names: its letters are folded, its wildcards are kept. Often the glob itself."""
@@ -101,6 +107,12 @@ class Glob(msgspec.Struct, frozen=True, eq=False):
 
 _GLOB_TOKENS = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
 """The parts of a glob, each of which matches one character or, for `*`, any run of characters."""
+
+
+def _example_of(part: str) -> str:
+    """Return a character that a wildcard or a character class matches; the part itself if none is found."""
+    matches = Glob.unchecked(part).matches
+    return next((character for character in ("x", "0", "_", *part[1:]) if matches(character)), part)
 
 
 def _covers(wide: list[str], narrow: list[str]) -> bool:

@@ -72,10 +72,6 @@ class Message(msgspec.Struct):
     raw_result: Raw | None = None
     raw_error: Raw | None = None
     result: Any = None
-    form: object | None = None
-    """The same object in all calls that differ only by id and arguments; None if it is not known (see `repeated_calls`)."""
-    members: Members | None = None
-    """The members of the params, if they are known."""
 
 
 class MalformedJson(CallerError):

@@ -43,7 +43,7 @@ class Api:
         self.reruns = RerunApi(records, services.calls.history, self.calls, services.plan)
         self.questions = QuestionsApi(services.decisions.activity.inbox)
         self.approvals = ApprovalsApi(inbox, self.questions, passphrase)
-        self.definitions = DefinitionsApi(services.decisions.pins)
+        self.definitions = DefinitionsApi(services.decisions.pins, services.servers.catalogs)
         self.overview = OverviewApi(
             services.calls.history,
             services.decisions.pins,

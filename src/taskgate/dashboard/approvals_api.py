@@ -1,4 +1,4 @@
-"""Approvals, the inbox and standing grants as JSON. The paths and their answers are in docs/approval-channels.md."""
+"""Approvals, the inbox and standing grants as JSON. The paths are in docs/http-api.md."""
 
 from __future__ import annotations
 

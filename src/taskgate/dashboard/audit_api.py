@@ -21,6 +21,7 @@ from taskgate.ports.store import Store
 from taskgate.replies.audit import AuditChain, AuditPage, AuditRow
 from taskgate.replies.fields import about, extended
 from taskgate.store.operations.audit import AuditRows
+from taskgate.telemetry.logs import log
 
 EXPORTED: Final = 5_000
 VERIFIED: Final = 100
@@ -40,7 +41,7 @@ _QUERY: Final = {
     "limit": "maximum number of rows, up to 1000",
 }
 _EXPORT: Final = {
-    "format": "jsonl (default) or cef",
+    "format": "jsonl (default); cef is deprecated",
     **{name: text for name, text in _QUERY.items() if name not in ("before", "limit")},
     "after": "rows after this number",
     "limit": "up to 5000 rows are read; with a filter, those of them that match are returned",
@@ -114,10 +115,10 @@ class Audit(msgspec.Struct, eq=False):
                 "/audit/export",
                 see,
                 self._export,
-                "Rows in order, as JSON lines or CEF.",
+                "Rows in order, as JSON lines.",
                 query=_EXPORT,
                 command="taskgate audit export -o audit.jsonl",
-                answer=Annotated[str, about("one row per line, as JSON or CEF (`format`)")],
+                answer=Annotated[str, about("one row per line, as JSON")],
             ),
         )
 
@@ -131,6 +132,8 @@ class Audit(msgspec.Struct, eq=False):
         form = visit.parameter("format") or "jsonl"
         if form not in ("jsonl", "cef"):
             raise ValueError("format must be jsonl or cef")
+        if form == "cef":
+            log.warning("audit exports as CEF are deprecated and end with the next release", use="format=jsonl")
         limit = _number(visit.parameter("limit"), EXPORTED)
         after = _number(visit.parameter("after"), 0)
         filters = _filters(visit, self._store.now_ms())

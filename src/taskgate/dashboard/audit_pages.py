@@ -32,7 +32,7 @@ LONGEST_VALUE: Final = 1_000
 LONGEST_CELL: Final = 300
 _MARKUP: Final = 500
 """Characters of a row's elements and links without its values."""
-_EXPORTS: Final = (("JSON lines", "jsonl"), ("CEF", "cef"))
+_EXPORTS: Final = (("JSON lines", "jsonl"), ("CEF (deprecated)", "cef"))
 
 
 class AuditPages(msgspec.Struct, eq=False):

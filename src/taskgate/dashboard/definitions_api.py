@@ -6,17 +6,23 @@ from typing import Final
 
 import msgspec
 
+from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.identity.access import Access
-from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
+from taskgate.core.risk import Risk
+from taskgate.dashboard.routes import TEXT, Route, Schema, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
+from taskgate.ports.listed_tools import ListedTools
 from taskgate.ports.pinned_definitions import PinnedDefinitions
-from taskgate.replies.definitions import AcceptedDefinition, ChangedDefinition, DefinitionAccepted
+from taskgate.replies.definitions import AcceptedDefinition, ChangedDefinition, DefinitionAccepted, RiskStated
 
+_RISKS: Final[Schema] = {"type": "string", "enum": [risk.value for risk in Risk]}
+_RISK: Final = closed_object(("server", "tool", "risk"), server=TEXT, tool=TEXT, digest=TEXT, risk=_RISKS)
 _DEFINITION: Final = closed_object(("server", "tool", "digest"), server=TEXT, tool=TEXT, digest=TEXT)
 
 
 class DefinitionsApi(msgspec.Struct, eq=False):
     _pins: PinnedDefinitions
+    _lists: ListedTools
 
     def routes(self) -> tuple[Route, ...]:
         return (
@@ -46,6 +52,15 @@ class DefinitionsApi(msgspec.Struct, eq=False):
                 command="taskgate pins accept TOOL",
                 answer=DefinitionAccepted,
             ),
+            post(
+                "/pins/risk",
+                Access.ACT,
+                self._state_risk,
+                "State the risk of a tool, for the rules that depend on it. The statement is bound to the present definition.",
+                _RISK,
+                command="taskgate pins risk TOOL RISK",
+                answer=RiskStated,
+            ),
         )
 
     def changed(self) -> list[ChangedDefinition]:
@@ -54,6 +69,31 @@ class DefinitionsApi(msgspec.Struct, eq=False):
     async def accept(self, visit: Visit, server: str, tool: str, digest: str) -> bool:
         """Accept the definition with this digest; False if it is no longer the current one."""
         return await self._pins.accept(server, tool, digest, visit.user.id)
+
+    async def state_risk(self, visit: Visit, server: str, tool: str, digest: str | None, risk: Risk) -> str | None:
+        """Return the digest of the definition that the statement is bound to. None if no server lists the tool, or with another
+        definition than that with `digest`.
+        """
+        offer = self._lists.offer(server)
+        entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
+        entry = next((entry for entry in entries if entry.name == tool), None)
+        if entry is None or digest not in (None, entry.digest):
+            return None
+        await self._pins.state_risk(server, tool, entry.digest, risk, visit.user.id)
+        return entry.digest
+
+    async def _state_risk(self, visit: Visit) -> Answer:
+        body = visit.request.json()
+        server, tool, digest, word = (body.get(name) for name in ("server", "tool", "digest", "risk"))
+        if type(server) is not str or type(tool) is not str or word not in tuple(Risk):
+            return problem(400, f"Send server, tool and risk, which is one of {', '.join(Risk)}.")
+        risk = Risk(word)
+        bound = await self.state_risk(visit, server, tool, digest, risk)
+        if bound is None:
+            return problem(
+                409, "The server lists no such tool, or with another definition than the one that you reviewed."
+            )
+        return json_answer(RiskStated(server=server, tool=tool, digest=bound, risk=risk, stated_by=visit.user.id))
 
     async def _list(self, _visit: Visit) -> Answer:
         return json_answer(self.changed())

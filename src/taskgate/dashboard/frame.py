@@ -30,13 +30,13 @@ Count = Callable[[Approver], Awaitable[int]]
 
 @cache
 def _templates() -> Environment:
-    from taskgate.dashboard.compiled_templates import environment
+    from taskgate.dashboard.template_environment import environment
 
     return environment()
 
 
 async def templates_compiled() -> None:
-    """Load all templates once, in a thread: the library and the templates take up to 0.5 s the first time."""
+    """Compile all templates once, in a thread: that takes about 0.5 s, and the event loop goes on meanwhile."""
     if not _templates.cache_info().currsize:
         await asyncio.to_thread(_templates)
 
@@ -79,7 +79,7 @@ class Frame(msgspec.Struct, eq=False):
         **values: Any,
     ) -> Answer:
         """A page without JSON, command and count: logins, messages, pages of one question."""
-        token = request.form_token or self._login.form_token(request.cookie(self._login.cookie_name))
+        token = self._login.form_token(request.cookie(self._login.cookie_name))
         shown = {"waiting": 0, "command": "", "api": "", "topics": (), "version": "", "here": "", "title": ""}
         shown |= {"find_text": "", **values}
         page = _templates().get_template(template)

@@ -6,15 +6,13 @@ immediately receives a frame with all topics.
 
 Changes are collected for a short time and sent together, so a burst costs each open page one frame. The first change after a quiet
 period is sent immediately; during continuous changes the interval between frames grows with the number of pages that have to be
-rendered, so that all open pages together cause a bounded load. Pages that share one rendering (`shared_pages`) count as one. An
-idle stream costs one timer every 15 seconds.
+rendered, so that all open pages together cause a bounded load. An idle stream costs one timer every 15 seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import Final
 
@@ -40,9 +38,7 @@ from taskgate.gateway.events import (
 
 GATHER_S: Final = 0.02
 DISTANCE_S: Final = 0.05
-"""Minimum time between frames for each rendering: all open pages together cause at most 20 of them per second."""
-SHARED_DISTANCE_S: Final = 0.002
-"""The same for each open page, also if it shares its rendering."""
+"""Minimum time between frames for each open page: together they are rendered at most 20 times per second."""
 PING_S: Final = 15.0
 MAX_STREAMS: Final = 1_000
 ALL_PRINCIPALS: Final = ""
@@ -59,7 +55,6 @@ class LiveUpdates:
         self._last_sent = -1e9
         self._waiting: set[asyncio.Future[None]] = set()
         self._open = 0
-        self._views: Counter[tuple[str, str]] = Counter()
         self._closing = False
         events.subscribe(TaskChanged, lambda event: self.changed(Topic.TASKS, event.task.principal))
         events.subscribe(TaskExpired, lambda event: self.changed(Topic.TASKS, event.task.principal))
@@ -97,9 +92,8 @@ class LiveUpdates:
             self._timer = asyncio.get_running_loop().call_later(wait, self._flush)
 
     def _distance_s(self) -> float:
-        """The time between frames during continuous changes. Pages without a view are rendered one by one."""
-        alone = self._open - self._views.total()
-        return DISTANCE_S * (alone + len(self._views)) + SHARED_DISTANCE_S * self._open
+        """The time between frames during continuous changes."""
+        return DISTANCE_S * self._open
 
     def _flush(self) -> None:
         self._timer = None
@@ -119,22 +113,13 @@ class LiveUpdates:
         self._closing = True
         self._wake()
 
-    def stream(self, last_id: str | None, user: Approver, view: str = "") -> EventAnswer:
-        """The frames of one open page: topics of changes that this person may see. The stream counts as open from now on.
-
-        `view` is the address of a page whose rendering consoles of a person share; empty for others.
-        """
+    def stream(self, last_id: str | None, user: Approver) -> EventAnswer:
+        """The frames of one open page: topics of changes that this person may see. The stream counts as open from now on."""
         self._open += 1
-        key = (user.id, view)
-        if view:
-            self._views[key] += 1
-        return EventAnswer(self._frames(last_id, user), lambda: self._over(key))
+        return EventAnswer(self._frames(last_id, user), self._over)
 
-    def _over(self, key: tuple[str, str]) -> None:
+    def _over(self) -> None:
         self._open -= 1
-        if key in self._views:
-            self._views[key] -= 1
-            self._views += Counter()  # removes keys without streams
 
     async def _frames(self, last_id: str | None, user: Approver) -> AsyncGenerator[bytes]:
         seen = self._number

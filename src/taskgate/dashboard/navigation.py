@@ -16,8 +16,3 @@ class Page(msgspec.Struct, frozen=True):
     """Changes that make an open page fetch itself again."""
     menu: int | None = None
     """The position in the menu; None for pages that are reached from others."""
-    shared: bool = False
-    """Whether consoles of one person may share its rendering after a change (`shared_pages`). Its handler must read nothing of a
-    visit but the address, the person, the version and the named cookies."""
-    cookies: tuple[str, ...] = ()
-    """Names of the cookies that a shared page depends on, beside the session's."""

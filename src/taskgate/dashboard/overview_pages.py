@@ -44,7 +44,7 @@ class OverviewPages(msgspec.Struct, eq=False):
                 "/overview",
                 Access.LOGIN,
                 self._show,
-                page=Page("overview", "Overview", "/api/v1/overview", topics, menu=1, shared=True),
+                page=Page("overview", "Overview", "/api/v1/overview", topics, menu=1),
             ),
             page_route("/now", Access.LOGIN, self._moved, "The earlier address of the overview."),
         )

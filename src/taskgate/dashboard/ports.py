@@ -6,7 +6,7 @@ signatures. `Dashboard` passes the implementations, and an import contract keeps
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from taskgate.core.errors import TaskgateError
@@ -14,6 +14,7 @@ from taskgate.core.generations.generation import Generation
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.grants import Grant
 from taskgate.core.governance.rehearse import RuleBook
+from taskgate.core.governance.unmatched_patterns import UnmatchedPattern
 from taskgate.core.identity.caller import Caller
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.scoping.subset import Subset
@@ -34,6 +35,13 @@ RuleBookOf = Callable[[Plan], RuleBook]
 """The rules of a plan for rehearsing recorded calls."""
 StubsOfScope = Callable[[View], Awaitable[Stubs]]
 """The stubs of all tools that scripts of a scope may call."""
+
+
+class UnmatchedPatterns(Protocol):
+    @property
+    def found(self) -> Sequence[UnmatchedPattern]:
+        """The patterns of the configuration that certainly match nothing that the servers list."""
+        ...
 
 
 class GrantRevocation(Protocol):
@@ -85,7 +93,9 @@ class ScopeViews(Protocol):
 
     def subset(self, plan: Plan, scope: str, narrowing: SessionRequest) -> Subset: ...
 
-    async def view(self, plan: Plan, caller: Caller, narrowing: SessionRequest) -> View: ...
+    async def view(
+        self, plan: Plan, caller: Caller, narrowing: SessionRequest, *, from_script: bool = False
+    ) -> View: ...
 
 
 class ServerLists(ListedTools, Protocol):

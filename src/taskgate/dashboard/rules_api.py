@@ -32,7 +32,8 @@ class RulesApi:
                 "/rules",
                 see,
                 self._list,
-                "Rules in force, with the number of recorded calls that each decided.",
+                "Rules in force, with the number of recorded calls that each decided, and patterns that match nothing.",
+                command="taskgate policy rules",
                 answer=RuleList,
             ),
             get(
@@ -67,7 +68,11 @@ class RulesApi:
         return self._rules.configuration
 
     async def in_force(self, visit: Visit) -> RuleList:
-        return RuleList(recording=self._rules.is_recording, rules=await self._rules.in_force(visit.user))
+        return RuleList(
+            recording=self._rules.is_recording,
+            rules=await self._rules.in_force(visit.user),
+            unmatched=self._rules.without_match(),
+        )
 
     async def suggestions(self, visit: Visit) -> tuple[Suggestion, ...]:
         return await self._rules.suggestions(visit.user)

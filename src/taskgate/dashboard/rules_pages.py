@@ -58,6 +58,7 @@ class RulesPages(msgspec.Struct, eq=False):
             "rules",
             "rules.html",
             rules=in_force.rules,
+            unmatched=in_force.unmatched,
             recording=in_force.recording,
             suggestions=await self._rules.suggestions(visit),
             may_rehearse=visit.user.may(Permission.ACT),

@@ -139,9 +139,10 @@ class ScopesApi(msgspec.Struct, eq=False, kw_only=True):
         Raises RequestProblem.
         """
         listed, view = await self._listed_tools(user, name), await self._view(user, name)
-        stubs = await self.stubs(view) if view.scope.scripts else None
-        if stubs is None:
+        if not view.scope.scripts:
             return listed
+        caller = Caller(scope=name)
+        stubs = await self.stubs(await self.views.view(view.plan, caller, NO_REQUEST, from_script=True))
         size = StubsSize(tools=stubs.tools, bytes=stubs.size, tokens=stubs.size // BYTES_A_TOKEN)
         return msgspec.structs.replace(listed, script_stubs=size)
 

@@ -62,7 +62,7 @@ class ServersPages(msgspec.Struct, eq=False):
                 "/servers",
                 Access.SEE,
                 self._list,
-                page=Page("servers", "Servers", "/api/v1/servers", (Topic.SERVERS,), menu=4, shared=True),
+                page=Page("servers", "Servers", "/api/v1/servers", (Topic.SERVERS,), menu=4),
             ),
             page_route("/servers/{name}", Access.SEE, self._show),
             form_route("/servers/{name}/{action}", Access.ACT, self._act),

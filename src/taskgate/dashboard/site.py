@@ -32,10 +32,10 @@ from taskgate.dashboard.live_updates import LiveUpdates
 from taskgate.dashboard.login import CONNECT_COOKIE, Login
 from taskgate.dashboard.login_links import LoginLinks
 from taskgate.dashboard.login_pages import START, LoginPages, Provider
+from taskgate.dashboard.page_turns import PageTurns
 from taskgate.dashboard.passphrase import Fits, Passphrase
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Found, LoginCookie, Route, RouteTable, Visit, get, page_route
-from taskgate.dashboard.shared_pages import SharedPages
 from taskgate.dashboard.steering import Steering
 from taskgate.dashboard.web import (
     Answer,
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from taskgate.dashboard.pages import Pages
 
 STATIC: Final = "/static/"
-MAX_VIEW: Final = 2_000
 _METHODS: Final = ("GET", "POST")
 
 
@@ -102,7 +101,7 @@ class Dashboard:
         )
         self._passphrase = Passphrase(fits)
         self.live = LiveUpdates(services.events)
-        self._shared = SharedPages(lambda request: self.login.form_token(request.cookie(self.login.cookie_name)))
+        self._turns = PageTurns()
         self._steering = Steering(services, records, configuration)
         self.accounts = AccountPages(services.servers.accounts, records, self.login, self._is_https)
         self.login_links = LoginLinks(self.login, authorizer, services.address.base)
@@ -113,7 +112,7 @@ class Dashboard:
             "Topics of changes, for open pages.",
             query={
                 "after": "version of the open page; a change since then is sent immediately",
-                "view": "address of the open page; frames come more often if consoles of one person share it",
+                "view": "deprecated; has no effect",
             },
             stream=True,
             answer=Annotated[
@@ -263,7 +262,7 @@ class Dashboard:
         if route.kind is RouteKind.API:
             return await self.api.answer(found, visit)
         try:
-            return await self._shared.answer(route, visit)
+            return await self._turns.answer(route, visit)
         except RequestProblem as refused:
             title = "Not found" if refused.status == 404 else "Request failed"
             return self._pages.frame.message(visit.request, person, refused.status, title, refused.text)
@@ -315,13 +314,7 @@ class Dashboard:
         last_id = visit.request.headers.get(b"last-event-id", b"").decode("latin-1") or visit.parameter("after")
         if self.live.is_full:
             return problem(503, "Too many open console pages. Close some, then try again.")
-        return self.live.stream(last_id, visit.user, self._shared_view(visit.parameter("view") or ""))
-
-    def _shared_view(self, address: str) -> str:
-        """The address, if consoles of one person share the rendering of its page; else empty."""
-        found = self._pages.table.find("GET", address.partition("?")[0]) if address else None
-        page = found.route.page if found is not None else None
-        return address if page is not None and page.shared and len(address) <= MAX_VIEW else ""
+        return self.live.stream(last_id, visit.user)
 
     def _entry_routes(self) -> tuple[Route, ...]:
         return (

@@ -35,6 +35,7 @@ class Steering:
             live_plan=plan,
             store=store,
             listed=services.servers.catalogs,
+            unmatched=services.servers.unmatched,
             rule_book=rule_book,
             records=records,
             configuration=configuration,

@@ -9,9 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from taskgate.core.catalog.entry import CatalogEntry
-from taskgate.core.globs import Glob
 from taskgate.core.governance.card import excerpt, show_json
-from taskgate.core.governance.rules import DescribedRule
 from taskgate.core.history.counts import Dimension, Total
 from taskgate.core.identity.access import Access
 from taskgate.dashboard.frame import Frame
@@ -25,7 +23,7 @@ from taskgate.dashboard.rules import Rules
 from taskgate.dashboard.sorting import TableColumn, head_cells, sorted_rows
 from taskgate.dashboard.subject_numbers import SubjectNumbers, caller_address, tool_address
 from taskgate.dashboard.text_filters import clear
-from taskgate.dashboard.tool_facts import RISK_LABELS, description_of, risks_of, tool_entry
+from taskgate.dashboard.tool_facts import RISK_LABELS, description_of, risk_in_rules, risks_of, tool_entry
 from taskgate.dashboard.web import Answer, RequestProblem, with_query
 from taskgate.ports.history_reader import HistoryReader
 from taskgate.ports.listed_tools import ListedTools
@@ -145,7 +143,8 @@ class SubjectPages(msgspec.Struct, eq=False, kw_only=True):
             "digest": entry.digest,
             "text": excerpt(show_json(dict(entry.definition)), LONGEST_DEFINITION).text,
             "changed": self.pins.changes_of(entry.server, entry.name),
-            "rules": [rule for rule in self.rules.described() if _touches(rule, entry)],
+            "risk": risk_in_rules(self.rules.plan, entry),
+            "decisions": self.rules.possible(entry.server, entry.name),
         }
 
 
@@ -182,10 +181,3 @@ def _subject(total: Total, dimension: Dimension) -> _Subject:
         server, _, tool = total.name.partition("/")
         return _Subject(total, tool, server, tool_address(server, tool))
     return _Subject(total, total.name, "", caller_address(total.name))
-
-
-def _touches(rule: DescribedRule, entry: CatalogEntry) -> bool:
-    """Whether a rule can match calls of a tool; which one decides depends on the call."""
-    return Glob.compile(rule.match).matches(entry.name) and (
-        not rule.server or Glob.compile(rule.server).matches(entry.server)
-    )

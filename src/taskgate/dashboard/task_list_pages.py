@@ -85,7 +85,7 @@ class TaskListPages(msgspec.Struct, eq=False, kw_only=True):
                 "/tasks",
                 Access.LOGIN,
                 self._list,
-                page=Page("tasks", "Tasks", "/api/v1/history", (Topic.TASKS,), menu=2, shared=True, cookies=(_COOKIE,)),
+                page=Page("tasks", "Tasks", "/api/v1/history", (Topic.TASKS,), menu=2),
             ),
             form_route("/tasks/cancel", Access.LOGIN, self._cancel),
             form_route("/tasks/stop-scripts", Access.ACT, self._stop_scripts),

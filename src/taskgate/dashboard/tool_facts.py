@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
+from taskgate.core.risk import Risk
+from taskgate.core.settings.servers import ToolTraits
+from taskgate.gateway.plan import Plan
 from taskgate.ports.listed_tools import ListedTools
 
 LONGEST_DESCRIPTION: Final = 2_000
@@ -42,3 +45,14 @@ def risks_of(entry: CatalogEntry | None) -> list[str]:
     else:
         found = ["undeclared"]
     return [*found, "open_world"] if hints.get("openWorldHint") is True else found
+
+
+def risk_in_rules(plan: Plan, entry: CatalogEntry) -> tuple[Risk, str]:
+    """Return the risk of a tool by which rules decide, and where it comes from."""
+    declared = entry.traits.risk
+    risk = plan.risk_of(entry.server, entry.name, declared)
+    if plan.traits.get((entry.server, entry.name), ToolTraits()).risk is not None:
+        return risk, "by the configuration"
+    if risk is not declared:
+        return risk, f"its hints declare {declared}, which counts only with trust_annotations"
+    return risk, "it has no hints" if risk is Risk.UNDECLARED else "by its hints"

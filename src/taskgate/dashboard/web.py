@@ -70,8 +70,6 @@ class WebRequest(msgspec.Struct, frozen=True, kw_only=True):
     locked: bool = False
     """Whether approving also requires the operator's passphrase."""
     raw_query: str = ""
-    form_token: str = ""
-    """The form token of a page that several sessions share; empty: that of the session cookie."""
 
     def __repr__(self) -> str:
         """Without headers and body, which contain credentials."""

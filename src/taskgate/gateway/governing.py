@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from taskgate.core.catalog.pin import PinMode
 from taskgate.core.governance.approver import Approver
+from taskgate.core.governance.workflow import JOINT
 from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
-from taskgate.core.redaction.fields import NOTHING_HIDDEN, Redaction
+from taskgate.core.redaction.fields import NOTHING_HIDDEN, Redaction, together
 from taskgate.ports.policy_engine import PolicyEngine
 from taskgate.shown_fields import repr_without
 
@@ -58,6 +59,8 @@ class Governing(msgspec.Struct, frozen=True):
     """`pins: strict`: a tool never seen before is quarantined too."""
     public_url: str | None = None
     tokens: tuple[KnownToken, ...] = ()
+    token_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Their ids by principal."""
     people: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     """For each principal of a person with several: all of them."""
     record: RecordSettings | None = None
@@ -81,5 +84,10 @@ class Governing(msgspec.Struct, frozen=True):
         identities = self.people.get(approver.id)
         return approver if identities is None else replace(approver, identities=identities)
 
+    def token_of(self, principal: str) -> str:
+        """Return the id of the configured token of a principal; empty if it has none."""
+        return self.token_ids.get(principal, "")
+
     def redaction(self, workflow: str) -> Redaction:
-        return self.redactions.get(workflow, NOTHING_HIDDEN)
+        found = [self.redactions.get(part, NOTHING_HIDDEN) for part in workflow.split(JOINT)]
+        return found[0] if len(found) == 1 else together(found)

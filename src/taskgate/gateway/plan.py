@@ -10,7 +10,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from taskgate.core.governance.pipeline import Gates, open_gates
+from taskgate.core.governance.unmatched_patterns import PatternUse
 from taskgate.core.identity.caller import ANONYMOUS, OPERATOR
+from taskgate.core.risk import Risk, effective_risk
 from taskgate.core.scoping.profile import Profile
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import ScopePolicy
@@ -58,6 +60,8 @@ class Plan(msgspec.Struct, frozen=True):
     profiles: Mapping[str, Profile] = msgspec.field(default_factory=dict)
     trace_url: str | None = None
     """The address of a trace in the operator's tracing system, with `{trace_id}` in it."""
+    patterns: tuple[PatternUse, ...] = ()
+    """The patterns of the configuration, to report those that match nothing."""
     temporary_scopes: frozenset[str] = frozenset()
     """Scopes created at run time; each is valid only for its own token."""
 
@@ -93,6 +97,13 @@ class Plan(msgspec.Struct, frozen=True):
         off = self.tasks.promote_after_ms == 0 or self.tasks.annotation_mode is AnnotationMode.STRICT
         return (
             min(self.timeout_of(server), self.tasks.sync_forward_timeout_ms / 1000) if off else self.timeout_of(server)
+        )
+
+    def risk_of(self, server: str, tool: str, declared: Risk) -> Risk:
+        """Return the risk of a tool: what the configuration states, else what its server declares."""
+        trait = self.traits.get((server, tool))
+        return effective_risk(
+            declared, trusted=server in self.trusted, stated=trait.risk if trait is not None else None
         )
 
     def class_of(self, server: str, tool: str, annotations: Mapping[str, Any]) -> ToolClass:

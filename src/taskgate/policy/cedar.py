@@ -14,6 +14,7 @@ from typing import Any
 import cedarpy
 
 from taskgate.core.digest import digest
+from taskgate.core.facts.table import plain_facts
 from taskgate.core.governance.pipeline import PolicyAnswer, PolicyVerdict
 from taskgate.core.identity.identity import tenant_of
 from taskgate.core.patterns import PatternKind
@@ -54,6 +55,7 @@ class CedarEngine:
         self._entities = {_uid(entity["uid"]): dict(entity) for entity in entities}
         self._remembered: dict[tuple[Any, ...], cedarpy.Entities] = {}
         self._read = _read_by_any(policies)
+        self._facts = sorted(frozenset[str]().union(*map(checks.facts_read, policies)))
         self._revision = digest([[source.text for source in sources], list(entities)])
 
     @property
@@ -109,6 +111,7 @@ class CedarEngine:
             "tool": request.name,
             "scope": request.scope,
             "policy_id": request.policy_id,
+            **plain_facts(self._facts, request.known),
             "caller": _caller(request),
             "time": {
                 "hour": request.time.hour,

@@ -12,11 +12,16 @@ from typing import Any
 
 import msgspec
 
+from taskgate.core.facts.table import ARGUMENT_NAME, FACTS
+
 CALLER, ROLE, ACTION = "Taskgate::Caller", "Taskgate::Role", "Taskgate::Action"
 TOOL, RESOURCE, PROMPT = "Taskgate::Tool", "Taskgate::Resource", "Taskgate::Prompt"
 FORWARD, APPROVE = "Forward", "Approve"
 ENTITY_TYPES = frozenset({CALLER, ROLE, ACTION, TOOL, RESOURCE, PROMPT})
-CONTEXT = frozenset({"arguments", "server", "tool", "scope", "policy_id", "time", "caller"})
+OWN_CONTEXT = frozenset({"arguments", "server", "tool", "scope", "policy_id", "time", "caller"})
+FACTS_IN_CONTEXT = frozenset(FACTS) - OWN_CONTEXT - {ARGUMENT_NAME}
+"""The facts of rules that have no richer form in the context of policies."""
+CONTEXT = OWN_CONTEXT | FACTS_IN_CONTEXT
 CALLER_FACTS = frozenset({"principal", "groups", "tenant", "client_id", "token_scopes", "authentication_age"})
 TIME = frozenset({"hour", "day_of_week", "timestamp"})
 RESOURCE_ATTRIBUTES = frozenset({"server", "name", "tags"})
@@ -54,6 +59,18 @@ def problems(policy: Mapping[str, Any], types: frozenset[str], *, more_attribute
     for node in _nodes(policy.get("conditions", [])):
         yield from _attribute_problems(node, more_attributes)
     yield from _annotation_problems(policy)
+
+
+def facts_read(policy: Mapping[str, Any]) -> frozenset[str]:
+    """Return the facts that a policy reads from the context."""
+    nodes = list(_nodes(policy.get("conditions", [])))
+    read = {
+        node[operator]["attr"]
+        for node in nodes
+        for operator in (".", "has")
+        if isinstance(node.get(operator), Mapping) and _path(node[operator]["left"]) == ("context",)
+    }
+    return FACTS_IN_CONTEXT & read
 
 
 def tools_named(policy: Mapping[str, Any]) -> frozenset[str] | None:

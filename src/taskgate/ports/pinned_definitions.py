@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from taskgate.core.risk import Risk
 from taskgate.replies.definitions import AcceptedDefinition, ChangedDefinition
 
 
@@ -18,6 +19,10 @@ class PinnedDefinitions(Protocol):
 
     async def accepted_definitions(self, server: str, tool: str) -> list[AcceptedDefinition]:
         """The definitions of a tool that were accepted, newest first, each with its differences from the one before."""
+        ...
+
+    async def state_risk(self, server: str, tool: str, digest: str, risk: Risk, by: str) -> None:
+        """Store what a person states about the risk of a tool with this definition."""
         ...
 
     async def accept(self, server: str, tool: str, digest: str, by: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from taskgate.core.facts.table import NO_FACTS, Facts
 from taskgate.core.governance.pipeline import PolicyAnswer
 from taskgate.core.identity.caller import CredentialFacts
 from taskgate.core.patterns import PatternKind
@@ -50,6 +51,8 @@ class PolicyRequest(msgspec.Struct, frozen=True):
     kind: PatternKind = PatternKind.TOOL
     facts: CredentialFacts | None = None
     """Facts from the caller's token; None without a token of an issuer."""
+    known: Facts = NO_FACTS
+    """What conditions of rules can depend on."""
 
 
 class PolicyEngine(Protocol):

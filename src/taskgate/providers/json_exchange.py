@@ -16,7 +16,6 @@ import msgspec
 
 from taskgate.core.errors import Executed
 from taskgate.core.sampling.errors import SamplingError, SamplingProblem
-from taskgate.eager_task import continue_in_asyncio_task
 from taskgate.mcp.json_errors import UNDECODABLE
 
 MAX_REPLY_BYTES = 16 * 1024 * 1024
@@ -27,7 +26,6 @@ async def post_json(
     client: httpx2.AsyncClient, url: str, headers: Mapping[str, str], body: Mapping[str, Any], timeout_s: float
 ) -> dict[str, Any]:
     """Send a JSON body and return the JSON object of a successful reply. Raises SamplingError."""
-    await continue_in_asyncio_task()
     try:
         async with asyncio.timeout(timeout_s):
             status, retry_after, raw = await _exchange(client, url, headers, msgspec.json.encode(body))

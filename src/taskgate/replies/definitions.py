@@ -7,6 +7,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
+from taskgate.core.risk import Risk
 from taskgate.replies.differences import ValueChanges
 from taskgate.replies.fields import Time, about
 
@@ -39,6 +40,16 @@ class AcceptedDefinition(Struct, frozen=True, kw_only=True):
     at: Annotated[Time, about("time at which it was accepted")]
     by: Annotated[str, about("person who accepted it; empty if it was pinned on first use")]
     changes: Annotated[ValueChanges | None, about("differences between two JSON values")]
+
+
+class RiskStated(Struct, frozen=True, kw_only=True):
+    """The reply to a statement about the risk of a tool."""
+
+    server: Annotated[str, about("name of the server")]
+    tool: Annotated[str, about("name of the tool")]
+    digest: Annotated[str, about("digest of the definition that it is bound to")]
+    risk: Annotated[Risk, about("the risk")]
+    stated_by: Annotated[str, about("name of the person")]
 
 
 class DefinitionAccepted(Struct, frozen=True, kw_only=True):

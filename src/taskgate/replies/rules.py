@@ -16,6 +16,19 @@ class RuleInForce(DescribedRule, frozen=True, kw_only=True):
     """A rule, and how often it decided."""
 
     calls: Annotated[int, about("recent recorded calls that it decided")]
+    unmatched: Annotated[
+        str, about("that it matches nothing the servers list, and what was probably meant; empty if not certain")
+    ]
+
+
+class PatternWithoutMatch(Struct, frozen=True, kw_only=True):
+    """A pattern of the configuration that matches nothing that the servers list."""
+
+    place: Annotated[str, about("place in the configuration, for example `rules[0]`")]
+    pattern: Annotated[str, about("pattern")]
+    names: Annotated[int, about("number of names that it was compared with")]
+    instead: Annotated[Sequence[str], about("patterns that were probably meant, each of which matches something")]
+    message: Annotated[str, about("all of this as a sentence")]
 
 
 class RuleList(Struct, frozen=True, kw_only=True):
@@ -23,6 +36,12 @@ class RuleList(Struct, frozen=True, kw_only=True):
 
     recording: Annotated[bool, about("whether calls are recorded")]
     rules: Sequence[RuleInForce]
+    unmatched: Annotated[
+        Sequence[PatternWithoutMatch],
+        about(
+            "patterns of rules and of all lists that match nothing; a server whose lists are not known counts as a match"
+        ),
+    ]
 
 
 class RecordedCallsPage(Struct, frozen=True, kw_only=True):

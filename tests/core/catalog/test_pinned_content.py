@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from taskgate.core.catalog.pin import Accepted, FirstSeen, Pin, PinChanged, PinMode, definition_digest
-from taskgate.core.catalog.pin_keys import kind_of, resource_key
+from taskgate.core.catalog.pin_keys import kind_of, resource_key, risk_key
 from taskgate.core.catalog.pinned_content import (
     KEPT_TEXT,
     SHOWN_LINES,
@@ -101,6 +101,7 @@ def test_a_changed_interface_is_another_definition() -> None:
 
 
 def test_pin_keys_contain_their_kind() -> None:
+    assert risk_key("pay") not in ("pay", resource_key("pay"))
     assert [kind_of(key) for key in ("t", resource_key("ui://x"), "skill:skill://x/SKILL.md")] == [
         "tool",
         "interface",

@@ -333,3 +333,37 @@ def test_lookalike_checks_are_cheap_for_long_names() -> None:
         assert least_cpu(lambda n=name: skeleton(n)) < PAUSE_S  # type: ignore[misc]
         assert least_cpu(lambda n=name: normal_form(f"file:///{n}")) < PAUSE_S  # type: ignore[misc]
         assert least_cpu(lambda n=name: Glob.compile("drop_*").lookalike.matches(skeleton(n))) < PAUSE_S  # type: ignore[misc]
+
+
+OF_NAMES = [
+    Rule("*", Action.DENY, when={"tool": "drop_*"}),
+    Rule("*", Action.DENY, when={"tool": ["Erase_a", {"not": "*"}]}),
+    Rule("resource:*", Action.DENY, when={"tool": "FILE:///secret/*"}),
+    Rule("resource:*", Action.DENY, when={"tool": {"equals": "file:///one%20file"}}),
+]
+
+
+@pytest.mark.parametrize("name", [*LIKE_DROP_X, "erase_A"])
+def test_a_condition_on_the_name_is_met_by_an_unlisted_name_that_looks_like_one(name: str) -> None:
+    made = gates(rules=compile_rules(OF_NAMES))
+    assert isinstance(decide_unlisted(made, TOOL, "files", name), Denied)
+    assert isinstance(decide_unlisted(made, TOOL, "files", "drop-x"), Forward)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///secret/a",
+        "FILE:///secret/a",
+        "file:///%73ecret/a",
+        "file:///open/../secret/a",
+        "file://localhost/secret/a",
+        "file:///SECRET/a",
+        "file:///one file",
+        "file:///one%20file",
+    ],
+)
+def test_a_condition_on_a_uri_is_met_by_every_spelling_of_it(uri: str) -> None:
+    made = gates(rules=compile_rules(OF_NAMES))
+    assert isinstance(decide_unlisted(made, RESOURCE, "files", uri), Denied)
+    assert isinstance(decide_unlisted(made, RESOURCE, "files", "file:///open/a"), Forward)

@@ -179,5 +179,5 @@ def test_a_suggested_rule_is_yaml_that_matches_only_that_tool() -> None:
     (found,) = suggest([ToolHistory("s", 'rm"*[x]', forwarded=1, risky=True)])
     (rule,) = yaml.safe_load(found.rule)
     compiled = compile_rules([Rule(rule["match"], Action(rule["action"]), rule["server"])])
-    assert compiled.match(PatternKind.TOOL, "s", 'rm"*[x]').action is Action.APPROVE
-    assert compiled.match(PatternKind.TOOL, "s", 'rm"aaa[x]').action is Action.FORWARD
+    assert compiled.match(PatternKind.TOOL, "s", 'rm"*[x]')[-1].action is Action.APPROVE
+    assert compiled.match(PatternKind.TOOL, "s", 'rm"aaa[x]')[-1].action is Action.FORWARD

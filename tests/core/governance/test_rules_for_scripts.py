@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from taskgate.core.facts.table import Facts
 from taskgate.core.governance.decision import action_of
 from taskgate.core.governance.pipeline import Gates, UnknownWorkflow, check_workflows, decide
 from taskgate.core.governance.rehearse import RecordedCall, RuleBook, evaluate_recorded
@@ -22,8 +23,7 @@ RULES = (
 
 
 def gates(*rules: Rule) -> Gates:
-    of_scripts = Gates("r1", compile_rules(rules, from_script=True))
-    return Gates("r1", compile_rules(rules), script_gates=of_scripts)
+    return Gates("r1", compile_rules(rules))
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def test_first_rule_for_the_origin_of_the_call_decides(
     made = gates(*RULES)
     # In both orders: neither kind of call may receive the cached decision of the other.
     for is_script, expected in ((False, plain), (True, from_script), (False, plain)):
-        decision = decide(made.for_calls(from_script=is_script), PatternKind.TOOL, "files", name)
+        decision = decide(made.of_caller(Facts(from_script=is_script)), PatternKind.TOOL, "files", name)
         assert (action_of(decision), decision.rule) == expected
 
 
 def test_without_rules_for_scripts_all_calls_have_the_same_gates() -> None:
     made = Gates("r1", compile_rules([Rule("pay", Action.DENY)]))
-    assert made.for_calls(from_script=True) is made
+    assert made.of_caller(Facts(from_script=True)) is made
 
 
 @pytest.mark.parametrize("match", ["resource:*", "prompt:*"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from taskgate.core import globs
 from taskgate.core.globs import Glob
-from taskgate.core.governance.rules import unreachable
+from taskgate.core.governance.rules import OrderedRule, unreachable
 from taskgate.core.patterns import Pattern
 
 
@@ -30,13 +30,15 @@ from taskgate.core.patterns import Pattern
 def test_a_rule_that_an_earlier_one_covers_is_unreachable(
     earlier: tuple[str, str | None], later: tuple[str, str | None], is_unreachable: bool
 ) -> None:
-    rules = [(number, Pattern.compile(text), server) for number, (text, server) in enumerate((earlier, later))]
+    rules = [
+        OrderedRule(number, Pattern.compile(text), server) for number, (text, server) in enumerate((earlier, later))
+    ]
     assert unreachable(rules) == ({1: 0} if is_unreachable else {})
 
 
 def test_an_unreachable_rule_is_reported_with_the_first_that_covers_it() -> None:
     patterns = [Pattern.compile(text) for text in ("*", "delete_*", "delete_file")]
-    assert unreachable([(number, pattern, None) for number, pattern in enumerate(patterns)]) == {1: 0, 2: 0}
+    assert unreachable([OrderedRule(number, pattern) for number, pattern in enumerate(patterns)]) == {1: 0, 2: 0}
 
 
 GLOB = st.lists(st.sampled_from(["a", "b", "ab", "*", "?", "[ab]", "[!a]", "[]a]"]), min_size=1, max_size=5).map(
@@ -49,3 +51,10 @@ def test_literal_part_decides_no_cover_wrongly(wide: str, narrow: str) -> None:
     """Searching for the literal part first gives the same result as comparing all parts."""
     compared = globs._covers(globs._GLOB_TOKENS.findall(wide), globs._GLOB_TOKENS.findall(narrow))
     assert Glob.compile(wide).covers(Glob.compile(narrow)) is compared
+
+
+def test_a_rule_with_conditions_covers_only_rules_with_the_same_conditions() -> None:
+    every, one = Pattern.compile("*"), Pattern.compile("delete_file")
+    rules = [OrderedRule(0, every, conditions="a"), OrderedRule(1, one, conditions="a"), OrderedRule(2, one)]
+    assert unreachable(rules) == {1: 0}
+    assert unreachable([OrderedRule(0, every), OrderedRule(1, one, conditions="a")]) == {1: 0}

@@ -9,6 +9,7 @@ import pytest
 
 from taskgate.config import load_text
 from taskgate.config.explain import example, reference
+from taskgate.config.explain_conditions import conditions_page
 from taskgate.config.json_schema import EDITOR_COMMENT
 from taskgate.core.settings.gateway_file import GatewayFile
 
@@ -20,6 +21,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
     [
         ("configuration.md", reference, "python -m taskgate.config.explain > docs/configuration.md"),
         ("taskgate.example.yaml", example, "python -m taskgate.config.explain example > docs/taskgate.example.yaml"),
+        ("conditions.md", conditions_page, "python -m taskgate.config.explain_conditions > docs/conditions.md"),
     ],
 )
 def test_the_copy_in_docs_is_current(name: str, text: object, command: str) -> None:

@@ -19,7 +19,7 @@ from taskgate.core.tasks.projections_tools import shown_status
 from taskgate.core.tasks.state import TaskState, mermaid
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGES = (DOCS / "tasks.md", DOCS / "task-storage.md")
+PAGES = (DOCS / "tasks.md", DOCS / "storage-internals.md")
 DIAGRAM = re.compile(r"(?<=```mermaid\n).*?(?=```)", re.DOTALL)
 ROWS = re.compile(
     r"(?<=\| state \| 2025-11-25 \| 2026-07-28 \| \[helper and facade tools\]\(facade.md\) \|\n\|---\|---\|---\|---\|\n)(?:\|.*\n)*"

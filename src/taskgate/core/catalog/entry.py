@@ -16,6 +16,7 @@ from taskgate.core.catalog.skills import InvalidSkill, Skill, read_skill
 from taskgate.core.catalog.task_support import TaskSupport, upstream_support
 from taskgate.core.digest import digest_of_bytes
 from taskgate.core.meta import META
+from taskgate.core.risk import Risk, declared_risk
 from taskgate.core.strict_json import read_compact
 from taskgate.core.wire import Raw
 from taskgate.mcp.json_errors import UNDECODABLE
@@ -61,6 +62,8 @@ class Traits(msgspec.Struct, frozen=True):
     header_params: tuple[ParamHeader, ...] | None = ()
     """The arguments of a tool that are also sent as headers; None if the declaration is invalid."""
     has_output_schema: bool = False
+    risk: Risk = Risk.UNDECLARED
+    """What the hints of a tool declare."""
 
 
 _COMMON_TRAITS: Final = Traits()
@@ -194,6 +197,7 @@ def _traits(definition: Mapping[str, Any], text: bytes) -> Traits:
         is_for_apps=apps.is_for_apps(definition),
         header_params=params,
         has_output_schema="outputSchema" in definition,
+        risk=declared_risk(definition.get("annotations")),
     )
     return _COMMON_TRAITS if found == _COMMON_TRAITS else found
 

@@ -9,6 +9,8 @@ from typing import Final
 
 RESOURCE_PREFIX: Final = "resource:"
 SKILL_PREFIX: Final = "skill:"
+RISK_PREFIX: Final = "risk:"
+"""Of what a person has stated about the risk of a tool."""
 
 
 def resource_key(uri: str) -> str:
@@ -17,6 +19,10 @@ def resource_key(uri: str) -> str:
 
 def skill_key(uri: str) -> str:
     return f"{SKILL_PREFIX}{uri}"
+
+
+def risk_key(tool: str) -> str:
+    return f"{RISK_PREFIX}{tool}"
 
 
 def kind_of(key: str) -> str:

@@ -75,6 +75,8 @@ class Vote(msgspec.Struct, frozen=True):
     at_ms: int
     reason: str = ""
     channel: str = ""
+    counts_for: tuple[str, ...] = ()
+    """The workflows for which it counts, if several must approve."""
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -246,8 +248,13 @@ def may_decide(workflow: Workflow, binding: Binding, approver: Approver) -> Refu
     return Refusal.NOT_AN_APPROVER
 
 
+def still_approved(approval: Approval, workflow: Workflow, standing: Mapping[str, Approver]) -> bool:
+    """Whether enough people who may decide *now* have approved, for each workflow that must approve."""
+    return all(approvals_that_count(approval, part, standing) >= part.approvals_needed for part in workflow.each)
+
+
 def approvals_that_count(approval: Approval, workflow: Workflow, standing: Mapping[str, Approver]) -> int:
-    """Return how many different people who may decide *now* have approved."""
+    """Return how many different people who may decide *now* have approved. `workflow` has no parts."""
     yes = {vote.approver: vote.channel for vote in approval.votes if vote.verdict is Verdict.APPROVE}
     known = (
         replace(standing[person], logged_in=channel == PAGE_CHANNEL)
@@ -317,16 +324,30 @@ def _vote(approval: Approval, workflow: Workflow, voted: Voted) -> Outcome:
     if voted.verdict is Verdict.APPROVE and not _is_fresh(workflow, voted):
         return DecisionRefused(Refusal.LOGIN_TOO_OLD, approval)
     reason = voted.reason[:MAX_REASON_LENGTH]
-    vote = Vote(approver=voted.by.id, verdict=voted.verdict, at_ms=voted.at_ms, reason=reason, channel=voted.channel)
+    vote = Vote(
+        approver=voted.by.id,
+        verdict=voted.verdict,
+        at_ms=voted.at_ms,
+        reason=reason,
+        channel=voted.channel,
+        counts_for=tuple(part.name for part in workflow.parts if may_decide(part, approval.binding, voted.by) is None),
+    )
     noted = replace(approval, votes=(*approval.votes, vote))
     if voted.verdict is Verdict.DENY:
         denied = _ended(noted, State.DENIED, voted.at_ms, reason, error_type=APPROVAL_REJECTED)
         return Changed(denied, ended=True)
-    yes = sum(1 for each in noted.votes if each.verdict is Verdict.APPROVE)
-    if yes < workflow.approvals_needed:
+    if not _is_enough(noted.votes, workflow):
         return Changed(noted, ended=False)
     until = voted.at_ms + workflow.decision_valid_ms
     return Changed(_ended(noted, State.APPROVED, voted.at_ms, reason, valid_until_ms=until), ended=True)
+
+
+def _is_enough(votes: Iterable[Vote], workflow: Workflow) -> bool:
+    yes = [vote for vote in votes if vote.verdict is Verdict.APPROVE]
+    if not workflow.parts:
+        return len(yes) >= workflow.approvals_needed
+    counted = [sum(part.name in vote.counts_for for vote in yes) for part in workflow.parts]
+    return all(count >= part.approvals_needed for count, part in zip(counted, workflow.parts, strict=True))
 
 
 def _is_fresh(workflow: Workflow, voted: Voted) -> bool:

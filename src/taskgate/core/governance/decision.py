@@ -7,6 +7,7 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
+from taskgate.core.facts.conditions import Condition, phrase
 from taskgate.core.settings.governance import Action
 
 
@@ -41,6 +42,8 @@ class Forward(msgspec.Struct, frozen=True):
     rule: str
     note: Note | None = None
     reason: str = ""
+    because: str = ""
+    """The conditions of the rule, as a phrase."""
 
 
 class NeedsApproval(msgspec.Struct, frozen=True):
@@ -49,6 +52,7 @@ class NeedsApproval(msgspec.Struct, frozen=True):
     workflow: str
     rule: str
     reason: str = ""
+    because: str = ""
 
 
 class NeedsPolicy(msgspec.Struct, frozen=True):
@@ -59,6 +63,7 @@ class NeedsPolicy(msgspec.Struct, frozen=True):
     rule: str
     at_least_approve: str | None = None
     reason: str = ""
+    because: str = ""
 
 
 class Denied(msgspec.Struct, frozen=True):
@@ -68,13 +73,44 @@ class Denied(msgspec.Struct, frozen=True):
     reason: str
     error_type: str
     rule: str = ""
+    because: str = ""
 
 
-Decision: TypeAlias = Forward | NeedsApproval | NeedsPolicy | Denied
 Settled: TypeAlias = Forward | NeedsApproval | Denied
+Determined: TypeAlias = Settled | NeedsPolicy
 
 
-def strictness(decision: Decision) -> Strictness:
+class Branch(msgspec.Struct, frozen=True):
+    """What is decided if these conditions are met."""
+
+    conditions: tuple[Condition, ...]
+    decision: Determined
+
+
+class Residue(msgspec.Struct, frozen=True):
+    """What is left of rules whose conditions depend on the call. In each layer the first branch whose conditions are met
+    counts, and the last branch has none; of the layers the strictest counts.
+    """
+
+    layers: tuple[tuple[Branch, ...], ...]
+
+    @property
+    def branches(self) -> tuple[Branch, ...]:
+        return tuple(branch for layer in self.layers for branch in layer)
+
+    @property
+    def rule(self) -> str:
+        return " | ".join(dict.fromkeys(branch.decision.rule for branch in self.branches))
+
+    @property
+    def reason(self) -> str:
+        return ""
+
+
+Decision: TypeAlias = Determined | Residue
+
+
+def strictness(decision: Determined) -> Strictness:
     """Return the strictness of a decision."""
     match decision:
         case Forward():
@@ -90,8 +126,17 @@ def strictness(decision: Decision) -> Strictness:
 
 
 def action_of(decision: Decision) -> Action:
-    """Return the action of a decision, as the annotation matrix and log messages name it."""
+    """Return the action of a decision, as the annotation matrix and log messages name it.
+
+    A tool whose remaining rules may hold a call counts as `approve`; one whose remaining rules may only deny, as `forward`.
+    """
     match decision:
+        case Residue():
+            actions = [{action_of(branch.decision) for branch in layer} for layer in decision.layers]
+            if {Action.DENY} in actions:
+                return Action.DENY
+            holds = any(each & {Action.APPROVE, Action.POLICY} for each in actions)
+            return Action.APPROVE if holds else Action.FORWARD
         case Forward():
             return Action.FORWARD
         case NeedsPolicy():
@@ -106,10 +151,25 @@ def action_of(decision: Decision) -> Action:
 
 def describe(decision: Decision) -> str:
     """Return the decision in one line, for operators: logs and `taskgate policy test`. Callers never see it."""
+    if isinstance(decision, Residue):
+        return "; and ".join(map(_describe_layer, decision.layers))
+    text = _describe(decision)
+    return f"{text} because {decision.because}" if decision.because else text
+
+
+def _describe_layer(layer: tuple[Branch, ...]) -> str:
+    parts = [
+        f"{_describe(each.decision)} if {phrase(each.conditions)}" if each.conditions else _describe(each.decision)
+        for each in layer
+    ]
+    return ", otherwise ".join(parts)
+
+
+def _describe(decision: Determined) -> str:
     match decision:
         case Forward(rule, note, reason):
             return f"forward ({rule})" if note is None else f"forward, {note.value}: {reason} ({rule})"
-        case NeedsApproval(workflow, rule, _):
+        case NeedsApproval(workflow, rule):
             return f"hold for the approval workflow {workflow} ({rule})"
         case NeedsPolicy(policy_id, _, rule, None):
             return f"evaluate the policy{f' as {policy_id}' if policy_id else ''} ({rule})"

@@ -8,8 +8,8 @@ part; those of many patterns are looked up by length as well. The result always 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
 from taskgate.core.globs import Glob, GlobShape
 from taskgate.core.patterns import Pattern, PatternKind
@@ -117,13 +117,13 @@ class RuleIndex:
 
     __slots__ = ("_everywhere", "_glob_of", "_limited", "_named", "_of_server")
 
-    def __init__(self, rules: Sequence[tuple[Pattern, str | None]], glob_of: Callable[[Pattern], Glob]) -> None:
+    def __init__(self, rules: Iterable[tuple[int, Pattern, str | None]], glob_of: Callable[[Pattern], Glob]) -> None:
         everywhere: dict[PatternKind, list[tuple[int, Glob]]] = {}
         self._named: dict[str, list[tuple[int, Pattern]]] = {}
         """Patterns for exactly one server."""
         self._limited: list[tuple[int, Pattern]] = []
         self._glob_of = glob_of
-        for number, (pattern, server) in enumerate(rules):
+        for number, pattern, server in rules:
             if server is None and pattern.server.everything:
                 everywhere.setdefault(pattern.kind, []).append((number, glob_of(pattern)))
             elif server is None and not pattern.server.literal:
@@ -151,3 +151,47 @@ class RuleIndex:
         mine = [*self._named.get(server, ()), *(rule for rule in self._limited if rule[1].server.matches(server))]
         globs = sorted((number, pattern) for number, pattern in mine if pattern.kind is kind)
         return GlobIndex((number, self._glob_of(pattern)) for number, pattern in globs) if globs else None
+
+
+class EveryMatch:
+    """Numbered patterns, each for all servers or for some, all of whose matches count: those of rules with conditions."""
+
+    __slots__ = ("_exact", "_general", "_head_lengths", "_heads", "_tail_lengths", "_tails")
+
+    def __init__(self, rules: Iterable[tuple[int, Pattern, str | None]], glob_of: Callable[[Pattern], Glob]) -> None:
+        self._exact: dict[tuple[PatternKind, str], list[_Limited]] = {}
+        self._heads: dict[tuple[PatternKind, str], list[_Limited]] = {}
+        self._tails: dict[tuple[PatternKind, str], list[_Limited]] = {}
+        self._general: dict[PatternKind, list[tuple[str, _Truth, _Limited]]] = {}
+        by_shape = {GlobShape.EXACT: self._exact, GlobShape.HEAD: self._heads, GlobShape.TAIL: self._tails}
+        for number, pattern, server in rules:
+            glob, limited = glob_of(pattern), _Limited(number, pattern, server)
+            found = by_shape.get(glob.shape)
+            if found is not None:
+                found.setdefault((pattern.kind, glob.needle), []).append(limited)
+            else:
+                self._general.setdefault(pattern.kind, []).append((glob.needle, glob.matches, limited))
+        self._head_lengths = sorted({len(head) for _, head in self._heads})
+        self._tail_lengths = sorted({len(tail) for _, tail in self._tails})
+
+    def before(self, last: int, kind: PatternKind, server: str, name: str) -> list[int]:
+        """Return the numbers below `last` of all patterns that match the name of that server, in order."""
+        found = [*self._exact.get((kind, name), ())]
+        size = len(name)
+        for length in self._head_lengths:
+            found += self._heads.get((kind, name[:length]), ()) if length <= size else ()
+        for length in self._tail_lengths:
+            found += self._tails.get((kind, name[size - length :]), ()) if length <= size else ()
+        for needle, matches, limited in self._general.get(kind, ()):
+            if needle in name and matches(name):
+                found.append(limited)
+        return sorted(each.number for each in found if each.number < last and each.is_for(server))
+
+
+class _Limited(NamedTuple):
+    number: int
+    pattern: Pattern
+    server: str | None
+
+    def is_for(self, server: str) -> bool:
+        return self.server in (None, server) and self.pattern.server.matches(server)

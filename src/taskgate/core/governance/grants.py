@@ -143,5 +143,5 @@ def revoke(grant: Grant, by: str, now_ms: int) -> Grant:
 
 def _people_still_count(grant: Grant, workflow: Workflow, binding: Binding, approvers: Mapping[str, Approver]) -> bool:
     # Checked for the requester of *this* call: a person's grant must not permit their own call.
-    known = (approvers[person] for person in grant.granted_by if person in approvers)
-    return count_people(workflow, binding, known) >= workflow.approvals_needed
+    known = [approvers[person] for person in grant.granted_by if person in approvers]
+    return all(count_people(part, binding, known) >= part.approvals_needed for part in workflow.each)

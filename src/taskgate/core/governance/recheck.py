@@ -15,11 +15,11 @@ from taskgate.core.governance.approval import (
     APPROVAL_REJECTED,
     Approval,
     State,
-    approvals_that_count,
     as_of,
+    still_approved,
 )
 from taskgate.core.governance.approver import Approver
-from taskgate.core.governance.decision import Denied, NeedsApproval, Settled
+from taskgate.core.governance.decision import Denied, NeedsApproval, Settled, describe
 from taskgate.core.governance.workflow import OnTimeout, Workflow
 
 POLICY_DRIFT = "policy_drift"
@@ -52,6 +52,8 @@ class Stopped(msgspec.Struct, frozen=True):
 
     error_type: str
     reason: str
+    detail: str = ""
+    """What decides now, and because of which facts: for operators, the audit log and approvers."""
 
 
 Recheck: TypeAlias = Cleared | Stopped
@@ -65,7 +67,7 @@ def recheck(approval: Approval, present: CallAtDispatch) -> Recheck:
         return Stopped(current.error_type or APPROVAL_REJECTED, f"The approval is {current.state.value}.")
     changed = _what_changed(approval, present)
     if changed is not None:
-        return Stopped(REQUEST_DRIFT, f"The {changed} changed after the call was approved.")
+        return Stopped(REQUEST_DRIFT, f"The {changed} changed after the call was approved.", f"the {changed} changed")
     return _by_policy(current, present)
 
 
@@ -82,20 +84,24 @@ def _what_changed(approval: Approval, present: CallAtDispatch) -> str | None:
 
 
 def _by_policy(approval: Approval, present: CallAtDispatch) -> Recheck:
+    """Only a stricter decision than the one that was approved stops the call."""
+    now = f"now: {describe(present.decision)}"
     if isinstance(present.decision, Denied):
-        return Stopped(POLICY_DRIFT, "The policy changed after the call was approved and no longer allows it.")
+        return Stopped(POLICY_DRIFT, "The policy changed after the call was approved and no longer allows it.", now)
     if isinstance(present.decision, NeedsApproval) and present.decision.workflow != approval.workflow:
-        return Stopped(POLICY_DRIFT, "The policy changed after the call was approved and now requires other approvers.")
+        text = "The policy changed after the call was approved and now requires other approvers."
+        return Stopped(POLICY_DRIFT, text, now)
     if present.workflow is None:
-        return Stopped(POLICY_DRIFT, "The approval workflow was removed after the call was approved.")
+        text = f"there is no approval workflow {approval.workflow} any more"
+        return Stopped(POLICY_DRIFT, "The approval workflow was removed after the call was approved.", text)
     if _approved_by_timeout(approval):
         if present.workflow.on_timeout is OnTimeout.APPROVE:
             return Cleared()
-        return Stopped(POLICY_DRIFT, "The approval workflow no longer approves on timeout.")
-    if approvals_that_count(approval, present.workflow, present.approvers) < present.workflow.approvals_needed:
-        return Stopped(
-            POLICY_DRIFT, "A person who approved the call may no longer do so, or more approvals are required now."
-        )
+        text = f"the workflow {approval.workflow} no longer approves on timeout"
+        return Stopped(POLICY_DRIFT, "The approval workflow no longer approves on timeout.", text)
+    if not still_approved(approval, present.workflow, present.approvers):
+        text = "A person who approved the call may no longer do so, or more approvals are required now."
+        return Stopped(POLICY_DRIFT, text, f"the approvals that count now are not enough for {approval.workflow}")
     return Cleared()
 
 

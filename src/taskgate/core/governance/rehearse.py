@@ -14,14 +14,29 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, NeedsPolicy, action_of
-from taskgate.core.governance.pipeline import UNKNOWN, Gates, PolicyAnswer, conclude, decide, decide_unlisted
+from taskgate.core.facts.conditions import Condition
+from taskgate.core.facts.table import Facts
+from taskgate.core.facts.truth import NOT_KNOWN
+from taskgate.core.generations.generation import Generation
+from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, NeedsPolicy, Residue, action_of
+from taskgate.core.governance.pipeline import (
+    UNKNOWN,
+    Gates,
+    PolicyAnswer,
+    conclude,
+    decide,
+    decide_unlisted,
+    not_evaluated,
+    settle,
+)
 from taskgate.core.patterns import PatternKind
+from taskgate.core.risk import Risk
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.session_request import NO_REQUEST, SessionRequest
 from taskgate.core.scoping.subset import Subset, compose
 from taskgate.core.settings.governance import Action
+from taskgate.core.strict_json import parse_strict
 
 UNDECIDED: Final = "cannot tell"
 """The value of `after` in JSON for a call that is undecided. It is part of the API, so it keeps this name."""
@@ -59,6 +74,9 @@ class RecordedCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """It was created at run time and is not in the configuration."""
     count: Annotated[int, Meta(description="number of calls, if only their number was recorded")] = 1
     from_script: Annotated[bool, Meta(description="true if a script made it")] = False
+    client: Annotated[str | None, Meta(description="name of the client program")] = None
+    generation: Annotated[Generation | None, Meta(description="`stateful` or `stateless`")] = None
+    risk: Annotated[Risk | None, Meta(description="risk of the tool at that time")] = None
 
 
 AskPolicy = Callable[[NeedsPolicy, RecordedCall], PolicyAnswer]
@@ -71,6 +89,8 @@ class RuleBook(msgspec.Struct, frozen=True, eq=False):
     registry: Registry
     scopes: Mapping[str, ScopePolicy]
     ask_policy: AskPolicy
+    token_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The ids of configured tokens by principal."""
     _subsets: dict[tuple[str, str], Subset] = msgspec.field(default_factory=dict)
 
     def admits(self, call: RecordedCall) -> bool:
@@ -109,7 +129,9 @@ def evaluate_recorded(book: RuleBook, call: RecordedCall) -> Rehearsed:
         return Rehearsed(call, None, "", "its scope was created at run time and is not in the configuration")
     if not book.admits(call):
         return _settled(call, Denied(Gate.VISIBILITY, f"not in the scope {call.scope}", UNKNOWN))
-    decision = _by_name(book.gates.for_calls(from_script=call.from_script), call)
+    if book.gates.rules.depends_on_risk and call.kind is PatternKind.TOOL and call.risk is None:
+        return Rehearsed(call, None, "", "the rules depend on the risk of the tool, which was not recorded")
+    decision = _by_name(book.gates, call)
     if decision is None:
         return Rehearsed(call, None, "", "its server had not listed it, so it cannot be compared with similar names")
     return _with_arguments(book, call, decision)
@@ -117,7 +139,7 @@ def evaluate_recorded(book: RuleBook, call: RecordedCall) -> Rehearsed:
 
 def _by_name(gates: Gates, call: RecordedCall) -> Decision | None:
     if call.listed:
-        return decide(gates, call.kind, call.server, call.name)
+        return decide(gates, call.kind, call.server, call.name, risk_of=lambda _: call.risk or Risk.UNDECLARED)
     # What the server listed at that time is not recorded. A refusal does not depend on it; any other decision might
     # have been a refusal.
     decision = decide_unlisted(gates, call.kind, call.server, call.name)
@@ -125,6 +147,16 @@ def _by_name(gates: Gates, call: RecordedCall) -> Decision | None:
 
 
 def _with_arguments(book: RuleBook, call: RecordedCall, decision: Decision) -> Rehearsed:
+    if isinstance(decision, Residue):
+        facts = _facts(book, call)
+        left = not_evaluated(decision, facts)
+        if left and call.ambiguous:
+            return Rehearsed(call, Action.DENY, decision.rule, f"its arguments cannot be evaluated: {call.ambiguous}")
+        unknown = next((each for each in left if each.fact.of(facts) is NOT_KNOWN), None)
+        if unknown is not None:
+            why = f"the condition {unknown} cannot be evaluated, because {call.unread or _why_unknown(call, unknown)}"
+            return Rehearsed(call, None, decision.rule, why)
+        decision = settle(book.gates, decision, facts)
     if isinstance(decision, NeedsPolicy | NeedsApproval) and call.ambiguous:
         return Rehearsed(call, Action.DENY, decision.rule, f"its arguments cannot be evaluated: {call.ambiguous}")
     if not isinstance(decision, NeedsPolicy):
@@ -135,6 +167,28 @@ def _with_arguments(book: RuleBook, call: RecordedCall, decision: Decision) -> R
         hidden = ", ".join(call.hidden[:5])
         return Rehearsed(call, None, decision.rule, f"the policy needs its arguments, of which are redacted: {hidden}")
     return _settled(call, conclude(book.gates, decision, book.ask_policy(decision, call)))
+
+
+def _why_unknown(call: RecordedCall, left: Condition) -> str:
+    return f"{', '.join(call.hidden[:5])} was redacted" if call.hidden and left.path else f"it was {NOT_RECORDED}"
+
+
+def _facts(book: RuleBook, call: RecordedCall) -> Facts:
+    arguments = NOT_KNOWN if call.arguments is None or call.hidden else parse_strict(call.arguments)
+    return Facts(
+        kind=call.kind,
+        server=call.server,
+        name=call.name,
+        scope=call.scope,
+        principal=call.principal,
+        token_id=book.token_ids.get(call.principal, ""),
+        roles=frozenset(call.roles),
+        from_script=call.from_script,
+        client=NOT_KNOWN if call.client is None else call.client,
+        generation=NOT_KNOWN if call.generation is None else call.generation,
+        at_s=call.at_ms // 1000,
+        arguments=arguments if isinstance(arguments, Mapping) else NOT_KNOWN,
+    )
 
 
 def _settled(call: RecordedCall, decision: Decision) -> Rehearsed:

@@ -122,6 +122,11 @@ class Redaction:
         return not places.isdisjoint(self._ends)
 
 
+def together(redactions: Iterable[Redaction]) -> Redaction:
+    """Return a redaction that hides what any of these hides."""
+    return Redaction(tuple(path for each in redactions for path in each._paths))
+
+
 def _collect_hidden(value: Any, shown: Any, found: set[str]) -> None:
     """Collect what `value` has where `shown` has `[hidden]`."""
     if isinstance(value, dict):

@@ -66,7 +66,7 @@ class SlackChannel(ChannelSettings, tag="slack"):
     ] = None
     mode: Annotated[
         Literal["socket", "reactions"],
-        Meta(description="`socket`: buttons through Socket Mode; `reactions`: poll for emoji reactions."),
+        Meta(description="`socket`: buttons through Socket Mode; `reactions` (deprecated): poll for emoji reactions."),
     ] = "socket"
     poll_interval: Annotated[Duration, Meta(description="With `mode: reactions`: polling interval.")] = duration("5s")
     approvers: Annotated[

@@ -9,7 +9,7 @@ from msgspec import Meta, field
 
 from taskgate.core.settings.durations import duration
 from taskgate.core.settings.section import Section
-from taskgate.core.settings.values import Duration, Name, Pattern, Patterns, ServerId, Strings
+from taskgate.core.settings.values import Duration, Name, Pattern, Patterns, Plain, ServerId, Strings
 
 
 class Action(StrEnum):
@@ -55,9 +55,17 @@ class Rule(Section):
     from_: Annotated[
         Literal["script"] | None,
         Meta(
-            description="`script`: apply the rule only to calls that scripts make (`run_script`). Default: all calls."
+            description="`script`: apply the rule only to calls that scripts make (`run_script`). Default: all calls. The same "
+            "as the condition `from_script: true`."
         ),
     ] = field(name="from", default=None)
+    when: Annotated[
+        dict[str, Plain],
+        Meta(
+            description='Conditions on facts, all of which must be met, for example `{argument.amount: "> 1000"}`. All '
+            "facts: [conditions](conditions.md)."
+        ),
+    ] = field(default_factory=dict)
     approval: Annotated[
         Name | None, Meta(description="Workflow for `approve`. Default: the one named `default`, else the inbox.")
     ] = None

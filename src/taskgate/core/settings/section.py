@@ -6,6 +6,7 @@ A section is declared once, as the value that the program uses: `port: Annotated
 - `read`: a function from the text in the file (of a list or map: from its converted items) to the value. It raises ValueError,
   whose text may end with `; ` and a correction.
 - `one`: the list may also be a single text.
+- `plain`: texts, lists and maps are taken as they are written.
 - `secret`: the value is not shown.
 """
 

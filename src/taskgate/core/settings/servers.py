@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
+from taskgate.core.risk import Risk
 from taskgate.core.settings.durations import duration
 from taskgate.core.settings.section import SECRET, Section, read_by
 from taskgate.core.settings.values import (
@@ -68,6 +69,14 @@ class ToolTraits(Section):
     ] = field(name="class", default=None)
     key_argument: Annotated[
         str | None, Meta(description="With `class: keyed`: the argument that carries the idempotency key.")
+    ] = None
+
+    risk: Annotated[
+        Risk | None,
+        Meta(
+            description="How much the tool can change: `reads`, `writes`, `undeclared` or `destructive`. Default: what the server "
+            "declares, if `trust_annotations` is on; otherwise `destructive` if it declares that, else `undeclared`."
+        ),
     ] = None
 
     def __post_init__(self) -> None:

@@ -169,6 +169,8 @@ def _moment(text: str) -> datetime:
 
 
 Count = Annotated[int, Meta(ge=1)]
+Plain = Annotated[Any, Meta(extra={"plain": True})]
+"""Texts, lists and maps as they are written."""
 Bytes = Annotated[int, Meta(ge=1, extra={"read": _bytes}, extra_json_schema={"unit": "bytes"})]
 Money = Annotated[float, Meta(ge=0.0)]
 Milliseconds = Annotated[int, Meta(extra={"read": milliseconds}, extra_json_schema={"unit": "milliseconds"})]

@@ -182,9 +182,9 @@
     if (wait) await new Promise((done) => setTimeout(done, wait));
     last = Date.now();
     try {
-      // After a change, consoles of the same person share one rendering; after an action of the user the page is rendered again.
-      const shared = now ? {} : { "x-live-update": "1" };
-      const reply = await fetch(location.href, { headers: { accept: "text/html", ...shared }, cache: "no-store" });
+      // After a change the pages of all open consoles are rendered a few at a time; after an action of the user, at once.
+      const live = now ? {} : { "x-live-update": "1" };
+      const reply = await fetch(location.href, { headers: { accept: "text/html", ...live }, cache: "no-store" });
       const page = parse(await reply.text());
       if (unreachable) showStatus("");
       unreachable = false;
@@ -231,8 +231,7 @@
     if (stopped || source) return;
     if (!window.EventSource) return startPolling();
     // Sends the version of this page, so that the stream immediately reports changes made since it was rendered.
-    const view = encodeURIComponent(location.pathname + location.search);
-    source = new EventSource(`/api/v1/events?after=${encodeURIComponent(body.dataset.version || "")}&view=${view}`);
+    source = new EventSource(`/api/v1/events?after=${encodeURIComponent(body.dataset.version || "")}`);
     source.addEventListener("open", () => {
       if (failures) reload(true);
       failures = 0;

@@ -26,11 +26,17 @@ class Lookup(msgspec.Struct, frozen=True):
     views: Views
 
     async def view(self, request: Request, *, listing: bool = False) -> View:
-        return await self.views.view(self.plan.value, request.caller, request.narrowing, listing=listing)
+        return await self.views.view(
+            self.plan.value, request.caller, request.narrowing, listing=listing, from_script=bool(request.script)
+        )
+
+    async def view_of_scripts(self, request: Request) -> View:
+        """The view of the scripts of this caller."""
+        return await self.views.view(self.plan.value, request.caller, request.narrowing, listing=True, from_script=True)
 
     def view_of(self, request: Request) -> View:
         """The view of a request. May be called only after the view was built."""
-        view = self.views.current(self.plan.value, request.caller, request.narrowing)
+        view = self.views.current(self.plan.value, request.caller, request.narrowing, from_script=bool(request.script))
         assert view is not None
         return view
 

@@ -19,8 +19,9 @@ from taskgate.core.catalog.names import NameStyle
 from taskgate.core.catalog.own_tool_names import RESERVED_NAMES, SCRIPT_NAMES
 from taskgate.core.catalog.skills import SKILL_FILE
 from taskgate.core.catalog.task_support import TaskSupport, supports_tasks
+from taskgate.core.facts.table import NO_FACTS, Facts
 from taskgate.core.governance.decision import Denied, Forward, Gate
-from taskgate.core.governance.pipeline import decide, decide_listed
+from taskgate.core.governance.pipeline import Gates, RiskOf, decide, decide_listed
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.scope import ScopeMode, ScopePolicy
 from taskgate.core.scoping.subset import Subset
@@ -28,6 +29,7 @@ from taskgate.core.uri_template import UriTemplate
 from taskgate.gateway.catalog.offer import NOTHING_OMITTED, Offer, OmittedTools
 from taskgate.gateway.catalog.refs import PromptRef as PromptRef
 from taskgate.gateway.catalog.refs import ToolRef as ToolRef
+from taskgate.gateway.catalog.risks import risks_of
 from taskgate.gateway.catalog.shown_addresses import SKILL_SCHEME, ShownAddresses
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.catalog.snapshot import CatalogSnapshot
@@ -44,23 +46,29 @@ def build_view(
     held: Mapping[str, str],
     *,
     slow_tools: SlowTools,
+    caller: Facts = NO_FACTS,
 ) -> View:
-    """Build the view. `held`: URIs that callers of this scope received before, and their servers."""
-    offers = catalogs.offers
+    """Build the view. `held`: URIs that callers of this scope received before, and their servers. `caller`: what rules distinguish
+    callers by.
+    """
+    offers, gates = catalogs.offers, plan.gates.of_caller(caller)
     capabilities = {server: offer.capabilities for server, offer in offers.items()}
+    risks = {server: risks_of(plan, server, offer, catalogs.stated_risks) for server, offer in offers.items()}
     visible: dict[EntryKind, dict[str, list[CatalogEntry]]] = {kind: {} for kind in EntryKind}
     withheld: dict[PatternKind, tuple[tuple[str, str], ...]] = {}
     for kind, listed in visible.items():
         for server, offer in offers.items():
             entries = offer.entries.get(kind, ())
             alike = offer.alike(kind) if kind in _NAMED else _NONE_ALIKE
-            listed[server] = _visible(plan, subset, server, entries, alike, quarantined=catalogs.quarantined)
+            listed[server] = _visible(
+                gates, subset, server, entries, alike, quarantined=catalogs.quarantined, risk_of=risks[server]
+            )
             if len(listed[server]) < len(entries):
                 shown = {e.name for e in listed[server]}
                 hidden = tuple((server, name) for e in entries if e.name not in shown for name in _names_of(e))
                 withheld[_PATTERNS[kind]] = withheld.get(_PATTERNS[kind], ()) + hidden
     omitted = {server: _omitted(offer, plan.limits.tools_per_upstream) for server, offer in offers.items()}
-    addresses = _addresses(plan, subset, visible, catalogs.quarantined, held)
+    addresses = _addresses(gates, subset, visible, catalogs.quarantined, held)
     found = {
         kind: merge(
             kind,
@@ -79,17 +87,19 @@ def build_view(
     assert tool_names is not None
     with_tasks = {server: supports_tasks(found) for server, found in capabilities.items()}
     of_servers = {
-        server: _OfServer(with_tasks[server], plan.plain_timeout_of(server), offer.alike(EntryKind.TOOL))
+        server: _OfServer(with_tasks[server], plan.plain_timeout_of(server), offer.alike(EntryKind.TOOL), risks[server])
         for server, offer in offers.items()
     }
     tools = {
-        name: _tool(plan, name, e, catalogs, server=of_servers[e.server], revision=subset.revision)
+        name: _tool(gates, name, e, catalogs, server=of_servers[e.server], revision=subset.revision)
         for name, e in found[EntryKind.TOOL].entries.items()
     }
     return View(
         scope=scope,
         subset=subset,
         plan=plan,
+        gates=gates,
+        risks=risks,
         tools=tools,
         prompts={name: PromptRef(name, e.server, e.name, e) for name, e in found[EntryKind.PROMPT].entries.items()},
         resources=found[EntryKind.RESOURCE].entries,
@@ -118,7 +128,7 @@ def _omitted(offer: Offer, limit: int) -> OmittedTools:
 
 
 def _addresses(
-    plan: Plan,
+    gates: Gates,
     subset: Subset,
     visible: Mapping[EntryKind, Mapping[str, list[CatalogEntry]]],
     quarantined: Quarantined,
@@ -130,7 +140,7 @@ def _addresses(
     for server, tools in visible[EntryKind.TOOL].items():
         for uri in {uri for tool in tools for uri in tool.ui_addresses}:
             interfaces.setdefault(server, set()).add(uri)
-            if not _admitted(plan, subset, PatternKind.RESOURCE, server, uri, quarantined=quarantined):
+            if not _admitted(gates, subset, PatternKind.RESOURCE, server, uri, quarantined=quarantined):
                 refused.add(Address(server, uri))
     for server, resources in visible[EntryKind.RESOURCE].items():
         listed = {entry.name for entry in resources if entry.name.startswith(UI_SCHEME)}
@@ -209,10 +219,11 @@ class _OfServer(msgspec.Struct, frozen=True):
     has_tasks: bool
     plain_timeout_s: float
     alike: Mapping[str, tuple[str, ...]]
+    risk_of: RiskOf
 
 
 def _tool(
-    plan: Plan,
+    gates: Gates,
     name: str,
     entry: CatalogEntry,
     catalogs: CatalogSnapshot,
@@ -222,9 +233,15 @@ def _tool(
 ) -> ToolRef:
     alike = server.alike.get(entry.name, ())
     decision = decide_listed(
-        plan.gates, PatternKind.TOOL, entry.server, entry.name, alike, quarantined=catalogs.quarantined
+        gates,
+        PatternKind.TOOL,
+        entry.server,
+        entry.name,
+        alike,
+        quarantined=catalogs.quarantined,
+        risk_of=server.risk_of,
     )
-    forced = any(plan.gates.rules.forced(entry.server, name) for name in (entry.name, *alike))
+    forced = any(gates.rules.forced(entry.server, name) for name in (entry.name, *alike))
     traits = entry.traits
     params, unfit = traits.header_params or (), traits.header_params is None
     raw_name = wire.raw(entry.name)
@@ -247,18 +264,20 @@ def _tool(
         plain=plain,
         has_output_schema=traits.has_output_schema,
         timeout_s=server.plain_timeout_s,
+        risk=server.risk_of(entry.name),
         changed_interface=catalogs.changed_interface(entry),
     )
 
 
 def _visible(
-    plan: Plan,
+    gates: Gates,
     subset: Subset,
     server: str,
     entries: Sequence[CatalogEntry],
     alike: Mapping[str, tuple[str, ...]],
     *,
     quarantined: Quarantined,
+    risk_of: RiskOf,
 ) -> list[CatalogEntry]:
     """Return the entries of one list that are in this scope and, except for tools, allowed. A tool carries its own decision."""
     if not entries:
@@ -270,15 +289,15 @@ def _visible(
     for entry in entries:
         others = alike.get(entry.name, ())
         if entry.name in admitted and not (others and subset.denies_lookalike(server, entry.name, kind)):
-            decision = decide_listed(plan.gates, kind, server, entry.name, others, quarantined=quarantined)
+            decision = decide_listed(gates, kind, server, entry.name, others, quarantined=quarantined, risk_of=risk_of)
             if not isinstance(decision, Denied) or (may_be_denied and decision.gate is not Gate.VISIBILITY):
                 visible.append(entry)
     return visible
 
 
 def _admitted(
-    plan: Plan, subset: Subset, kind: PatternKind, server: str, name: str, *, quarantined: Quarantined
+    gates: Gates, subset: Subset, kind: PatternKind, server: str, name: str, *, quarantined: Quarantined
 ) -> bool:
     if not subset.admits_kind(server, name, kind):
         return False
-    return not isinstance(decide(plan.gates, kind, server, name, quarantined=quarantined), Denied)
+    return not isinstance(decide(gates, kind, server, name, quarantined=quarantined), Denied)

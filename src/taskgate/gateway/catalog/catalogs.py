@@ -27,6 +27,7 @@ from taskgate.gateway.catalog.offer import LISTS, difference, same
 from taskgate.gateway.catalog.offer import Offer as Offer
 from taskgate.gateway.catalog.quarantine import Quarantine
 from taskgate.gateway.catalog.snapshot import CatalogSnapshot
+from taskgate.gateway.catalog.stated_risks import StatedRisks
 from taskgate.gateway.events import EventHub, ListsChanged, ListsFetched
 from taskgate.gateway.plan import Live
 from taskgate.ports.call_failure import for_operators
@@ -89,6 +90,10 @@ class Catalogs:
     def quarantined(self) -> frozenset[tuple[str, str]]:
         return self._quarantine.tools
 
+    @property
+    def stated_risks(self) -> StatedRisks:
+        return self._quarantine.stated_risks
+
     def changed_interface(self, entry: CatalogEntry) -> str:
         """Return the digest of a tool's interface if it differs from its pin, otherwise an empty string."""
         changed = self._quarantine.changed_interfaces
@@ -106,7 +111,10 @@ class Catalogs:
     def snapshot(self, servers: Iterable[str]) -> CatalogSnapshot:
         """Return an immutable snapshot of these servers' lists."""
         offers = {server: offer for server in servers if (offer := self.offer(server)) is not None}
-        return CatalogSnapshot(offers, self._quarantine.tools, dict(self._quarantine.changed_interfaces))
+        quarantine = self._quarantine
+        return CatalogSnapshot(
+            offers, quarantine.tools, dict(quarantine.changed_interfaces), stated_risks=quarantine.stated_risks
+        )
 
     def offers(self) -> Mapping[str, Offer]:
         return {server: state.offer for server, state in self._states.items() if state.offer is not None}

@@ -6,7 +6,7 @@ The lists of one upstream are fetched and fail independently: a list that could 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +17,7 @@ from taskgate.core.catalog.skills import SKILLS_EXTENSION, declares_skills
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations.generation import Generation
 from taskgate.core.patterns import PatternKind, checked_skeleton
+from taskgate.core.risk import Risk
 
 
 class ListMethod(msgspec.Struct, frozen=True):
@@ -83,6 +84,21 @@ class Offer(msgspec.Struct, frozen=True, eq=False):
     omitted: OmittedTools = NOTHING_OMITTED
 
     _alike: dict[EntryKind, Mapping[str, tuple[str, ...]]] = msgspec.field(default_factory=dict)
+    _risks: dict[str, Risk] = msgspec.field(default_factory=dict)
+    _looks: dict[str, list[str]] = msgspec.field(default_factory=dict)
+
+    def declared_risk(self, tool: str) -> Risk | None:
+        """Return what the server declares about a tool; None if it does not list the tool."""
+        if not self._risks:
+            self._risks.update((entry.name, entry.traits.risk) for entry in self.entries.get(EntryKind.TOOL, ()))
+        return self._risks.get(tool)
+
+    def looking_like(self, tool: str) -> Sequence[str]:
+        """Return the listed tools that an unlisted name looks like."""
+        if not self._looks:
+            for entry in self.entries.get(EntryKind.TOOL, ()):
+                self._looks.setdefault(checked_skeleton(entry.name, PatternKind.TOOL), []).append(entry.name)
+        return self._looks.get(checked_skeleton(tool, PatternKind.TOOL), ())
 
     def alike(self, kind: EntryKind) -> Mapping[str, tuple[str, ...]]:
         """Return the tools or prompts whose names look like others of this server, each with these others."""

@@ -7,6 +7,7 @@ import msgspec
 from taskgate.core.catalog.entry import CatalogEntry
 from taskgate.core.catalog.pinned_content import changed_definition
 from taskgate.core.governance.decision import Decision
+from taskgate.core.risk import Risk
 from taskgate.core.wire import Raw
 from taskgate.mcp.param_headers import ParamHeader
 
@@ -32,6 +33,8 @@ class ToolRef(msgspec.Struct, frozen=True, gc=False):
     has_output_schema: bool = False
     timeout_s: float = 0.0
     """Timeout of a plain call."""
+    risk: Risk | None = None
+    """None for an unlisted tool if no rule depends on it."""
     changed_interface: str = ""
     """Digest of its interface if it differs from its pin."""
 

@@ -8,6 +8,7 @@ import msgspec
 
 from taskgate.core.catalog.entry import CatalogEntry
 from taskgate.gateway.catalog.offer import Offer as Offer
+from taskgate.gateway.catalog.stated_risks import StatedRisks
 
 
 class CatalogSnapshot(msgspec.Struct, frozen=True):
@@ -16,6 +17,7 @@ class CatalogSnapshot(msgspec.Struct, frozen=True):
     offers: Mapping[str, Offer]
     quarantined: frozenset[tuple[str, str]]
     changed_interfaces: Mapping[tuple[str, str], str]
+    stated_risks: StatedRisks = msgspec.field(default_factory=dict)
 
     def changed_interface(self, entry: CatalogEntry) -> str:
         """Return the digest of a tool's interface if it differs from its pin, otherwise an empty string."""

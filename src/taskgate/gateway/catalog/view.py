@@ -25,12 +25,13 @@ from taskgate.core.catalog.skills import rewritten_entry, skill_resource
 from taskgate.core.catalog.task_card import CARD_URI, has_card
 from taskgate.core.catalog.task_support import TaskSupport
 from taskgate.core.generations.generation import Generation
-from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, NeedsPolicy, action_of
-from taskgate.core.governance.pipeline import UNKNOWN, decide_listed, decide_unlisted
+from taskgate.core.governance.decision import Decision, Denied, Gate, action_of
+from taskgate.core.governance.pipeline import UNKNOWN, Gates, RiskOf, decide_listed, decide_unlisted, undeclared_risk
 from taskgate.core.governance.task_annotation import shown_support
 from taskgate.core.patterns import PatternKind, checked_skeleton
 from taskgate.core.scoping.scope import HelperTools, ScopePolicy
 from taskgate.core.scoping.subset import Subset
+from taskgate.core.settings.governance import Action
 from taskgate.core.uri_template import UriTemplate, first_matching
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.offer import NOTHING_OMITTED, OmittedTools
@@ -63,6 +64,10 @@ class View(msgspec.Struct):
     scope: ScopePolicy
     subset: Subset
     plan: Plan
+    gates: Gates
+    """Those of its callers, if rules distinguish callers."""
+    risks: Mapping[str, RiskOf]
+    """By server."""
     tools: Mapping[str, ToolRef]
     prompts: Mapping[str, PromptRef]
     resources: Mapping[str, CatalogEntry]
@@ -124,6 +129,7 @@ class View(msgspec.Struct):
             raw_name=raw,
             revision=revision,
             timeout_s=timeout_s,
+            risk=self.risks.get(server, undeclared_risk)(name),
         )
 
     def server_named_in(self, name: str) -> str | None:
@@ -194,34 +200,28 @@ class View(msgspec.Struct):
     def template(self, uri: str) -> tuple[UriTemplate, CatalogEntry] | None:
         return next((found for found in self.templates if found[0].template == uri), None)
 
-    def for_script(self, tool: ToolRef) -> ToolRef:
-        """Return the tool with the decision on calls that scripts make."""
-        if self.plan.gates.script_gates is None:
-            return tool
-        decision = self.decision_on(PatternKind.TOOL, tool.server, tool.name, from_script=True)
-        return tool if decision == tool.decision else msgspec.structs.replace(tool, decision=decision, plain=False)
-
-    def decision_on(self, kind: PatternKind, server: str, name: str, *, from_script: bool = False) -> Decision:
+    def decision_on(self, kind: PatternKind, server: str, name: str) -> Decision:
         """Return the decision on a name, whether or not its server lists it. A name that is not listed never gets a more permissive
         decision than the listed names that it resembles."""
-        gates = self.plan.gates.for_calls(from_script=from_script)
+        gates, risk_of = self.gates, self.risks.get(server, undeclared_risk)
         if not self.subset.admits_kind(server, name, kind):
             return Denied(Gate.VISIBILITY, "outside the scope", UNKNOWN)
         alike = self.alike.get((kind, server), {}).get(name, ())
         is_listed = self._lists(kind, server, name)
         if is_listed and not alike:
-            return decide_listed(gates, kind, server, name, (), quarantined=self.quarantined)
+            return decide_listed(gates, kind, server, name, (), quarantined=self.quarantined, risk_of=risk_of)
         excluded = self.subset.denies_lookalike(server, name, kind)
         if excluded is not None:
             return Denied(Gate.VISIBILITY, excluded.detail, UNKNOWN)
         if is_listed:
-            return decide_listed(gates, kind, server, name, alike, quarantined=self.quarantined)
+            return decide_listed(gates, kind, server, name, alike, quarantined=self.quarantined, risk_of=risk_of)
         if kind is PatternKind.TOOL and self.omitted.get(server, NOTHING_OMITTED).covers(name):
             return Denied(Gate.VISIBILITY, "omitted from its server's list", UNKNOWN)
         looks = checked_skeleton(name, kind)
         is_withheld = any(s == server and checked_skeleton(n, kind) == looks for s, n in self.withheld.get(kind, ()))
+        withheld = (looks,) if is_withheld else ()
         return decide_unlisted(
-            gates, kind, server, name, quarantined=self.quarantined, withheld=(looks,) if is_withheld else ()
+            gates, kind, server, name, quarantined=self.quarantined, withheld=withheld, risk_of=risk_of
         )
 
     def _lists(self, kind: PatternKind, server: str, name: str) -> bool:
@@ -287,7 +287,7 @@ class View(msgspec.Struct):
         return has_card(
             self.plan.features.task_card,
             audience,
-            held=tool.forced or isinstance(decision, NeedsApproval | NeedsPolicy),
+            held=tool.forced or action_of(decision) in (Action.APPROVE, Action.POLICY),
             promotable=self.plan.tasks.promote_after_ms > 0,
             takes_long=support in (TaskSupport.OPTIONAL, TaskSupport.REQUIRED)
             or (tool.server, tool.name) in self.slow_tools,

@@ -7,14 +7,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 
 import msgspec
 
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.task_support import TaskSupport, sends_task_status, supports_tasks
+from taskgate.core.facts.table import NO_SCRIPT
 from taskgate.core.governance.decision import action_of
-from taskgate.core.governance.pipeline import decide_listed
+from taskgate.core.governance.pipeline import RiskOf, decide_listed
 from taskgate.core.governance.task_annotation import annotation_line, shown_support
 from taskgate.core.patterns import PatternKind
 from taskgate.core.settings.governance import Action
@@ -84,7 +85,8 @@ class AnnotationReport:
         alike: tuple[str, ...],
     ) -> None:
         server, name, held = entry.server, entry.name, self._quarantine.tools
-        decision = decide_listed(plan.gates, PatternKind.TOOL, server, name, alike, quarantined=held)
+        gates, risk_of = plan.gates.of_caller(NO_SCRIPT), self._risk_of(plan, entry)
+        decision = decide_listed(gates, PatternKind.TOOL, server, name, alike, quarantined=held, risk_of=risk_of)
         action = action_of(decision)
         forced = any(plan.gates.rules.forced(server, each) for each in (name, *alike))
         shown = shown_support(
@@ -103,6 +105,12 @@ class AnnotationReport:
             if action is Action.POLICY and plan.governing.policy is not None:
                 for warning in plan.governing.policy.contradictions(entry.server, entry.name, schema_of(entry)):
                     log.warning("policy and schema disagree", detail=warning)
+
+    def _risk_of(self, plan: Plan, entry: CatalogEntry) -> RiskOf:
+        stated = self._quarantine.stated_risks.get((entry.server, entry.name))
+        if stated is not None and stated.digest == entry.digest:
+            return lambda _: stated.risk
+        return partial(plan.risk_of, entry.server, declared=entry.traits.risk)
 
     def adopt(self, offers: Callable[[], Mapping[str, Offer]]) -> None:
         """Report every tool again under the rules of a reload, in portions: 10,000 tools would block all callers for 0.2 s."""

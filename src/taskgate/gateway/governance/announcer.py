@@ -14,6 +14,7 @@ import msgspec
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.approval import State
 from taskgate.core.governance.card import Card
+from taskgate.core.governance.workflow import JOINT
 from taskgate.ports.approval_channel import ApprovalChannel, Decide, Delivered, Delivery
 from taskgate.ports.store import Store
 from taskgate.store.operations.receipts import DropReceipt, PutReceipt, Receipts, StoredReceipt
@@ -116,7 +117,7 @@ class Announcer:
     def _placed(self, workflow: str) -> Iterator[tuple[str, ApprovalChannel]]:
         """Yield a workflow's channels with unique names of their places; two at the same place are numbered in order."""
         seen: dict[str, int] = {}
-        for channel in self._channels.get(workflow, ()):
+        for channel in (each for part in workflow.split(JOINT) for each in self._channels.get(part, ())):
             number = seen[channel.place] = seen.get(channel.place, 0) + 1
             yield (channel.place if number == 1 else f"{channel.place} #{number}"), channel
 

@@ -24,7 +24,7 @@ def question(
     return ApprovalRequest(
         id=approval_id,
         workflow=workflow_named(plan.gates, needs.workflow),
-        rule=f"{needs.rule}: {needs.reason}" if needs.reason else needs.rule,
+        rule=explained(needs),
         binding=binding_of(plan, call),
         caller=caller,
         wire_name=wire_name,
@@ -32,6 +32,12 @@ def question(
         scope_revision=call.scope_revision,
         limit_key=limit_key,
     )
+
+
+def explained(needs: NeedsApproval) -> str:
+    """Return the rule that holds a call, with its conditions and the operator's note: for approvers and the audit log."""
+    rule = f"{needs.rule} because {needs.because}" if needs.because else needs.rule
+    return f"{rule}: {needs.reason}" if needs.reason else rule
 
 
 def audit_of(plan: Plan, request: ApprovalRequest, task_id: str = "") -> AuditEntry:

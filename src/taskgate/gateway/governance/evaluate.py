@@ -10,15 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from taskgate import clock
 from taskgate.core.errors import CallerError
+from taskgate.core.facts.table import Facts
+from taskgate.core.facts.truth import NOT_KNOWN
 from taskgate.core.governance.approval import Binding
-from taskgate.core.governance.decision import Decision, Forward, NeedsApproval, NeedsPolicy, Settled
+from taskgate.core.governance.decision import Decision, Forward, NeedsApproval, NeedsPolicy, Residue, Settled
 from taskgate.core.governance.grants import Grant, covering
 from taskgate.core.governance.pipeline import (
     PolicyAnswer,
     PolicyVerdict,
     conclude,
+    settle,
     workflow_named,
 )
 from taskgate.core.governance.rehearse import RecordedCall, RuleBook
@@ -33,15 +38,57 @@ from taskgate.ports.policy_engine import PolicyRequest, PolicyTime
 from taskgate.telemetry.logs import log
 
 
-def evaluate(plan: Plan, call: GatedCall, decision: Decision, grants: Iterable[Grant], now_ms: int) -> Settled:
-    """Return the final decision. Raises CallerError for arguments that parsers could read differently."""
+def evaluate(
+    plan: Plan,
+    call: GatedCall,
+    decision: Decision,
+    grants: Iterable[Grant],
+    now_ms: int,
+    *,
+    at_s: int | None = None,
+) -> Settled:
+    """Return the final decision. Raises CallerError for arguments that parsers could read differently.
+
+    `at_s` is the time that conditions and policies read; default now.
+    """
+    at_s = int(clock.wall()) if at_s is None else at_s
+    if isinstance(decision, Residue):
+        decision = settle(plan.gates, decision, facts_of(plan, call, at_s))
     if isinstance(decision, NeedsPolicy):
-        decision = conclude(plan.gates, decision, _policy_answer(plan, call, decision, int(clock.wall())))
+        decision = conclude(plan.gates, decision, _policy_answer(plan, call, decision, at_s))
     if isinstance(decision, NeedsApproval):
         grant = _granted(plan, call, decision.workflow, grants, now_ms)
         if grant is not None:
             return Forward(f"grant {grant.id}")
     return decision
+
+
+def caller_facts_of(plan: Plan, call: GatedCall) -> Facts:
+    """Return what is known of the caller of a call."""
+    return Facts(
+        scope=call.scope,
+        principal=call.principal,
+        token_id=plan.governing.token_of(call.principal),
+        roles=call.roles,
+        from_script=call.from_script,
+    )
+
+
+def facts_of(plan: Plan, call: GatedCall, at_s: int) -> Facts:
+    """Return what conditions can depend on. Raises CallerError if the arguments are ambiguous and a rule depends on them."""
+    reads_arguments = "argument" in plan.gates.rules.facts
+    return replace(
+        caller_facts_of(plan, call),
+        kind=call.kind,
+        server=call.server,
+        name=call.name,
+        tags=plan.gates.tags.get(call.server, frozenset()),
+        risk=NOT_KNOWN if call.risk is None else call.risk,
+        client=NOT_KNOWN if call.client is None else call.client,
+        generation=NOT_KNOWN if call.generation is None else call.generation,
+        at_s=at_s,
+        arguments=read_arguments(call) if reads_arguments else NOT_KNOWN,
+    )
 
 
 def read_arguments(call: GatedCall) -> Mapping[str, Any]:
@@ -103,10 +150,20 @@ def rule_book(plan: Plan) -> RuleBook:
             name=recorded.name,
             arguments=arguments,
             kind=recorded.kind,
+            from_script=recorded.from_script,
+            client=recorded.client,
+            generation=recorded.generation,
+            risk=recorded.risk,
         )
         return _policy_answer(plan, call, decision, recorded.at_ms // 1000)
 
-    return RuleBook(plan.gates, plan.registry, plan.scopes, ask)
+    return RuleBook(
+        gates=plan.gates,
+        registry=plan.registry,
+        scopes=plan.scopes,
+        ask_policy=ask,
+        token_ids=plan.governing.token_ids,
+    )
 
 
 def _policy_answer(plan: Plan, call: GatedCall, decision: NeedsPolicy, at_s: int) -> PolicyAnswer:
@@ -127,6 +184,7 @@ def _policy_answer(plan: Plan, call: GatedCall, decision: NeedsPolicy, at_s: int
             tags=record.tags if record is not None else frozenset(),
             kind=call.kind,
             facts=call.facts,
+            known=facts_of(plan, call, at_s),
         )
     )
 

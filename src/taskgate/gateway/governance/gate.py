@@ -22,7 +22,7 @@ from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.denials import Denials, RecordedRefusal
 from taskgate.gateway.governance.evaluate import evaluate, log_note
-from taskgate.gateway.governance.gated_call import GatedCall, gated_tool_call
+from taskgate.gateway.governance.gated_call import GatedCall, gated_tool_call, with_request
 from taskgate.gateway.governance.journal import Journal
 from taskgate.gateway.governance.pre_send_recheck import PreSendRecheck
 from taskgate.gateway.plan import Live, Plan
@@ -58,6 +58,7 @@ class CallGate(msgspec.Struct, eq=False):
         return await self.settle(request, call, tool.decision, tool.wire)
 
     async def settle(self, request: Request, call: GatedCall, decision: Decision, shown: str) -> ApprovalRequest | None:
+        call = with_request(call, request)
         grants, server_requested = self.approvals.grants.current, bool(request.narrowing.server_lists)
         try:
             evaluated = partial(evaluate, self.plan.value, call, decision, grants, self.store.now_ms())
@@ -81,7 +82,8 @@ class CallGate(msgspec.Struct, eq=False):
     def _refuse(self, request: Request, call: GatedCall, denied: Denied, shown: str) -> NoReturn:
         self.metrics.denied.add(denied.gate.value)
         log.info("denied", name=call.name, server=call.server, caller=call.principal, why=denied.reason)
-        entry = self._entry(call, "call_denied", denied.rule, denied.error_type, denied.reason)
+        reason = f"{denied.reason} because {denied.because}" if denied.because else denied.reason
+        entry = self._entry(call, "call_denied", denied.rule, denied.error_type, reason)
         self.denials.call_refused(entry, request)
         raise refusal(denied, call.kind, shown)
 

@@ -9,10 +9,13 @@ import msgspec
 from msgspec.structs import replace
 
 from taskgate.core import wire
+from taskgate.core.generations.generation import Generation
 from taskgate.core.identity.caller import Caller, CredentialFacts
 from taskgate.core.patterns import PatternKind
+from taskgate.core.risk import Risk
 from taskgate.gateway.catalog.tool_entries import schema_of
 from taskgate.gateway.catalog.views import ToolRef
+from taskgate.gateway.requests.request import Request
 
 
 class GatedCall(msgspec.Struct, frozen=True):
@@ -31,6 +34,11 @@ class GatedCall(msgspec.Struct, frozen=True):
     facts: CredentialFacts | None = None
     from_script: bool = False
     script_digest: str = ""
+    client: str | None = None
+    """The name of the client program; None if it is not known."""
+    generation: Generation | None = None
+    risk: Risk | None = None
+    """Of a tool; None if it is not known."""
 
     def without_arguments(self) -> GatedCall:
         return replace(self, arguments=b"")
@@ -54,7 +62,13 @@ def gated_tool_call(
         facts=caller.facts,
         from_script=from_script,
         script_digest=script_digest,
+        risk=tool.risk,
     )
+
+
+def with_request(call: GatedCall, request: Request) -> GatedCall:
+    """Add what is known from the request."""
+    return replace(call, client=request.client_name, generation=request.generation)
 
 
 def gated_reading(

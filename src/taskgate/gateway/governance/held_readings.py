@@ -11,7 +11,7 @@ from typing import Final
 
 from taskgate import clock
 from taskgate.core.errors import CallerError, GatewayFault
-from taskgate.core.governance.approval import CallDispatched, Changed, State
+from taskgate.core.governance.approval import CallDispatched, Changed, Drifted, State
 from taskgate.core.governance.decision import Decision, Forward
 from taskgate.core.governance.held_call import ApprovalRequest, HeldCall
 from taskgate.core.identity.caller import ANONYMOUS
@@ -120,9 +120,11 @@ class HeldReadings:
         passed_ms = self._approvals.expiries.passed_ms(approval)
         plan, now = self._plan.value, max(self._store.now_ms(), passed_ms)
         stopped = self._gate.pre_send.recheck(plan, approval, call, self._gate.pre_send.evaluated(plan, call, now), now)
-        if stopped is not None:
-            raise CallerError(stopped.error_type, f"{stopped.reason} It was not executed.", gate="approval")
         workflow = self._approvals.workflow(approval.workflow)
+        if stopped is not None:
+            why = f"{stopped.error_type}: {stopped.detail or stopped.reason}"
+            await self._store.do(ChangeHeld(approval.id, workflow, Drifted(0, stopped.error_type, why)))
+            raise CallerError(stopped.error_type, f"{stopped.reason} It was not executed.", gate="approval")
         used = await self._store.do(ChangeHeld(approval.id, workflow, CallDispatched(0), not_before_ms=passed_ms))
         if not isinstance(used, Decided) or not isinstance(used.outcome, Changed):
             raise CallerError(

@@ -38,6 +38,7 @@ from taskgate.gateway.governance.round_of_calls import (
     PARSED_BYTES_PER_PIECE,
     KeptCall,
     Round,
+    SampledRequest,
     Written,
     sampled_plain_call,
 )
@@ -146,8 +147,7 @@ class Journal:
                 executed=ended.executed,
                 params=bytes(params) if is_short else b"",
                 digest=digest,
-                server_requested=bool(request.narrowing.server_lists),
-                is_sampled=plan.governing.record is not None and self._samples(),
+                sampled=SampledRequest.of(request) if plan.governing.record is not None and self._samples() else None,
                 row=row,
                 why=ended.why,
             )
@@ -160,10 +160,7 @@ class Journal:
         if self._samples():
             arguments = request.members().get("arguments", _NO_ARGUMENTS)
             short = bytes(arguments) if memoryview(arguments).nbytes <= MAX_BYTES else None
-            requested, script = bool(request.narrowing.server_lists), bool(request.script)
-            self._round.sampled.append(
-                sampled_plain_call(request.caller, tool, short, requested=requested, from_script=script)
-            )
+            self._round.sampled.append(sampled_plain_call(SampledRequest.of(request), tool, short))
 
     def governed(self, call: GatedCall, decision: Decision, *, server_requested: bool) -> None:
         """Record a call decided by a rule, a policy or a grant, or refused because of its arguments."""

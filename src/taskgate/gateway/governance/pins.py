@@ -30,15 +30,17 @@ from taskgate.core.catalog.pin import (
     raw_definition,
     raw_with_lookalikes,
 )
-from taskgate.core.catalog.pin_keys import RESOURCE_PREFIX, SKILL_PREFIX, kind_of, resource_key, skill_key
+from taskgate.core.catalog.pin_keys import RESOURCE_PREFIX, SKILL_PREFIX, kind_of, resource_key, risk_key, skill_key
 from taskgate.core.catalog.pinned_content import compare_content
 from taskgate.core.catalog.skills import read_skill
 from taskgate.core.catalog.suspicions import Flag, certainly_has_none
 from taskgate.core.redaction.difference import Difference, difference
+from taskgate.core.risk import Risk
 from taskgate.core.timestamps import iso
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.catalogs import Offer
 from taskgate.gateway.catalog.quarantine import Quarantine
+from taskgate.gateway.catalog.stated_risks import StatedRisk, pin_of, stated_risks
 from taskgate.gateway.events import DefinitionChanged, EventHub
 from taskgate.gateway.plan import Live, Plan
 from taskgate.ports.store import Store
@@ -101,7 +103,9 @@ class Pins:
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
-        self._pinned = {(stored.server, stored.tool): stored.pin for stored in await self._store.ask(StoredPins())}
+        found = await self._store.ask(StoredPins())
+        self._pinned = {(stored.server, stored.tool): stored.pin for stored in found}
+        self._quarantine.state_risks(stated_risks(found))
         self._pinned_servers = {server for server, _ in self._pinned}
 
     async def load_again(self, offers: Callable[[], Mapping[str, Offer]]) -> None:
@@ -401,6 +405,14 @@ class Pins:
         self._refresh_quarantine()
         log.info(f"{kind_of(tool)} accepted", server=server, tool=tool, by=by)
         return True
+
+    async def state_risk(self, server: str, tool: str, digest: str, risk: Risk, by: str) -> None:
+        """Store what a person states about the risk of a tool with this definition."""
+        stated, key = StatedRisk(digest, risk), risk_key(tool)
+        audit = msgspec.structs.replace(_entry("tool_risk_stated", (server, tool), digest, by), decision=risk.value)
+        await self._store.do(PutPin(server, key, pin_of(stated), by=by, audit=audit))
+        self._quarantine.state_risks({**self._quarantine.stated_risks, (server, tool): stated})
+        log.info("risk stated", server=server, tool=tool, risk=risk.value, by=by)
 
     def changed_rows(self) -> list[ChangedDefinition]:
         """Return all unaccepted definitions, with their differences."""

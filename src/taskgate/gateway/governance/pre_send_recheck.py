@@ -10,39 +10,42 @@ from typing import Final
 
 import msgspec
 
+from taskgate.core.audit.chain import AuditEntry, revisions
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.catalog.own_tool_names import OWN_SERVER
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approval, Binding, State
 from taskgate.core.governance.approver import APPROVER_ROLE, Approver
-from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, Settled
+from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, Settled, describe
 from taskgate.core.governance.pipeline import (
     REFUSED,
-    Gates,
+    RiskOf,
     decide,
     decide_listed,
     decide_unlisted,
+    is_configured,
     workflow_named,
 )
 from taskgate.core.governance.recheck import POLICY_DRIFT, CallAtDispatch, Stopped, recheck
-from taskgate.core.governance.workflow import DEFAULT_WORKFLOW, Workflow
+from taskgate.core.governance.workflow import Workflow
 from taskgate.core.patterns import PatternKind, checked_skeleton
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.scoping.subset import Subset
 from taskgate.core.strict_json import AmbiguousJson
 from taskgate.core.tasks.endings import refused
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import TransitionEvent
 from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.catalog.risks import risks_of
 from taskgate.gateway.catalog.tool_entries import entry_of
 from taskgate.gateway.catalog.views import Views
-from taskgate.gateway.governance.evaluate import evaluate
+from taskgate.gateway.governance.evaluate import caller_facts_of, evaluate
 from taskgate.gateway.governance.expiries import ApprovalExpiries
 from taskgate.gateway.governance.gated_call import GatedCall
 from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.strict_arguments import strict_digest
+from taskgate.store.operations.tasks import Forbidden
 
 CREDENTIAL_REVOKED: Final = "credential_revoked"
 _NOT_RUN = "The call was not executed."
@@ -68,15 +71,32 @@ class PreSendRecheck(msgspec.Struct, eq=False):
         else:
             await self.catalogs.ready([task.server])
 
-    def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> TransitionEvent | None:
-        """Return None if the call may be sent, otherwise the event that ends the task."""
+    def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> Forbidden | None:
+        """Return None if the call may be sent, otherwise why not."""
         passed_ms = 0 if approval is None else self.expiries.passed_ms(approval)
         stopped = self._stopped(task, approval, max(now_ms, passed_ms))
         if stopped is None:
             return None
         text = stopped.reason if task.may_have_been_sent else f"{stopped.reason} {_NOT_RUN}"
         data = {"tool": task.wire_name, "task_id": task.id}
-        return refused(task, CallerError(stopped.error_type, text, gate=Gate.APPROVAL.value, data=data))
+        error = CallerError(stopped.error_type, text, gate=Gate.APPROVAL.value, data=data)
+        return Forbidden(refused(task, error), self._entry(task, stopped))
+
+    def _entry(self, task: Task, stopped: Stopped) -> AuditEntry:
+        return AuditEntry(
+            at_ms=0,
+            event="call_denied",
+            principal=task.principal,
+            scope=task.scope,
+            server=task.server,
+            name=task.tool,
+            arguments_digest=task.digest,
+            decision=stopped.error_type,
+            policy_revision=revisions(self.plan.value.gates.revision, task.scope_revision),
+            reason=stopped.detail or stopped.reason,
+            task_id=task.id,
+            executed=("maybe" if task.may_have_been_sent else "no"),
+        )
 
     def _stopped(self, task: Task, approval: Approval | None, now_ms: int) -> Stopped | None:
         plan = self.plan.value
@@ -96,6 +116,9 @@ class PreSendRecheck(msgspec.Struct, eq=False):
             facts=task.facts,
             from_script=bool(task.parent),
             script_digest=task.script_digest,
+            client=task.client,
+            generation=task.generation,
+            risk=self._risks(plan, task.server)(task.tool),
         )
         decision = self.evaluated(plan, call, now_ms)
         if approval is None or approval.state is State.USED:
@@ -107,37 +130,42 @@ class PreSendRecheck(msgspec.Struct, eq=False):
         subset = self.views.subset(plan, call.scope, SessionRequest())
         if call.server != OWN_SERVER and not _admits(subset, call.kind, call.server, call.name):
             return Denied(Gate.VISIBILITY, "the scope no longer has it", REFUSED)
-        gates = plan.gates.for_calls(from_script=call.from_script)
-        decision = self._decision(gates, subset, call.kind, call.server, call.name)
+        decision = self._decision(plan, subset, call)
         try:
             return evaluate(plan, call, decision, self.grants.current, now_ms)
         except CallerError as problem:
             return Denied(Gate.POLICY, problem.message, REFUSED)
 
-    def _decision(self, gates: Gates, subset: Subset, kind: PatternKind, server: str, name: str) -> Decision:
+    def _decision(self, plan: Plan, subset: Subset, call: GatedCall) -> Decision:
         """Like `View.decision_on`, without a view: none can be built on the store's thread."""
-        held = self.catalogs.quarantined
+        kind, server, name = call.kind, call.server, call.name
+        gates, held = plan.gates.of_caller(caller_facts_of(plan, call)), self.catalogs.quarantined
         offer = self.catalogs.offer(server)
+        risk_of = self._risks(plan, server)
         entries = [e for k in _ENTRIES[kind] for e in offer.entries.get(k, ())] if offer is not None else []
         is_listed = any(entry.name == name for entry in entries)
         others = self.catalogs.alike(kind, server, name)
         if is_listed and not others:
-            return decide(gates, kind, server, name, quarantined=held)
+            return decide(gates, kind, server, name, quarantined=held, risk_of=risk_of)
         excluded = subset.denies_lookalike(server, name, kind)
         if excluded is not None:
             return Denied(Gate.VISIBILITY, excluded.detail, REFUSED)
         if is_listed:
-            return decide_listed(gates, kind, server, name, others, quarantined=held)
+            return decide_listed(gates, kind, server, name, others, quarantined=held, risk_of=risk_of)
         if kind is PatternKind.TOOL and offer is not None and offer.omitted.covers(name):
             return Denied(Gate.VISIBILITY, "omitted from its server's list", REFUSED)
         looks = checked_skeleton(name, kind)
         alike = [entry.name for entry in entries if checked_skeleton(entry.name, kind) == looks]
         withheld = any(
             not _admits(subset, kind, server, other)
-            or isinstance(decide(gates, kind, server, other, quarantined=held), Denied)
+            or isinstance(decide(gates, kind, server, other, quarantined=held, risk_of=risk_of), Denied)
             for other in alike
         )
-        return decide_unlisted(gates, kind, server, name, quarantined=held, withheld=(looks,) if withheld else ())
+        hidden = (looks,) if withheld else ()
+        return decide_unlisted(gates, kind, server, name, quarantined=held, withheld=hidden, risk_of=risk_of)
+
+    def _risks(self, plan: Plan, server: str) -> RiskOf:
+        return risks_of(plan, server, self.catalogs.offer(server), self.catalogs.stated_risks)
 
     def recheck(
         self, plan: Plan, approval: Approval, call: GatedCall, decision: Settled, now_ms: int
@@ -198,16 +226,15 @@ def as_own_approver(plan: Plan, principal: str) -> Approver:
 
 
 def _known(plan: Plan, workflow: str) -> Workflow | None:
-    if workflow != DEFAULT_WORKFLOW and workflow not in plan.gates.workflows:
-        return None
-    return workflow_named(plan.gates, workflow)
+    return workflow_named(plan.gates, workflow) if is_configured(plan.gates, workflow) else None
 
 
 def _without_approval(decision: Settled, *, spent: bool) -> Stopped | None:
     if isinstance(decision, Denied):
-        return Stopped(POLICY_DRIFT, "The policy changed and no longer allows this call.")
+        return Stopped(POLICY_DRIFT, "The policy changed and no longer allows this call.", describe(decision))
     if isinstance(decision, NeedsApproval) and not spent:
-        return Stopped(POLICY_DRIFT, "The policy changed and now requires an approval of this call; call again.")
+        text = "The policy changed and now requires an approval of this call; call again."
+        return Stopped(POLICY_DRIFT, text, describe(decision))
     return None
 
 

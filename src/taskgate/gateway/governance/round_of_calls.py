@@ -17,6 +17,7 @@ from taskgate.core import wire
 from taskgate.core.audit.chain import AuditEntry, revisions
 from taskgate.core.digest import digest_of_bytes
 from taskgate.core.errors import Executed
+from taskgate.core.generations.generation import Generation
 from taskgate.core.history.row import HistoryRow
 from taskgate.core.history.sums import Tally
 from taskgate.core.identity.caller import Caller
@@ -28,6 +29,7 @@ from taskgate.gateway.governance.failure_reason import failure_reason
 from taskgate.gateway.governance.gated_call import GatedCall
 from taskgate.gateway.governance.sampled_calls import MAX_BYTES, SampledCall
 from taskgate.gateway.plan import Plan
+from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.strict_arguments import arguments_digest
 from taskgate.store.operations.journal import RecordRound
 
@@ -45,6 +47,27 @@ _OTHER_CALLS: Final = (0, 0)
 """The key of plain calls beyond the bound; no object has this identity."""
 
 
+class SampledRequest(msgspec.Struct, frozen=True):
+    """What decisions can depend on, of the request of a call that is recorded for rehearsals. It keeps no arguments."""
+
+    caller: Caller
+    client: str
+    generation: Generation
+    server_requested: bool
+    """Whether its session named the server."""
+    from_script: bool
+
+    @classmethod
+    def of(cls, request: Request) -> SampledRequest:
+        return cls(
+            caller=request.caller,
+            client=request.client_name,
+            generation=request.generation,
+            server_requested=bool(request.narrowing.server_lists),
+            from_script=bool(request.script),
+        )
+
+
 class KeptCall(msgspec.Struct, frozen=True, kw_only=True):
     """A plain call that gets an audit entry of its own."""
 
@@ -55,9 +78,8 @@ class KeptCall(msgspec.Struct, frozen=True, kw_only=True):
     params: bytes
     digest: str | None
     """Set if its arguments are too large to be kept."""
-    server_requested: bool
-    is_sampled: bool
-    """Whether it is recorded for rehearsals."""
+    sampled: SampledRequest | None
+    """What is recorded of its request for rehearsals, if it is."""
     row: HistoryRow | None
     why: str
     """The text of its error, not redacted."""
@@ -202,8 +224,8 @@ class Round:
                 calls.append(
                     replace(call.row, digest=digest, reason=reason) if reason else replace(call.row, digest=digest)
                 )
-            if call.is_sampled:
-                sampled.append(sampled_plain_call(call.caller, call.tool, arguments, requested=call.server_requested))
+            if call.sampled is not None:
+                sampled.append(sampled_plain_call(call.sampled, call.tool, arguments))
         entries += self._summed()
         record = RecordRound(
             calls=calls,
@@ -251,27 +273,27 @@ class Round:
         )
 
 
-def sampled_plain_call(
-    caller: Caller, tool: ToolRef, arguments: bytes | None, *, requested: bool, from_script: bool = False
-) -> SampledCall:
-    """A call that was simply forwarded, as it is recorded. `arguments` is None if they are too long. `requested`: its session named
-    the server."""
+def sampled_plain_call(request: SampledRequest, tool: ToolRef, arguments: bytes | None) -> SampledCall:
+    """A call that was simply forwarded, as it is recorded. `arguments` is None if they are too long."""
     too_long = arguments is None or len(arguments) > MAX_BYTES
     call = GatedCall(
-        principal=caller.principal,
-        roles=caller.roles,
-        scope=caller.scope,
+        principal=request.caller.principal,
+        roles=request.caller.roles,
+        scope=request.caller.scope,
         server=tool.server,
         name=tool.name,
         arguments=b"" if too_long or arguments is None else arguments,
         input_schema=schema_of(tool.entry),
-        from_script=from_script,
+        from_script=request.from_script,
+        client=request.client,
+        generation=request.generation,
+        risk=tool.risk,
     )
     return SampledCall(
         call=call,
         before=Action.FORWARD,
         rule=tool.decision.rule,
-        server_requested=requested,
+        server_requested=request.server_requested,
         listed=tool.entry is not None,
         too_long=too_long,
     )

@@ -67,6 +67,9 @@ def _recorded(plan: Plan, sampled: SampledCall) -> RecordedCall:
         server_requested=sampled.server_requested,
         temporary=call.scope in plan.temporary_scopes,
         from_script=call.from_script,
+        client=call.client,
+        generation=call.generation,
+        risk=call.risk,
     )
     if sampled.too_long:
         return replace(recorded, unread=f"longer than {MAX_BYTES} bytes")

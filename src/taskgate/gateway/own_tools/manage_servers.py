@@ -16,6 +16,7 @@ from taskgate.core.catalog.own_tool_names import OWN_SERVER, OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Parameter, ToolFace
 from taskgate.core.errors import CallerError, Executed, TaskgateError
 from taskgate.core.events import EventKind
+from taskgate.core.facts.table import NO_SCRIPT
 from taskgate.core.governance.decision import Forward
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
@@ -102,7 +103,7 @@ async def reconnect_server(parts: ManagingParts, request: Request, given: dict[s
 
 async def _agreed(parts: ManagingParts, request: Request, tool: str) -> None:
     """Pass the call through rules, policy and approval like any tool. Return when it may continue."""
-    decision = decide(parts.lookup.plan.value.gates, PatternKind.TOOL, OWN_SERVER, tool)
+    decision = decide(parts.lookup.plan.value.gates.of_caller(NO_SCRIPT), PatternKind.TOOL, OWN_SERVER, tool)
     if type(decision) is Forward and decision.note is None:
         return
     caller = request.caller

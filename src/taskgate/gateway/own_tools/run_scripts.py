@@ -11,6 +11,7 @@ from taskgate.core import wire
 from taskgate.core.catalog.own_tool_names import OWN_SERVER, OwnToolName
 from taskgate.core.catalog.own_tools import ArgumentKind, Family, Parameter, ToolFace
 from taskgate.core.errors import CallerError
+from taskgate.core.facts.table import NO_SCRIPT
 from taskgate.core.governance.decision import Forward
 from taskgate.core.governance.held_call import ApprovalRequest
 from taskgate.core.governance.pipeline import decide
@@ -81,7 +82,7 @@ async def _held(reply: Awaitable[bytes]) -> ToolReply | bytes:
 async def _approval(parts: ScriptToolParts, request: Request) -> ApprovalRequest | None:
     """Pass the script through rules, policy and approval like any tool. Its calls are evaluated when it makes them."""
     tool = OwnToolName.RUN_SCRIPT.value
-    decision = decide(parts.lookup.plan.value.gates, PatternKind.TOOL, OWN_SERVER, tool)
+    decision = decide(parts.lookup.plan.value.gates.of_caller(NO_SCRIPT), PatternKind.TOOL, OWN_SERVER, tool)
     if type(decision) is Forward and decision.note is None:
         return None
     caller, arguments = request.caller, bytes(request.members().get("arguments", Raw(b"{}")))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from taskgate.core.errors import CallerError
-from taskgate.core.governance.decision import Decision, Denied, NeedsApproval, NeedsPolicy
+from taskgate.core.governance.decision import Decision, action_of
 from taskgate.core.governance.script_plan import Meets, PlannedScript, PlannedTool, planned_script
 from taskgate.core.scripts.check_source import SourceFault
 from taskgate.core.scripts.plan import NamedCall
+from taskgate.core.settings.governance import Action
 from taskgate.gateway.calls.lookup import Lookup
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.scripts.script_sources import ReadSource
@@ -26,12 +27,9 @@ def refuse_faults(faults: Sequence[SourceFault]) -> None:
 
 async def planned(lookup: Lookup, request: Request, source: ReadSource) -> dict[str, Any]:
     """Return the plan as JSON."""
-    view, plan = await lookup.view(request), source.plan
+    view, plan = await lookup.view_of_scripts(request), source.plan
     return {
-        "tools": [
-            {**_named(call), "meets": _meets(view.for_script(view.tools[call.tool]).decision).value}
-            for call in plan.tools
-        ],
+        "tools": [{**_named(call), "meets": _meets(view.tools[call.tool].decision).value} for call in plan.tools],
         "unknown_tools": [_named(call) for call in plan.unknown],
         "computed_names_on_lines": list(plan.dynamic),
         "questions_on_lines": list(plan.question_lines),
@@ -55,11 +53,12 @@ def _fault(fault: SourceFault) -> dict[str, Any]:
 
 
 def _meets(decision: Decision) -> Meets:
-    match decision:
-        case NeedsApproval():
-            return Meets.APPROVAL
-        case NeedsPolicy():
-            return Meets.POLICY
-        case Denied():
-            return Meets.DENIED
-    return Meets.FORWARD
+    return _MEETS[action_of(decision)]
+
+
+_MEETS: Final = {
+    Action.FORWARD: Meets.FORWARD,
+    Action.APPROVE: Meets.APPROVAL,
+    Action.POLICY: Meets.POLICY,
+    Action.DENY: Meets.DENIED,
+}

@@ -34,7 +34,8 @@ async def describe_tools(parts: ScriptToolParts, request: Request, given: dict[s
     A tool that only scripts may call is described; one that scripts may not call is not.
     """
     view = await parts.lookup.view(request, listing=True)
-    found = [name for name in names_of(view) if is_listed(view, request, view.for_script(view.tools[name.tool]))]
+    of_scripts = await parts.lookup.view_of_scripts(request)
+    found = [name for name in names_of(view) if is_listed(of_scripts, request, of_scripts.tools[name.tool])]
     if given.get("names") is not None:
         found = [name for name in found if _is_named(name, view.tools[name.tool], set(given["names"]))]
     if given.get("search") is not None:
@@ -55,8 +56,8 @@ async def describe_tools(parts: ScriptToolParts, request: Request, given: dict[s
 
 
 async def stubs_of_scope(view: View) -> Stubs:
-    """Return the stubs of all tools that scripts of the scope may call, without a limit on their size."""
-    tools = [(name, view.for_script(view.tools[name.tool])) for name in names_of(view)]
+    """Return the stubs of all tools that scripts may call, of a view of scripts, without a limit on their size."""
+    tools = [(name, view.tools[name.tool]) for name in names_of(view)]
     callable_ones = [name for name, tool in tools if tool.entry is not None and not isinstance(tool.decision, Denied)]
     return await _stubs(view, callable_ones, sys.maxsize)
 

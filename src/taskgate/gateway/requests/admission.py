@@ -1,9 +1,9 @@
 """Limit the calls that the gateway handles at once, and refuse calls while it is overloaded.
 
-There are two limits. The number of open calls limits memory. Calls that repeatedly wait long before they are handled show that
-the gateway is overloaded (`core.lateness`), and accepting more would delay all of them. A refused call was not executed and its
-reply states when to retry; accepted calls continue. A call that has become a task no longer counts: tasks have their own
-limits.
+There are two limits. The number of open calls limits memory. Calls that repeatedly wait long before they are handled, while the
+gateway uses the CPU itself or a long queue of them waits, show that it is overloaded (`core.lateness`), and accepting more would
+delay all of them. A refused call was not executed and its reply states when to retry; accepted calls continue. A call that has
+become a task no longer counts: tasks have their own limits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
-from taskgate.core.lateness import Lateness
+from taskgate.core.lateness import Lateness, TimeAndCpu
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Gauge, Metrics
 
@@ -57,7 +57,8 @@ class Admission:
         """Count the call as open. Raises `overloaded` if too many are open or the gateway is too late."""
         now, lateness, open_calls = clock.monotonic(), self._lateness, self.open_calls
         waited_s = now - request.arrived
-        if (waited_s > lateness.target_s or lateness.is_late) and lateness.refuses(now, waited_s):
+        is_late = waited_s > lateness.target_s or lateness.is_late
+        if is_late and lateness.refuses(TimeAndCpu(now, clock.cpu()), waited_s):
             raise self._refuse("late")
         if len(open_calls) >= self._max_open_calls:
             raise self._refuse("full")

@@ -23,7 +23,6 @@ from taskgate.core.questions.question import NO_STATE, Answer, Question
 from taskgate.core.tasks.task import Task
 from taskgate.core.waterfall import Span, Waterfall
 from taskgate.core.wire import Members, Message, Raw
-from taskgate.eager_task import AnyTask
 from taskgate.gateway.requests.paced_progress import PacedProgress, with_caller_token
 from taskgate.gateway.requests.question_round import QuestionRound
 from taskgate.gateway.requests.session import Session, passes_log_level
@@ -82,7 +81,7 @@ class ReplyDelivery(msgspec.Struct, eq=False, weakref=True):
     envelope: Envelope | None
     inbox: bool
     """Whether questions that the caller does not support may wait in its inbox."""
-    carrier: AnyTask | None = None
+    carrier: asyncio.Task[Any] | None = None
     """The task that handles the request, if the transport named it."""
     promoted_task: PromotedTask | None = None
     promoting: asyncio.Task[None] | None = None
@@ -159,7 +158,7 @@ class ReplyDelivery(msgspec.Struct, eq=False, weakref=True):
             self.large_members = message, wire.members_of(params)
         return self.large_members[1]
 
-    def carrier_task(self) -> AnyTask:
+    def carrier_task(self) -> asyncio.Task[Any]:
         """The task that handles the request: the one that the transport named, or else the current one."""
         if self.carrier is None:
             self.carrier = asyncio.current_task()

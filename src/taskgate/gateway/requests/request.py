@@ -5,6 +5,7 @@ The delivery of its reply, and its state until then, are in `delivery`.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import secrets
@@ -22,7 +23,6 @@ from taskgate.core.identity.conversation import ConversationKey
 from taskgate.core.meta import META
 from taskgate.core.scoping.session_request import NO_REQUEST, SessionRequest
 from taskgate.core.wire import Members, Message, Raw
-from taskgate.eager_task import AnyTask
 from taskgate.gateway.requests.client_label import CLIENT_META, client_label
 from taskgate.gateway.requests.delivery import ReplyDelivery
 from taskgate.gateway.requests.session import Session
@@ -30,6 +30,8 @@ from taskgate.ports.link import LinkKey
 from taskgate.ports.outlet import ReplyOutlet
 from taskgate.turns import LARGE_BYTES, let_others_run
 
+LONGEST_CLIENT: Final = 120
+"""Longer names of client programs are cut before they are compared or stored."""
 _NEVER = float("inf")
 _STARTED: Final = secrets.token_hex(8)
 _numbers = itertools.count(1)
@@ -74,7 +76,7 @@ class Request(msgspec.Struct, frozen=True, eq=False):
         *,
         narrowing: SessionRequest = NO_REQUEST,
         headers: Mapping[bytes, bytes] = _NO_HEADERS,
-        carrier: AnyTask | None = None,
+        carrier: asyncio.Task[Any] | None = None,
         arrived: float = _NEVER,
         vendor_id: str | None = None,
         rerun_of: str = "",
@@ -143,9 +145,6 @@ class Request(msgspec.Struct, frozen=True, eq=False):
 
     def members(self) -> Members:
         """The params, each member as its exact bytes. The returned dict may be changed."""
-        known = self.message.members
-        if known is not None:
-            return known.copy()
         raw = self.message.raw_params
         if raw is None:
             return {}
@@ -161,7 +160,7 @@ class Request(msgspec.Struct, frozen=True, eq=False):
             else (self.envelope.client_info if self.envelope else None)
         )
         name = (info or {}).get("name")
-        return name if type(name) is str else ""
+        return name[:LONGEST_CLIENT] if type(name) is str else ""
 
     @property
     def capabilities(self) -> Mapping[str, Any]:

@@ -24,7 +24,6 @@ from taskgate.core.identity.conversation import SESSION, ConversationKey
 from taskgate.core.questions.question import Answer
 from taskgate.core.scoping.session_request import SessionRequest
 from taskgate.core.wire import Kind, Message
-from taskgate.eager_task import AnyTask
 from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.client_profile import ClientProfile
 from taskgate.ports.link import LinkKey
@@ -101,7 +100,7 @@ class Session:
             Generation.STATEFUL, caller.principal, session_id, place=caller.place, conversation=whole.stream
         )
         self.profile = ClientProfile(opening.capabilities, opening.client_info, logs_unasked=True)
-        self.in_flight: dict[bytes, AnyTask] = {}
+        self.in_flight: dict[bytes, asyncio.Task[Any]] = {}
         self.subscriptions: dict[str, str] = {}
         self.subscribing: dict[str, None] = {}
         """Resources with a subscription request in progress; they count towards the limit."""
@@ -130,7 +129,7 @@ class Session:
     def accepts_log(self, level: str) -> bool:
         return passes_log_level(level, self.log_level)
 
-    def begin(self, message_id: bytes, carrier: AnyTask) -> None:
+    def begin(self, message_id: bytes, carrier: asyncio.Task[Any]) -> None:
         """Record a request so that it can be cancelled. Raises CallerError if its id is in use."""
         if message_id in self.in_flight:
             raise CallerError("invalid_request", "A request with this id is still being answered.")

@@ -132,8 +132,7 @@ class ScriptCalls(msgspec.Struct, eq=False):
             raise CallerError(CREDENTIAL_REVOKED, text)
         plan, lookup = self.parts.lookup.plan.value, self.parts.lookup
         named = call_request(plan, self.script, self.digest, call.tool, {})
-        found = await lookup.tool(named, call.tool)
-        tool = (await lookup.view(named)).for_script(found)
+        tool = await lookup.tool(named, call.tool)
         if tool.entry is not None and not tool.entry.is_for_model:
             raise unknown_tool(call.tool)
         bound = bind_arguments(parameter_order(schema_of(tool.entry)), positional, keywords)

@@ -15,6 +15,7 @@ from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.journal import Journal
 from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.governance.pins import Pins
+from taskgate.gateway.governance.unmatched_report import UnmatchedReport
 from taskgate.gateway.history_reading import HistoryReading
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.plan import Live, Plan
@@ -60,6 +61,8 @@ class ServerServices(msgspec.Struct, eq=False, kw_only=True):
     reload: Reload
     temporary_scopes: TemporaryScopes
     accounts: AccountConnector
+    unmatched: UnmatchedReport
+    """The patterns of the configuration that match nothing that they list."""
 
     @property
     def catalogs(self) -> Catalogs:

@@ -25,7 +25,6 @@ from taskgate.core.tasks import endings
 from taskgate.core.tasks.origin import AlreadySent
 from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import Cancelled, UpstreamTaskKnown
-from taskgate.eager_task import asyncio_task
 from taskgate.gateway.catalog.refs import ToolRef
 from taskgate.gateway.catalog.slow_tools import SlowTools
 from taskgate.gateway.plan import Live, Plan
@@ -134,7 +133,7 @@ class Promotion(msgspec.Struct, eq=False):
 
     async def _give_answers_back(self) -> None:
         """End a later round that was not sent. As a task the call would begin again at its first round, which was executed."""
-        carrier = asyncio_task(self.request.delivery.carrier_task())
+        carrier = self.request.delivery.carrier_task()
         await self._answer_unstored(answers_unsent(self.tool.wire))
         carrier.cancel()
 
@@ -142,7 +141,7 @@ class Promotion(msgspec.Struct, eq=False):
         """Store the call as a task, then reply."""
         request, call = self.request, self.call(self.request, self.tool)
         waits = self.is_queued
-        carrier = asyncio_task(request.delivery.carrier_task())
+        carrier = request.delivery.carrier_task()
         sent_ms = self.parts.records.store.now_ms() - int((clock.monotonic() - self.sent_at) * 1000)
         question_round = request.delivery.question_round
         state = question_round.state if question_round is not None and question_round.sent else None

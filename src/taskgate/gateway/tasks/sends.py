@@ -16,7 +16,6 @@ from taskgate.core.tasks.transition import (
     AttemptVoided,
     MayNotRepeat,
     RoundAnswered,
-    TransitionEvent,
     may_send,
 )
 from taskgate.core.wire import Members
@@ -24,7 +23,7 @@ from taskgate.gateway.tasks.task_records import TaskRecords, sent_params
 from taskgate.ports.call_failure import CallFailed
 from taskgate.ports.store_answers import ApprovalSpent, Intended, Intending, Outdated, StoppedByRecheck
 from taskgate.store.operations.task_queries import FindTask
-from taskgate.store.operations.tasks import Intend
+from taskgate.store.operations.tasks import Forbidden, Intend
 
 
 class Recheck(Protocol):
@@ -34,8 +33,8 @@ class Recheck(Protocol):
         """Update the data that the check reads. Raises UpstreamError if the server cannot be reached."""
         ...
 
-    def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> TransitionEvent | None:
-        """Runs inside the transaction that stores the intent. Return None to permit the call, or the event that ends the task."""
+    def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> Forbidden | None:
+        """Runs inside the transaction that stores the intent. Return None to permit the call."""
         ...
 
 

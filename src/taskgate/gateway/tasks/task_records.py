@@ -68,7 +68,6 @@ SHORT_FAULT_S: Final = 60.0
 LONG_PAUSE_S: Final = 5.0
 WARN_EVERY_S: Final = 60.0
 FENCE_TRIES: Final = 10
-LONGEST_CLIENT: Final = 120
 _NOT_STORED = frozenset({"arguments", "name", "task", "requestState", "inputResponses"})
 
 
@@ -214,7 +213,7 @@ class TaskRecords:
             scope_revision=call.scope_revision,
             tool_class=call.tool_class,
             generation=request.generation,
-            client=request.client_name[:LONGEST_CLIENT],
+            client=request.client_name,
             rerun_of=request.rerun_of,
             run_on=call.run_on,
             status_message=call.message,

@@ -20,6 +20,7 @@ from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.pinned_contents import PinnedContents
 from taskgate.gateway.governance.pins import Pins
+from taskgate.gateway.governance.unmatched_report import UnmatchedReport
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.elicitation_pages import ElicitationPages
@@ -64,6 +65,7 @@ class CatalogGroup(msgspec.Struct, eq=False):
     pins: Pins
     contents: PinnedContents
     annotations: AnnotationReport
+    unmatched: UnmatchedReport
     catalogs: Catalogs
     scope_record: ScopeRecord
     views: Views

@@ -93,6 +93,7 @@ class LifecycleSteps(msgspec.Struct, frozen=True, kw_only=True):
             self.lists.contents.close,
             self.lists.pins.close,
             self.lists.annotations.close,
+            self.lists.unmatched.close,
             self.governed.ask_caller.close,
             self.others.close,
             *((self.shared_sessions.close,) if self.shared_sessions is not None else ()),

@@ -14,6 +14,7 @@ from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.governance.annotation_report import AnnotationReport
 from taskgate.gateway.governance.pinned_contents import PinnedContents
 from taskgate.gateway.governance.pins import Pins
+from taskgate.gateway.governance.unmatched_report import UnmatchedReport
 from taskgate.gateway.methods.upstream_notifications import UpstreamNotifications
 from taskgate.gateway.questions.untied import UntiedQuestions
 from taskgate.gateway.scope_record import ScopeRecord
@@ -45,6 +46,7 @@ def wire_lists(base: Foundation) -> CatalogGroup:
         pins=pins,
         contents=contents,
         annotations=annotations,
+        unmatched=UnmatchedReport(base.plan, catalogs, base.events),
         catalogs=catalogs,
         scope_record=scope_record,
         views=views,

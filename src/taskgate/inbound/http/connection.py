@@ -17,13 +17,13 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from taskgate import clock
 from taskgate.access.arrival import Arrival
 from taskgate.access.guard import host_alone
 from taskgate.access.open_stream import CONNECTION
 from taskgate.core.settings.limits import Limits
-from taskgate.eager_task import EagerTask
 from taskgate.gateway.plan import Live, Plan
 from taskgate.inbound.http.coalescing_transport import CoalescingTransport
 from taskgate.inbound.http.loop_lag import LoopLag
@@ -33,8 +33,6 @@ from taskgate.inbound.http.post_request import Answering, Post
 from taskgate.inbound.http.reading_flow import ReadingFlow
 from taskgate.inbound.http.request_head import HeadersRefused, check_head, check_head_bytes
 from taskgate.inbound.http.request_lines import RequestLines, declared_size
-from taskgate.inbound.http.uvicorn_parts import HttpToolsProtocol
-from taskgate.mcp.http.repeated_head import MAX_DIGITS, RepeatedHead
 from taskgate.mcp.turn_budget import TurnBudget
 
 PARSE_BYTES: Final = 16 * 1024
@@ -43,8 +41,6 @@ SLOW_AFTER_S: Final = 10.0
 MIN_BYTES_PER_S: Final = 1024
 LAST_REQUEST_S: Final = 1.0
 """How long a stopping gateway waits for the first request of a new connection."""
-MAX_UNREPEATED: Final = 16
-"""A caller that repeats none of this many heads does not repeat the next one either."""
 _NOT_OPEN: Final = Arrival("", False, False)
 _UPGRADE_HEADERS: Final = frozenset({b"upgrade", b"http2-settings"})
 
@@ -80,9 +76,6 @@ class CallerConnection(HttpToolsProtocol):
         **settings: Any,
     ) -> None:
         super().__init__(**settings)
-        self._works: set[EagerTask] = self.tasks  # type: ignore[assignment]
-        """What uvicorn waits for at shutdown, and cancels after the drain timeout."""
-        self._forget_work = self._works.discard
         self.on_lost: Callable[[], None] | None = None
         self.raw: Any = None
         """The underlying transport, for responses that are a single write anyway."""
@@ -117,9 +110,6 @@ class CallerConnection(HttpToolsProtocol):
         self._first: bytes | None = None
         """The request that another worker had read when it handed over this connection (see `handover`)."""
         self._budget = TurnBudget()
-        self.is_parsing = False
-        self._begun: EagerTask | None = None
-        """The answer to a post that was complete before all received data was parsed; it may not begin before that."""
         self._parsed_chunks = self._parsed_messages = 0
         """Body chunks and heads in the data that is being parsed."""
         self._unparsed: deque[bytes] = deque()
@@ -130,10 +120,6 @@ class CallerConnection(HttpToolsProtocol):
         self._lines = RequestLines()
         self._body_size: int | None = 0
         """The declared size of the body that is being read; None if it is chunked."""
-        self._repeated: tuple[RepeatedHead, PostHead, Plan] | None = None
-        """The head of the last POST request, and the plan under which it was accepted. The next one probably repeats it."""
-        self._unrepeated = 0
-        """How many heads were kept in a row and not repeated."""
         self._refusal: bytes | None = None
         """The last response of this connection, after input that is no request."""
 
@@ -192,8 +178,7 @@ class CallerConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._idle_since = None
         if len(data) <= PARSE_BYTES and not self._unparsed:
-            if not self._take_repeated(data):
-                self._parse(data)
+            self._parse(data)
         else:
             self._unparsed.extend(data[at : at + PARSE_BYTES] for at in range(0, len(data), PARSE_BYTES))
         if self._unparsed or self._budget.spent:
@@ -224,18 +209,15 @@ class CallerConnection(HttpToolsProtocol):
     def _parse(self, data: bytes) -> None:
         if self._refusal is not None:
             return
-        before, between_requests = self._received, self._between_requests
+        before = self._received
         self._keep_head(data)
         size = self._read_bytes = len(data)
-        self.is_parsing = True
         try:
             self.parser.feed_data(data)
             if self._waiting_since is not None:
                 self._check_unfinished_head(size)
             elif self._body_since is not None:
                 self._check_framing(size, self._received - before)
-            elif self._post is not None and between_requests and self._between_requests:
-                self._note_head(data, self._post)
         except httptools.HttpParserUpgrade as upgrade:
             self._ignore_upgrade(data[upgrade.args[0] :])
         except HeadersRefused as refused:
@@ -247,10 +229,6 @@ class CallerConnection(HttpToolsProtocol):
             else:
                 self._refuse(400, "Invalid HTTP request received.")
         self._parsed(size)
-        self.is_parsing = False
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            begun.run()
 
     def _keep_head(self, data: bytes) -> None:
         if self._between_requests:
@@ -274,54 +252,6 @@ class CallerConnection(HttpToolsProtocol):
         self._body_size = declared_size(fields)
         line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version.encode("ascii"))
         self._lines.check(line, self._body_size)
-
-    def _take_repeated(self, data: bytes) -> bool:
-        """Take a complete request whose head was parsed before. Return False if the parser must read it."""
-        if self._repeated is None or not self._between_requests or self._last_request:
-            return False
-        repeated, head, plan = self._repeated
-        before: Any = self.cycle
-        if plan is not self.plan.value or not before.response_complete:
-            return False
-        limits = plan.limits
-        body = repeated.body_in(data)
-        if body is None or len(body) > limits.request_bytes:
-            return False
-        self._unrepeated = 0
-        self.on_lost = None
-        # Its turn has come, and it is complete and being answered.
-        post = Post(
-            connection=self,
-            head=head,
-            headers=head.headers,
-            arrival=self.arrival,
-            keep_alive=head.keep_alive,
-            limit=limits.request_bytes,
-            turn=True,
-            ready=True,
-            started=True,
-            body=body,
-        )
-        self._post = post
-        self.cycle = post  # type: ignore[assignment]
-        # It needs no turn budget: the request before it is answered.
-        post.begin()
-        return True
-
-    def _note_head(self, data: bytes, post: Post) -> None:
-        """Keep the head of a POST request that was this data and nothing else."""
-        plan, head = self.plan.value, post.head
-        fields = head.headers
-        if (
-            self._unrepeated < MAX_UNREPEATED
-            and head.keep_alive
-            and self._parsed_messages == 1
-            and b"expect" not in fields
-            and len(data) - self._received + len(fields) + MAX_DIGITS <= plan.limits.header_bytes
-        ):
-            self._unrepeated += 1
-            repeated = RepeatedHead.of(data, self._received, head.every_header, fields)
-            self._repeated = (repeated, head.without_length(), plan) if repeated is not None else None
 
     def _check_unfinished_head(self, size: int) -> None:
         """Limit an incomplete head, which the parser would buffer without a limit."""
@@ -459,9 +389,7 @@ class CallerConnection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         if isinstance(cycle, Post):
-            # Not at once: a long series of pipelined requests would be a deep recursion.
-            # Not in the context of the request before, which may belong to another trace.
-            self.loop.call_soon(cycle.previous_answered, context=self._context)
+            cycle.previous_answered()
         else:
             super()._start_asgi_task(cycle, app)
 
@@ -469,14 +397,15 @@ class CallerConnection(HttpToolsProtocol):
     def current_post(self) -> Post | None:
         return self._current
 
-    def begin(self, post: Post) -> EagerTask:
-        """Return what answers a complete request. It is run at once, or if `is_parsing` when all received data is parsed."""
+    def begin(self, post: Post) -> asyncio.Task[None]:
+        """Start the task that answers a complete request. uvicorn waits for it at shutdown, and cancels it after the drain
+        timeout."""
         self._current = post
-        work = EagerTask(self._answer(post).__await__(), self.loop, self._forget_work, copy_context())
-        self._works.add(work)
-        if self.is_parsing:
-            self._begun = work
-        return work
+        # Not in the context of a request before it, which may belong to another trace.
+        task = self.loop.create_task(self._answer(post), context=self._context.copy())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
 
     def on_body(self, body: bytes) -> None:
         self._received += len(body)
@@ -529,7 +458,7 @@ class CallerConnection(HttpToolsProtocol):
         if self.on_lost is not None:
             self.on_lost()
         # Requests refer to their connection. Without these references the last one is released as soon as it has ended.
-        self.cycle = self._post = self._current = self._begun = None  # type: ignore[assignment]
+        self.cycle = self._post = self._current = None  # type: ignore[assignment]
         self.scope = {}  # type: ignore[typeddict-item]
         self.on_lost = None
         self.flow.end()

@@ -1,6 +1,6 @@
 """How long requests wait in their sockets while the event loop works on others.
 
-A request is answered as soon as it is read, so its own times do not show an overload. But the loop reads all sockets once in
+A request is answered soon after it is read, so its own times do not show an overload. But the loop reads all sockets once in
 each iteration, and a timer that is due in the middle of a long iteration fires at its end. While requests arrive, such a timer
 is always set; by how much it is late is how long a request may have waited before it was read (`core.lateness`).
 """

@@ -44,7 +44,7 @@ class McpAccess:
         """Authorize a request without waiting. Raises HttpRefused, or NotVerifiedYet if `authorize` must be awaited.
 
         For a request without a credential the result depends only on the key below and the configuration, so it is
-        kept, with the head too, which a connection keeps for one configuration only. A credential is checked every time.
+        kept. A credential is checked every time.
         """
         headers = head.headers
         if b"authorization" in headers or arrival.by_proxy or arrival.certificate_expiry is not None:
@@ -66,7 +66,6 @@ class McpAccess:
             if len(known) >= _MAX_CACHED:
                 known.clear()
             known[key] = authorized
-        head.keep_authorization(authorized)
         return authorized
 
     def _admit(self, path: bytes, headers: dict[bytes, bytes], arrival: Arrival, every_header: Headers) -> Authorized:
@@ -114,17 +113,6 @@ class McpAccess:
         if identity is None or not identity.is_operator:
             return text
         return f"{text} {self.gateway.scope_hint(scope or identity.scope or self.gateway.default_scope)}"
-
-    def session_of(self, head: PostHead, caller: Caller, message_id: bytes | None = None) -> Session | None:
-        """As `session`, for a head that is kept: it names the same session for this caller until the session is closed."""
-        session = head.session
-        if session is not None and not session.closed and head.session_caller is caller:
-            session.touch(clock.monotonic())
-            return session
-        session = self.session(head.headers, caller, message_id)
-        if self._shared is None:
-            head.keep_session(session, caller)
-        return session
 
     def session(self, headers: dict[bytes, bytes], caller: Caller, message_id: bytes | None = None) -> Session | None:
         """Return the session that a request names, or None if this gateway may not hold it. Raises HttpRefused."""

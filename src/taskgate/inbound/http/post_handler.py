@@ -18,7 +18,7 @@ from taskgate.access.open_responses import Ended, OpenResponses
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, Executed, TaskgateError
 from taskgate.core.generations.generation import Generation
-from taskgate.core.generations.stateless import has_envelope
+from taskgate.core.generations.stateless import check_headers, has_envelope, read_envelope
 from taskgate.core.identity.caller import Caller
 from taskgate.core.meta import META
 from taskgate.core.scoping.session_request import NO_REQUEST
@@ -28,7 +28,6 @@ from taskgate.gateway.requests.replies import CallerReply, stopped_before_reply
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.session import Session
 from taskgate.gateway.services.transports import TransportServices
-from taskgate.inbound.http.declared import declared_by
 from taskgate.inbound.http.forward import Forwarder
 from taskgate.inbound.http.hop import NOT_HERE
 from taskgate.inbound.http.mcp_access import HttpRefused, McpAccess, retry_after
@@ -92,11 +91,11 @@ class PostHandler(msgspec.Struct, eq=False, kw_only=True):
 
     def _admitted(self, post: Post) -> Authorized:
         """Authorize without waiting. Raises HttpRefused and NotVerifiedYet."""
-        head, authorized = post.head, post.authorized
+        authorized = post.authorized
         if authorized is not None:
             # Another gateway has authorized it.
             return authorized
-        authorized = head.authorized or self.access.admit(head, post.arrival)
+        authorized = self.access.admit(post.head, post.arrival)
         post.admit(authorized)
         return authorized
 
@@ -111,9 +110,8 @@ class PostHandler(msgspec.Struct, eq=False, kw_only=True):
         """Return the message, or None for a batch. Raises HttpRefused."""
         if post.too_large or not post.head.is_json:
             self._refuse_body(post)
-        calls = post.head.calls
         try:
-            return calls.read(post.body, self.reader) if calls is not None else self.reader.read(post.body)
+            return self.reader.read(post.body)
         except TaskgateError as problem:
             self._refuse_unless_batch(post, problem)
             return None
@@ -156,8 +154,10 @@ class PostHandler(msgspec.Struct, eq=False, kw_only=True):
         ):
             return
         try:
-            declared = declared_by(post.head, message)
-            narrowing = declared.narrowing
+            # The envelope and the headers must agree.
+            envelope = read_envelope(message.params, post.headers.get(b"mcp-protocol-version"))
+            check_headers(message.method, message.params, envelope.version, post.headers)
+            narrowing = narrowing_of(post.query, post.headers, post.every_header)
             if narrowing is not NO_REQUEST:
                 self.gateway.sessions.admit(caller, narrowing)
         except TaskgateError as problem:
@@ -167,7 +167,7 @@ class PostHandler(msgspec.Struct, eq=False, kw_only=True):
             caller,
             post,
             None,
-            declared.envelope,
+            envelope,
             narrowing=narrowing,
             headers=post.headers,
             carrier=post.work,
@@ -175,6 +175,8 @@ class PostHandler(msgspec.Struct, eq=False, kw_only=True):
         )
         # In this generation a disconnect cancels the request.
         post.cancel_when_disconnected()
+        if not post.still_there:
+            return
         if message.method == LISTEN:
             post.bind(self.responses, survives_expiry=False)
         try:
@@ -197,7 +199,7 @@ class PostHandler(msgspec.Struct, eq=False, kw_only=True):
 
     async def _stateful(self, post: Post, caller: Caller, message: Message) -> None:
         """Answer a message of a session. `caller` comes from the current credential: roles may have changed since initialize."""
-        session = self.access.session_of(post.head, caller, message.id)
+        session = self.access.session(post.headers, caller, message.id)
         if session is None:
             began = clock.monotonic()
             session = await self._session_elsewhere(post, caller, message)
@@ -306,7 +308,7 @@ class PostHandler(msgspec.Struct, eq=False, kw_only=True):
 
     async def _batch(self, post: Post, caller: Caller) -> None:
         """Answer a batch (revision 2025-03-26 only) with one array."""
-        session = self.access.session_of(post.head, caller) or await self._session_elsewhere(post, caller, None)
+        session = self.access.session(post.headers, caller) or await self._session_elsewhere(post, caller, None)
         if session is None:
             return
         if session.version != BATCH_REVISION:

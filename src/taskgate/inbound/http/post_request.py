@@ -19,7 +19,6 @@ from taskgate.access.arrival import Arrival
 from taskgate.access.authorize import Authorized
 from taskgate.access.open_responses import REPLY_AFTER_S, Ended, Hold, OpenResponses
 from taskgate.core.settings.limits import Limits
-from taskgate.eager_task import EagerTask
 from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.inbound.http.asgi import SSE_HEADERS, Headers
@@ -44,10 +43,8 @@ class PostConnection(Protocol):
     plan: Live[Plan]
     arrival: Arrival
     lag: LoopLag
-    is_parsing: bool
-    """Received data is being parsed, and nothing is answered before it ends."""
 
-    def begin(self, post: Post) -> EagerTask: ...
+    def begin(self, post: Post) -> asyncio.Task[None]: ...
 
     def on_response_complete(self) -> None: ...
 
@@ -99,7 +96,7 @@ class Post(msgspec.Struct, eq=False):
     """Why the request was ended early: its credential was revoked or has expired."""
     arrived: float = 0.0
     """When the request may have been complete; not before the ones before it were answered."""
-    work: EagerTask | None = None
+    work: asyncio.Task[None] | None = None
     """The task that answers the request."""
     cancel_on_disconnect: bool = False
     """Whether a disconnect cancels the request, as in the stateless generation."""
@@ -127,11 +124,8 @@ class Post(msgspec.Struct, eq=False):
 
     def begin(self) -> None:
         """Start answering a request that was received whole."""
-        connection = self.connection
-        self.arrived = connection.lag.arrival()
-        self.work = work = connection.begin(self)
-        if not connection.is_parsing:
-            work.run()
+        self.arrived = self.connection.lag.arrival()
+        self.work = self.connection.begin(self)
 
     def take(self, part: bytes) -> None:
         """Add a part of the body. A body over the limit is dropped and answered without waiting for the rest."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from taskgate.inbound.http.uvicorn_parts import FlowControl
+from uvicorn.protocols.http.flow_control import FlowControl
 
 
 class ReadingFlow(FlowControl):

@@ -9,7 +9,9 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from taskgate.inbound.http.uvicorn_parts import Config, Server
+from uvicorn.config import Config
+from uvicorn.server import Server
+
 from taskgate.telemetry.logs import log
 
 

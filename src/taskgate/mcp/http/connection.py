@@ -16,9 +16,8 @@ from enum import Enum, auto
 from typing import Final, cast
 
 from taskgate import clock
-from taskgate.eager_task import ReplyFuture
 from taskgate.mcp.failures import Executed, HttpFailure, Stage
-from taskgate.mcp.http.reader import HttpHead, HttpReply, OnChunk, OnEvent, OnHead, ReplyProblem, ReplyReader
+from taskgate.mcp.http.reader import HttpReply, OnChunk, OnEvent, OnHead, ReplyProblem, ReplyReader
 
 _PEER_CLOSED: int = getattr(select, "POLLRDHUP", 0)
 _DISCONNECTED = select.POLLHUP | select.POLLERR | _PEER_CLOSED
@@ -90,7 +89,7 @@ class HttpConnection(asyncio.Protocol):
         self._on_free = on_free
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
-        self._future: ReplyFuture[HttpReply] | None = None
+        self._future: asyncio.Future[HttpReply] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = self._due = self._deadline = math.inf
         self._idle_s: float | None = None
@@ -129,11 +128,11 @@ class HttpConnection(asyncio.Protocol):
         idle_s: float | None = None,
         on_head: OnHead | None = None,
         on_chunk: OnChunk | None = None,
-    ) -> ReplyFuture[HttpReply]:
+    ) -> asyncio.Future[HttpReply]:
         """Write the request. The Future becomes the reply or an HttpFailure. The connection must be usable."""
         transport = self._transport
         assert transport is not None
-        future: ReplyFuture[HttpReply] = ReplyFuture(loop=self._loop)
+        future: asyncio.Future[HttpReply] = self._loop.create_future()
         self._future = future
         self._reader.start(on_head, on_event, on_chunk)
         self._idle_s, self._deadline = idle_s, due
@@ -177,11 +176,6 @@ class HttpConnection(asyncio.Protocol):
         self._unsent = False
 
     def data_received(self, data: bytes) -> None:
-        if self._phase is _BUSY and not self._catching_up:
-            repeated = self._reader.take_repeated(data)
-            if repeated is not None:
-                self._end_exchange(*repeated)
-                return
         if self._phase is _DRAINING:
             self._drained += len(data)
             if self._drained > _DRAIN_BYTES:
@@ -278,9 +272,7 @@ class HttpConnection(asyncio.Protocol):
         if self._reader.backpressure is not None:
             self._backpressure = self._reader.take_backpressure()
         if self._reader.stopped:
-            future = self._set_reply()
-            if future is not None:
-                self._loop.call_soon(future.wake)
+            self._set_reply()
             self._phase = _DRAINING
             self._drained = 0
             self._arm_timer(clock.monotonic() + _DRAIN_S)
@@ -289,52 +281,29 @@ class HttpConnection(asyncio.Protocol):
 
     def _end_reply(self) -> None:
         """End an exchange whose reply was parsed to its end, or the rest of a stream that its listener has ended."""
-        future = self._set_reply() if self._phase is _BUSY else None
+        if self._phase is _BUSY:
+            self._set_reply()
         if not self._reader.keep_alive or self._unsent or self._transport is None:
             self.abort()
         else:
-            self._rest(self._reader.head)
-        if future is not None:
-            future.wake()
+            self._rest()
 
-    def _end_exchange(self, head: HttpHead, body: bytes) -> None:
-        """As `_end_reply`, for a reply that was not parsed because its head was parsed before."""
-        future, self._future = self._future, None
-        if future is not None and not future.done():
-            future.set_result(
-                HttpReply(
-                    status=head.status,
-                    headers=head.headers,
-                    header_list=head.header_list,
-                    body=body,
-                    stopped=False,
-                    request_sent=not self._unsent,
-                )
-            )
-        if self._unsent or self._transport is None:
-            self.abort()
-        else:
-            self._rest(head)
-        if future is not None:
-            # Last, because the receiver may use this connection for its next request.
-            future.wake()
-
-    def _rest(self, head: HttpHead | None) -> None:
+    def _rest(self) -> None:
         """Give the connection back to the pool."""
-        self._phase = _IDLE
+        self._phase, head = _IDLE, self._reader.head
         hint = head.headers.get(b"keep-alive") if head is not None else None
         self._due = due = clock.monotonic() + (self._keep_s if hint is None else self._keep_alive_s(hint))
         if due < self._timer_at:
             self._arm_timer(due)
         self._on_free(self)
 
-    def _set_reply(self) -> ReplyFuture[HttpReply] | None:
-        """Set the result of the exchange. Return its Future, to be woken."""
+    def _set_reply(self) -> None:
+        """Set the result of the exchange, unless it has none or was abandoned."""
         future, self._future = self._future, None
         reader = self._reader
         head = reader.head
         if future is None or head is None or future.done():
-            return None
+            return
         body = reader.take_body()
         future.set_result(
             HttpReply(
@@ -346,7 +315,6 @@ class HttpConnection(asyncio.Protocol):
                 request_sent=not self._unsent,
             )
         )
-        return future
 
     def _fail(self, stage: Stage, message: str) -> None:
         if self._phase is _CLOSED:
@@ -361,7 +329,6 @@ class HttpConnection(asyncio.Protocol):
         future, self._future = self._future, None
         if future is not None and not future.done():
             future.set_exception(error)
-            self._loop.call_soon(future.wake)
         if self._transport is not None:
             self._transport.abort()
 

@@ -15,7 +15,6 @@ import httptools
 import msgspec
 
 from taskgate.mcp.failures import Stage
-from taskgate.mcp.http.repeated_head import RepeatedHead
 from taskgate.mcp.sse import SseEvent, SseOverflow, SseParser
 from taskgate.mcp.turn_budget import SLICE_BYTES, TurnBudget
 
@@ -50,10 +49,6 @@ OnChunk = Callable[[bytes], "asyncio.Future[None] | None"]
 _HEAD_BYTES = 64 * 1024
 _HEADER_COUNT = 256
 _INTERIM_COUNT = 32
-_OK = 200
-_TYPE = b"content-type"
-_LENGTH = b"content-length"
-_JSON = b"application/json"
 
 
 class ReplyLimits(msgspec.Struct):
@@ -96,7 +91,6 @@ class ReplyReader:
         "_parsed_to_end",
         "_parser",
         "_problem",
-        "_repeated",
         "_sse",
         "_unparsed",
         "_until_close",
@@ -119,8 +113,6 @@ class ReplyReader:
         """Received data beyond the turn budget."""
         self._parsed_to_end = False
         """The reply is parsed completely, but some of its events are not delivered yet."""
-        self._repeated: tuple[RepeatedHead, HttpHead] | None = None
-        """The head of an earlier JSON reply with status 200, which the next one probably repeats."""
         self.head: HttpHead | None = None
         self._reset()
         self._on_head: OnHead | None = None
@@ -147,21 +139,6 @@ class ReplyReader:
         self.head = None
         self.complete = self.stopped = self.keep_alive = False
 
-    def take_repeated(self, data: bytes) -> tuple[HttpHead, bytes] | None:
-        """Return head and body if `data` is a complete reply whose head was parsed before. The parser is not involved.
-
-        What follows the first data of a reply belongs to it, even if it looks like another one.
-        """
-        if self._repeated is None or self._is_used or self._on_head is not None:
-            return None
-        repeated, head = self._repeated
-        body = repeated.body_in(data)
-        if body is None or len(body) > self._limits.max_response_bytes:
-            return None
-        # An idle connection must not keep references to the objects of its last call.
-        self._on_event = self._on_chunk = None
-        return head, body
-
     def take_backpressure(self) -> asyncio.Future[None] | None:
         """Return the Future to wait for before reading more of the stream, if `on_chunk` returned one."""
         backpressure, self.backpressure = self.backpressure, None
@@ -177,7 +154,7 @@ class ReplyReader:
 
     def feed(self, data: bytes) -> None:
         """Parse data within the turn budget and keep the rest for `catch_up`. Raises ReplyProblem or a listener's exception."""
-        is_first, self._is_used = not self._is_used, True
+        self._is_used = True
         if len(data) <= SLICE_BYTES and not self._unparsed:
             self._parse(data)
             ended = self.complete and self._problem is None
@@ -187,16 +164,6 @@ class ReplyReader:
         if not ended:
             # Events are left, or data beyond one slice.
             self._read_within_budget()
-        if is_first and self.complete and self.keep_alive:
-            self._note_head(data)
-
-    def _note_head(self, data: bytes) -> None:
-        """Keep the head of a reply that was this data and nothing else."""
-        head = self.head
-        if head is not None and head.status == _OK and not self._interim_count and head.headers.get(_TYPE) == _JSON:
-            repeated = RepeatedHead.of(data, self._body_bytes, head.header_list, head.headers)
-            others = [header for header in head.header_list if header[0] != _LENGTH]
-            self._repeated = (repeated, HttpHead(_OK, dict(others), others)) if repeated is not None else None
 
     def keep(self, data: bytes) -> None:
         """Queue data that arrives after the budget is spent."""

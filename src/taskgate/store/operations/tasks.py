@@ -11,13 +11,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from taskgate.core.audit.chain import AuditEntry
 from taskgate.core.errors import Executed
 from taskgate.core.governance import approval as approval_rules
 from taskgate.core.governance.approval import Approval
-from taskgate.core.governance.held_call import ApprovalRequest
+from taskgate.core.governance.held_call import ApprovalRequest, HeldCall
 from taskgate.core.governance.workflow import Workflow
 from taskgate.core.scripts.record import ReceivedOutcomes
 from taskgate.core.tasks.deadlines import is_expired
@@ -60,6 +61,7 @@ from taskgate.ports.topics import GRANTS, TASKS
 from taskgate.store.locks import Locks, tenants_of
 from taskgate.store.operation import LargeBody, Latest, Operation, OwnerOperation
 from taskgate.store.operations import approvals
+from taskgate.store.operations.audit import RecordAudit
 from taskgate.store.operations.grants import standing_grants
 from taskgate.store.operations.task_changes import (
     load_any_task,
@@ -75,9 +77,19 @@ from taskgate.store.transaction import Transaction
 KEY_VALID_MS: Final = 24 * 3_600_000
 LARGE_RESULT: Final = 1 << 20
 """Longer results are stored outside the rows."""
-FinalRecheck = Callable[[Task, Approval | None, int], TransitionEvent | None]
+
+
+class Forbidden(msgspec.Struct, frozen=True):
+    """The last check forbids sending the call. `event` ends its task."""
+
+    event: TransitionEvent
+    audit: AuditEntry
+    """If the call was approved, its approval ends too, and the entry is about that."""
+
+
+FinalRecheck = Callable[[Task, Approval | None, int], Forbidden | None]
 """Called inside the intent's transaction with the stored task, its approval and the store's time. None allows the dispatch; an
-event that ends the task (refused, expired) is applied instead of it. Must be quick and free of side effects."""
+event that ends the task is applied instead of it. Must be quick and free of side effects."""
 BY_ANY_GATEWAY: Final = (Cancelled, InputSettled, ApprovalDenied, ApprovalExpired, ApprovalGranted)
 """Decisions of callers and approvers, which may arrive at any gateway. Only the owner writes what a server returned or is sent."""
 
@@ -237,7 +249,8 @@ class Intend(OwnerOperation[Intending], frozen=True):
         held = None if task.approval_id is None else approvals.find(tx, task.approval_id)
         verdict = self.recheck(task, None if held is None else held.approval, tx.now_ms)
         if verdict is not None:
-            stopped = Advance(self.task_id, verdict).run(tx)
+            self._record(tx, held, verdict.audit)
+            stopped = Advance(self.task_id, verdict.event).run(tx)
             return StoppedByRecheck(stopped.task, stopped.event) if isinstance(stopped, Change) else stopped
         after = apply(task, self._begins(tx, task), tx.now_ms)
         if not isinstance(after, Task):
@@ -251,6 +264,16 @@ class Intend(OwnerOperation[Intending], frozen=True):
                 return ApprovalSpent(used.approval)
             approvals.update(tx, replace(held, approval=used.approval))
         return Intended(after, move_task(tx, task, after, self.audit))
+
+    def _record(self, tx: Transaction, held: HeldCall | None, audit: AuditEntry) -> None:
+        if held is None or held.approval.state is not approval_rules.State.APPROVED:
+            RecordAudit(audit).run(tx)
+            return
+        drifted = approval_rules.Drifted(tx.now_ms, audit.decision, f"{audit.decision}: {audit.reason}")
+        ended = approval_rules.apply(held.approval, Workflow(held.approval.workflow), drifted)
+        moved = replace(held, approval=ended.approval)
+        approvals.update(tx, moved)
+        RecordAudit(approvals.entry_of(moved, "approval_invalid", tx.now_ms)).run(tx)
 
     def _begins(self, tx: Transaction, task: Task) -> ScriptStarted | Dispatched:
         if task.script:
