@@ -2,7 +2,7 @@
 
 A request is answered soon after it is read, so its own times do not show an overload. But the loop reads all sockets once in
 each iteration, and a timer that is due in the middle of a long iteration fires at its end. While requests arrive, such a timer
-is always set; by how much it is late is how long a request may have waited before it was read (`core.lateness`).
+is always set; by how much it is late is how long a request may have waited before its task began (`core.lateness`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class LoopLag:
         """When the timer is due; None if it is not set, because no requests arrive."""
         self._lag_s = 0.0
         self._requested = False
-        """Whether a request was read since the timer was set."""
+        """Whether a request began since the timer was set."""
 
     def arrival(self) -> float:
-        """Return when a request that is read now may have arrived."""
+        """Return when a request whose task begins now may have arrived."""
         now = clock.monotonic()
         self._requested = True
         if self._due is None:

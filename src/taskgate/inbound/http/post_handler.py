@@ -54,6 +54,7 @@ class PostHandler(msgspec.Struct, eq=False, kw_only=True):
 
     async def answer(self, post: Post) -> None:
         """Answer one POST request. Does not raise."""
+        post.note_arrival()
         try:
             try:
                 try:

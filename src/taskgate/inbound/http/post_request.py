@@ -124,8 +124,11 @@ class Post(msgspec.Struct, eq=False):
 
     def begin(self) -> None:
         """Start answering a request that was received whole."""
-        self.arrived = self.connection.lag.arrival()
         self.work = self.connection.begin(self)
+
+    def note_arrival(self) -> None:
+        """Its task begins. It has waited since the iteration of the event loop that read it, which the lag includes."""
+        self.arrived = self.connection.lag.arrival()
 
     def take(self, part: bytes) -> None:
         """Add a part of the body. A body over the limit is dropped and answered without waiting for the rest."""
