@@ -39,7 +39,7 @@ KINDS = {"string": "text", "integer": "integer", "number": "number", "boolean": 
 
 def schema_of(kind: Any) -> Schema:
     """The schema of a type, with those that it refers to in their places."""
-    (schema,), components = schemas_of([kind])
+    (schema,), components = schemas_of(kind)
     return whole(schema, components)
 
 
