@@ -15,7 +15,7 @@ QUICK_WORKERS ?= $(shell echo $$(($(CORES) < 2 ? 3 : $(CORES) > 7 ? 8 : $(CORES)
 # Keep compiled modules: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test quick check format lint types contract tests peers demo bench bench-tasks gate bench-replicas bench-console mutants faults fuzz pause chaos conformance conformance-replicas conversations clients servers interaction screenshots lock clean
+.PHONY: help run test test-programs quick check format lint types contract tests peers demo bench bench-tasks gate bench-replicas bench-console mutants faults fuzz pause chaos conformance conformance-replicas conversations clients servers interaction screenshots lock clean
 
 define HELP
 Run
@@ -23,8 +23,9 @@ Run
   make demo                  four examples: a fast call, a slow call, an approval and a question
 
 Check
-  make quick                 format, lint, types, import contract, docs, and every test that starts no program; for every save
-  make test                  every check and every test, with real clients and servers; branch coverage of core/
+  make quick                 format, lint, types, import contract, docs, and the tests that start no program; for every save
+  make test                  the static checks, branch coverage of core/, and the tests that start no program
+  make test-programs         the tests with real clients and servers, the browser and PostgreSQL, and those with much data
   make check                 the static checks alone: types of source, tests and tools; docs, import contract, lint, format
   make docs                  build the documentation in build/site; a broken link is an error
   make coverage              coverage of all tests, by file (about twice as slow as make test)
@@ -33,7 +34,7 @@ Check
   make fuzz                  100,000 mutated frames in each direction
   make config-equality       read generated configuration files with this version and with BASE=COMMIT, and compare
   make decision-equality     decide generated calls with this version and with BASE=COMMIT, and compare
-  make properties            every property of tests/ with ten times as many generated inputs as make test
+  make properties            every property of tests/ with 400 generated inputs instead of the 10 of make test
   make chaos                 the long crash tests of one gateway
   make chaos-scripts         a crash at every write of a script, in virtual time and by SIGKILL
   make chaos-replicas        300 faults of three gateways on PostgreSQL; make chaos-sabotage: the same checker with broken builds
@@ -62,7 +63,7 @@ Measure
   make takeover              CPU time of a restart with, and of taking over, 10,000 open tasks
 
 Real peers
-  make conversations         every SDK with every server on every transport (make test runs a third of them)
+  make conversations         every SDK with every server on every transport (make test-programs runs a third of them)
   make conformance           the official suite, directly and through the gateway
   make conformance-replicas  the official suite through three gateways behind a balancer
   make interaction           the Python SDK's own interaction tests, directly and through the gateway
@@ -106,12 +107,19 @@ screenshots: $(STAMP)
 demo: $(VENV)/.runtime
 	$(BIN)/taskgate demo
 
-# The quick checks come first. Types, the tests of core/ and the tests without programs run beside the tests with programs, which
-# mostly wait, at a lower priority; their output is printed when they finish. The documentation is built by a test
-# (tests/docs/test_site.py). The peers are checked once: what is absent is looked for on the network.
-test: $(STAMP) peers
+# What a contributor runs before a commit: it needs nothing but Python. The quick checks come first. Types and the tests of core/ run
+# beside the other tests, and their output is printed when they finish.
+test: $(STAMP)
 	$(MAKE) --no-print-directory --jobs=2 format lint contract build/compiled
-	$(MAKE) --no-print-directory --jobs=2 PEERS_CHECKED=1 BESIDE="types-all core tests-in-process" beside tests-with-programs
+	$(MAKE) --no-print-directory --jobs=2 BESIDE="types-all core" beside tests-in-process
+
+# The peers are checked once: what is absent is looked for on the network.
+test-programs: $(STAMP) peers
+	$(MAKE) --no-print-directory --jobs=2 PEERS_CHECKED=1 BESIDE="tests-with-much-data" beside tests-with-programs
+
+# Folders with large messages, many callers, hostile input and every failure of a server: a fifth of the time of the tests without
+# programs.
+MUCH_DATA := tests/load tests/pause tests/faults
 
 # Compile changed modules once: the workers begin at the same time, and each would compile all of them. pytest compiles test files
 # when it collects them; collecting those that did not change would take 20 seconds of CPU time.
@@ -124,12 +132,12 @@ build/compiled: $(STAMP) $(shell find src tests -name '*.py' 2>/dev/null)
 # The test files among some files.
 changed_tests = $(foreach file,$(1),$(if $(findstring /test_,$(file)),$(file)))
 
-# Two at a time, because one alone leaves a core idle whenever the tests with programs wait. Their priority is low, so that those
-# tests, which take longest, get a core whenever they need one.
+# Two at a time, because one alone leaves a core idle whenever the tests with programs wait. Their priority is low, so that the tests
+# in the foreground, which take longest, get a core whenever they need one.
 .PHONY: beside
 beside: $(STAMP)
 	@mkdir -p build
-	@nice -n 10 $(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(BESIDE) > build/beside.log 2>&1; code=$$?; cat build/beside.log; exit $$code
+	@nice -n 10 $(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(BESIDE) > build/beside-$(firstword $(BESIDE)).log 2>&1; code=$$?; cat build/beside-$(firstword $(BESIDE)).log; exit $$code
 
 check: types-all docs contract lint format
 
@@ -162,14 +170,15 @@ core: $(STAMP)
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python tools/coverage_gate.py core
 
-tests: tests-with-programs tests-in-process
-
-.PHONY: tests-with-programs tests-in-process
+.PHONY: tests-with-programs tests-in-process tests-with-much-data
 tests-with-programs: $(STAMP) $(if $(PEERS_CHECKED),,peers)
 	$(BIN)/python -m pytest -n $(WORKERS) --durations=10 -m "not long" --programs=only --ignore=tests/core
 
 tests-in-process: $(STAMP)
-	$(BIN)/python -m pytest -n $(IN_PROCESS_WORKERS) --durations=10 -m "not long" --programs=none --ignore=tests/core
+	$(BIN)/python -m pytest -n $(IN_PROCESS_WORKERS) --durations=10 -m "not long" --programs=none --ignore=tests/core $(addprefix --ignore=,$(MUCH_DATA))
+
+tests-with-much-data: $(STAMP)
+	$(BIN)/python -m pytest -n $(IN_PROCESS_WORKERS) --durations=10 -m "not long" --programs=none $(MUCH_DATA)
 
 .PHONY: coverage
 coverage: $(STAMP) peers
@@ -186,7 +195,7 @@ quick: $(STAMP)
 
 .PHONY: tests-without-programs
 tests-without-programs: $(STAMP)
-	$(BIN)/python -m pytest -n $(QUICK_WORKERS) -m "not long and not starts_programs"
+	$(BIN)/python -m pytest -n $(QUICK_WORKERS) -m "not long and not starts_programs" $(addprefix --ignore=,$(MUCH_DATA))
 
 conformance: $(STAMP) peers
 	$(BIN)/python -m tests.conformance.run
@@ -204,7 +213,7 @@ servers: $(STAMP)
 	$(BIN)/python tools/peers.py --clients
 	$(BIN)/python -m tests.servers.run
 
-# All runs; make test has one of each.
+# All runs; make test-programs has one of each.
 .PHONY: extensions
 extensions: $(STAMP) peers
 	$(BIN)/python -m pytest -n $(WORKERS) tests/extensions/test_published_apps.py tests/extensions/test_published_skills.py
@@ -357,7 +366,7 @@ mutants: $(STAMP)
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.chaos.fuzz
 
-# Ten times as many generated inputs as make test.
+# 400 generated inputs for each property; make test has 10.
 .PHONY: properties
 properties: $(STAMP)
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n $(IN_PROCESS_WORKERS) -m "hypothesis and not long" tests

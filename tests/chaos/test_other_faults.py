@@ -1,7 +1,8 @@
 """Other faults under load: the upstream or a child is killed, the gateway is stopped, its configuration is reloaded, the
 disk is full at a restart, a backup is restored.
 
-The same callers and the same checker as for random kills. The short runs are part of `make test`, the long ones of `make chaos`.
+The same callers and the same checker as for random kills. The short runs are part of `make test-programs`, the long
+ones of `make chaos`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The gateway is killed again and again at random moments, under load of every class and every kind of caller.
 
 Afterwards nothing that was acknowledged is lost, nothing that may run once ran twice, unknown is reported only where it is
-correct, and an outcome once read stays the same. The short run is part of `make test`; `make chaos` kills two hundred times.
+correct, and an outcome once read stays the same. The short run is part of `make test-programs`; `make chaos` kills two hundred
+times.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Outer(Struct):
 
 
 def components(*types: Any) -> dict[str, Any]:
-    return dict(schemas_of(types)[1])
+    return dict(schemas_of(*types)[1])
 
 
 def test_only_what_may_be_missing_is_not_required() -> None:

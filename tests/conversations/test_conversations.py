@@ -22,7 +22,7 @@ TRANSPARENT = {"names": "plain", "helper_tools": "never"}
 
 
 def pairings(callers: tuple[Caller, ...]) -> list[Any]:
-    """All of them. Every third one, which still meets each caller, upstream and transport, is part of `make test`; the
+    """All of them. Every third one, which still meets each caller, upstream and transport, is part of `make test-programs`; the
     rest is marked long and runs with `make conversations`.
     """
     return [

@@ -51,7 +51,7 @@ async def gateway_of(**more: Any) -> AsyncIterator[Gateway]:
 
 
 def every(callers: tuple[Caller, ...]) -> list[Any]:
-    """All of them. Each client over one transport, in turn, is part of `make test`; the rest runs with `make conversations`."""
+    """All of them. Each client over one transport, in turn, is part of `make test-programs`, the rest of `make conversations`."""
     return [
         pytest.param(
             caller,

@@ -31,7 +31,7 @@ WITH_TASKS: dict[str, Caller] = {"2025": PY130, "2026": TS2_2026}
 
 
 def cells() -> list[Any]:
-    """All 32: every third is part of `make test`, the rest is long."""
+    """All 32: every third is part of `make test-programs`, the rest is long."""
     every = itertools.product(("2025", "2026"), TRANSPORTS, KINDS, (True, False))
     return every_third(
         pytest.param(

@@ -60,10 +60,10 @@ def simulate(policy: Policy, per_second: float, seconds: float, stalls: Iterable
 
 
 def stopped(share: float, seconds: int) -> Iterator[Stall]:
-    """Stalls that leave the worker this share of the CPU after three seconds without any, so that some calls always wait."""
-    yield Stall(0.0, 3.0, is_own=False)
-    for number in range(3, seconds):
-        yield Stall(number + share, 1 - share, is_own=False)
+    """Stalls that leave the worker this share of the CPU after 1.5 seconds without any, so that some calls always wait."""
+    yield Stall(0.0, 1.5, is_own=False)
+    for half in range(3, 2 * seconds):
+        yield Stall((half + share) / 2, (1 - share) / 2, is_own=False)
 
 
 def late_calls(policy: Policy, share: float, calls: int, step_s: float, waited_s: float = TARGET_S * 2) -> list[bool]:
@@ -156,6 +156,13 @@ def test_a_long_queue_is_refused_without_cpu_of_its_own() -> None:
     assert not any(late_calls(Lateness(TARGET_S), 0.05, LONG_QUEUE, step_s))
     decisions = late_calls(Lateness(TARGET_S), 0.05, 2 * LONG_QUEUE, step_s)
     assert decisions[-1]
+
+
+def test_a_long_queue_that_was_counted_is_refused_when_the_next_one_begins() -> None:
+    policy, step_s = Lateness(TARGET_S), TARGET_S / LONG_QUEUE / 2
+    assert not any(late_calls(policy, 0.05, LONG_QUEUE + 1, step_s))
+    # It arrived after the first of them was processed.
+    assert policy.refuses(TimeAndCpu(TARGET_S * 1.1, TARGET_S / 20), TARGET_S * 1.05)
 
 
 def test_calls_that_arrive_one_after_the_other_are_no_queue() -> None:

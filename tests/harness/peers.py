@@ -125,7 +125,7 @@ PYTHON = sys.executable
 
 
 def every_third(pairings: Iterable[ParameterSet]) -> list[ParameterSet]:
-    """All of them. Every third is part of `make test`, the rest is long and runs with `make conversations`."""
+    """All of them. Every third is part of `make test-programs`, the rest is long and runs with `make conversations`."""
     return [
         one if number % 3 == 0 else pytest.param(*one.values, id=one.id, marks=[*one.marks, pytest.mark.long])
         for number, one in enumerate(pairings)

@@ -14,7 +14,7 @@ from taskgate.dashboard.routes import RouteTable
 
 @cache
 def _validator(kind: Any) -> jsonschema_rs.Draft202012Validator:
-    (schema,), components = schemas_of([kind])
+    (schema,), components = schemas_of(kind)
     return jsonschema_rs.Draft202012Validator({**schema, "components": {"schemas": components}})
 
 

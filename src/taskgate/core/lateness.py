@@ -19,7 +19,7 @@ same overload.
 """
 BUSY_SHARE: Final = 0.8
 """An interval counts if the process used more than this share of one core in it."""
-LONG_QUEUE: Final = 250
+LONG_QUEUE: Final = 100
 """An interval also counts if more calls than this were waiting at the same time."""
 
 
@@ -35,7 +35,7 @@ class TimeAndCpu(NamedTuple):
 class Lateness:
     """Decides which calls to refuse. The target, the longest acceptable wait, is also the interval."""
 
-    __slots__ = ("_began", "_ended", "_last_late", "_queue_at", "_queued", "_refusing", "is_late", "target_s")
+    __slots__ = ("_began", "_ended", "_last_late", "_queue", "_queue_at", "_queued", "_refusing", "is_late", "target_s")
 
     def __init__(self, target_s: float) -> None:
         self.target_s = target_s
@@ -50,6 +50,8 @@ class Lateness:
         self._queue_at = float("-inf")
         self._queued = 0
         """How many calls processed so far had been waiting at `_queue_at`."""
+        self._queue = 0
+        """The number that the previous count reached."""
         self._refusing = False
 
     def refuses(self, now: TimeAndCpu, waited_s: float) -> bool:
@@ -75,13 +77,13 @@ class Lateness:
     def _count(self, now: TimeAndCpu, arrived: float) -> None:
         """Count the calls that were waiting at one moment; they are all processed when a call arrived after it."""
         if arrived > self._queue_at:
-            self._queue_at, self._queued = now.at, 0
+            self._queue_at, self._queue, self._queued = now.at, self._queued, 0
         self._queued += 1
 
     def _counts(self, since: TimeAndCpu, now: TimeAndCpu) -> bool:
         """Whether the gateway itself is the reason for late calls since then."""
         used_s = now.cpu_s - since.cpu_s
-        return self._queued > LONG_QUEUE or used_s > BUSY_SHARE * (now.at - since.at)
+        return max(self._queue, self._queued) > LONG_QUEUE or used_s > BUSY_SHARE * (now.at - since.at)
 
     def _end(self, at: TimeAndCpu) -> None:
         if self._refusing:

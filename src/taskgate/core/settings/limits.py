@@ -139,7 +139,7 @@ class Limits(Section):
         Duration,
         Meta(
             description="The gateway is overloaded when every call waits longer than this inside the gateway, for as long as "
-            "this, while it uses the CPU itself or more than 250 calls wait. Late calls are then refused until one is on time."
+            "this, while it uses the CPU itself or more than 100 calls wait. Late calls are then refused until one is on time."
         ),
     ] = duration("500ms")
     queue_per_server: Annotated[Count, Meta(description="Calls that may wait for a server's `max_concurrency`.")] = (
