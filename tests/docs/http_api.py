@@ -97,7 +97,7 @@ def deprecated_rows(routes: list[Route]) -> Iterator[str]:
         for name, text in route.query.items():
             if "deprecated" in text:
                 yield f"| `{name}` of `{route.method} {route.path}` | {text.removeprefix('deprecated; ')} |"
-    _, components = schemas_of([route.answer for route in routes])
+    _, components = schemas_of(*(route.answer for route in routes))
     for name, component in sorted(components.items()):
         fields: Mapping[str, Mapping[str, Any]] = component.get("properties", {})
         for field, schema in fields.items():
