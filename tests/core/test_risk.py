@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taskgate.core.risk import Risk, declared_risk, effective_risk
+from taskgate.core.risk import Risk, declared_risk, effective_risk, highest
 
 R, W, U, D = Risk
 
@@ -46,3 +46,7 @@ def test_declared_risk(annotations: Any, declared: Risk) -> None:
 )
 def test_effective_risk(declared: Risk, trusted: bool, stated: Risk | None, expected: Risk) -> None:
     assert effective_risk(declared, trusted=trusted, stated=stated) is expected
+
+
+def test_highest_of_some_risks() -> None:
+    assert [highest(each) for each in ([R], [R, D, U], [W, U], [U, W, R])] == [R, D, U, U]

@@ -162,17 +162,14 @@ class OnScale(msgspec.Struct, frozen=True):
 
 def of_names(test: Requirement, text: Callable[[str], str], glob: Callable[[Glob], Glob]) -> Requirement:
     """Return the same requirement of names in another form; `text` and `glob` bring its own texts into that form."""
-    match test:
-        case Equals():
-            return Equals(text(test.text))
-        case Matches():
-            return Matches(glob(test.glob))
-        case Not():
-            return Not(of_names(test.test, text, glob))
-        case OneOf():
-            return OneOf(tuple(of_names(each, text, glob) for each in test.tests))
-        case _:
-            return test
+    if isinstance(test, Equals):
+        return Equals(text(test.text))
+    if isinstance(test, Matches):
+        return Matches(glob(test.glob))
+    if isinstance(test, Not):
+        return Not(of_names(test.test, text, glob))
+    assert isinstance(test, OneOf), "a name is compared with texts only"
+    return OneOf(tuple(of_names(each, text, glob) for each in test.tests))
 
 
 def number_in(text: str) -> int | float | None:
