@@ -312,7 +312,7 @@ def _any_may_count(gates: Gates, decisions: Sequence[Determined]) -> Determined:
         return found
     if len({each.policy_id for each in policies}) > 1:
         rule, because = policies[0].rule, policies[0].because
-        return _enforce(gates, Denied(Gate.POLICY, "more than one policy may apply", REFUSED, rule, because))
+        return _enforce(gates, Denied(Gate.POLICY, "more than one policy may apply", REFUSED, rule, because=because))
     workflows = {name for each in decisions if (name := _workflow_of(each)) is not None}
     if not workflows:
         return found
