@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import pytest
 from tests.catalog.test_omitted_tools import PLAIN, calls_of, definition, server
 from tests.virtual_time import Gateway, virtual_time
 
@@ -24,6 +25,7 @@ CONFIG: dict[str, Any] = {
     "approval": {
         "money": {"approvers": ["role:finance"], "redact_fields": ["iban"]},
         "ops": {"approvers": ["role:ops"], "redact_fields": ["note"]},
+        "board": {"approvers": ["role:finance"]},
     },
     "governance": {"rules": [{"match": "pay", "action": "approve", "approval": "money"}]},
     "servers": {"bank": {"approval_policy": {"default": "approve", "approval": "ops"}}},
@@ -63,17 +65,20 @@ async def test_people_of_both_workflows_must_approve() -> None:
 
 
 @virtual_time
-async def test_approval_of_both_survives_a_restart_and_ends_with_either_workflow() -> None:
+@pytest.mark.parametrize(("workflow", "runs"), [("ops", True), ("board", False)])
+async def test_approval_of_both_survives_a_restart_and_ends_if_others_must_approve(workflow: str, runs: bool) -> None:
     upstream = server(definition("pay"))
     async with Gateway(CONFIG, {"bank": upstream}) as gate:
         _, task_id, approval = await hold(gate)
         assert (await decide(gate, "fay", approval, "approve")).status == 200
         await gate.restart()
+        rule = {"match": "pay", "action": "approve", "approval": workflow}
+        await gate.reload({**CONFIG, "governance": {"rules": [rule]}})
         assert (await decide(gate, "olga", approval, "approve")).status == 200
-        await gate.reload(
-            {**CONFIG, "governance": {"rules": [{"match": "pay", "action": "approve", "approval": "ops"}]}}
-        )
         caller = await gate.caller("2025", token="ann", capabilities={"tasks": {}})
         reply = await caller.request("tasks/result", {"taskId": task_id})
-        assert reply.error["data"]["error_type"] == "policy_drift", "other approvers are required now"
-        assert calls_of(upstream, "pay") == 0
+        if runs:
+            assert reply.text == "ran pay", "what is required now was approved too"
+        else:
+            assert reply.error["data"]["error_type"] == "policy_drift", "other approvers are required now"
+        assert calls_of(upstream, "pay") == int(runs)

@@ -6,12 +6,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.harness.cpu_time import PAUSE_S, least_cpu
 
 from taskgate.core.facts.conditions import conditions, met, phrase
 from taskgate.core.facts.kinds import MAX_CHOICES
 from taskgate.core.facts.requirements import LONGEST_TEXT
 from taskgate.core.facts.table import FACTS, MAX_ELEMENTS, NO_FACTS, Facts, plain_facts
-from taskgate.core.facts.truth import Truth
+from taskgate.core.facts.truth import MISSING, Truth
 from taskgate.core.generations.generation import Generation
 from taskgate.core.patterns import PatternKind
 from taskgate.core.risk import Risk
@@ -278,3 +281,28 @@ def test_plain_values_of_facts_omit_what_is_not_known() -> None:
         "time": at(12),
     }
     assert plain_facts(["risk", "from_script"], Facts(from_script=False)) == {"from_script": False}
+
+
+CHOICES = ["a", "b*", "*c", "d*e", "5", "5.0", "7", "true", "null", "> 100", {"not": "x*"}, {"length": "2"}]
+GIVEN = ["a", "bx", "xc", "dxe", "5", "x", "xy", 5, 5.0, 6, 7, 200, True, False, None, [], [1, 2], {}, "x" * 70_000]
+
+
+@given(st.lists(st.sampled_from(CHOICES), min_size=1, max_size=4), st.sampled_from([*GIVEN, MISSING]))
+def test_one_of_several_is_met_if_any_of_them_is(several: list[Any], value: Any) -> None:
+    (whole,), parts = conditions({"argument.a": several}), [conditions({"argument.a": each})[0] for each in several]
+    assert whole.requirement.truth(value) is max(part.requirement.truth(value) for part in parts)
+    assert whole == conditions({"argument.a": several})[0]
+
+
+@pytest.mark.parametrize("choices", [[str(n) for n in range(MAX_CHOICES)], [f"name{n}*" for n in range(MAX_CHOICES)]])
+@pytest.mark.parametrize("element", ["y", 5000])
+def test_many_choices_and_many_elements_take_little_time(choices: list[str], element: Any) -> None:
+    when, facts = conditions({"argument.a.*": choices}), Facts(arguments={"a": [element] * 2_000})
+    assert least_cpu(lambda: met(when, facts)) < PAUSE_S
+
+
+@pytest.mark.parametrize("text", ["." * 20_000 + "x", "1" * 20_000 + "..", "1." * 10_000])
+def test_a_long_text_is_no_range_and_is_read_quickly(text: str) -> None:
+    assert least_cpu(lambda: conditions({"argument.a": text})) < PAUSE_S
+    (found,) = conditions({"argument.a": text})
+    assert found.truth(Facts(arguments={"a": text})) is YES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from taskgate.core.governance import grants
 from taskgate.core.governance.approval import (
     Approval,
     Binding,
@@ -18,7 +19,7 @@ from taskgate.core.governance.approval import (
 )
 from taskgate.core.governance.approver import APPROVER_ROLE, Approver
 from taskgate.core.governance.decision import NeedsApproval, NeedsPolicy
-from taskgate.core.governance.grants import Grant, covers
+from taskgate.core.governance.grants import Grant
 from taskgate.core.governance.pipeline import (
     Gates,
     PolicyAnswer,
@@ -29,7 +30,7 @@ from taskgate.core.governance.pipeline import (
     workflow_named,
 )
 from taskgate.core.governance.rules import compile_rules
-from taskgate.core.governance.workflow import OnTimeout, Workflow, joined, joint_name
+from taskgate.core.governance.workflow import OnTimeout, Workflow, covers, joined, joint_name
 from taskgate.core.patterns import PatternKind
 from taskgate.core.redaction.fields import compile_redaction, together
 from taskgate.core.scoping.registry import ApprovalDemand, ApprovalPolicy
@@ -161,8 +162,8 @@ def test_grant_needs_people_of_each_workflow() -> None:
         approval_id="ap_1",
     )
     standing = {who.id: who for who in (FINANCE, TREASURY, OPERATIONS)}
-    assert covers(grant, BOTH, BINDING, standing, 5)
-    assert not covers(grant, BOTH, BINDING, {**standing, "olga": person("olga", "finance")}, 5)
+    assert grants.covers(grant, BOTH, BINDING, standing, 5)
+    assert not grants.covers(grant, BOTH, BINDING, {**standing, "olga": person("olga", "finance")}, 5)
 
 
 def test_what_any_workflow_redacts_is_hidden() -> None:
@@ -172,3 +173,13 @@ def test_what_any_workflow_redacts_is_hidden() -> None:
         "name": "[hidden]",
         "amount": 3,
     }
+
+
+@pytest.mark.parametrize(
+    ("approved", "required", "expected"),
+    [("a+b", "a", True), ("a+b", "b+a", True), ("a", "a+b", False), ("a", "b", False), ("a", "a", True)],
+)
+def test_what_was_approved_by_more_workflows_than_required_may_run(
+    approved: str, required: str, expected: bool
+) -> None:
+    assert covers(approved, required) is expected

@@ -30,6 +30,8 @@ from taskgate.core.facts.times import TIME_FORM, time_of_day
 from taskgate.core.globs import Glob, PatternError
 
 MAX_CHOICES: Final = 1_000
+MAX_RANGE: Final = 100
+"""Longer texts are no range."""
 _WILDCARDS: Final = frozenset("*?[")
 _COMPARED: Final = re.compile(r"(>=|<=|>|<)\s*(\S.*)")
 _RANGE: Final = re.compile(r"(-?[\d.]+)\s*\.\.\s*(-?[\d.]+)")
@@ -59,7 +61,7 @@ class FactKind(msgspec.Struct, frozen=True):
     def _one_of(self, values: Sequence[Any]) -> Requirement:
         if not 0 < len(values) <= MAX_CHOICES:
             raise ValueError(f"must have 1 to {MAX_CHOICES} values")
-        return OneOf(tuple(self.requirement(each) for each in values))
+        return OneOf.of(self.requirement(each) for each in values)
 
     def _operator(self, value: Mapping[str, Any]) -> Requirement:
         known = ", ".join(self.operators)
@@ -113,7 +115,7 @@ def _range(text: str) -> Between | None:
             includes_low=found[1] != ">",
             includes_high=found[1] != "<",
         )
-    span = _RANGE.fullmatch(text.strip())
+    span = _RANGE.fullmatch(text.strip()) if len(text) <= MAX_RANGE else None
     low, high = (number_in(span[1]), number_in(span[2])) if span is not None else (None, None)
     if low is None or high is None:
         return None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from taskgate.core.facts.truth import MISSING, Truth
-from taskgate.core.globs import Glob
+from taskgate.core.globs import AnyOf, Glob
 
 LONGEST_TEXT: Final = 65_536
 """Longer texts are not compared with a glob."""
@@ -115,11 +115,59 @@ class Present(msgspec.Struct, frozen=True):
         return "is given" if self.wanted else "is not given"
 
 
-class OneOf(msgspec.Struct, frozen=True):
+class OneOf(msgspec.Struct, frozen=True, eq=False):
+    """Any of several. Texts, numbers and globs among them are looked up at once: there may be a thousand, and an argument may have
+    thousands of elements.
+    """
+
     tests: tuple[Requirement, ...]
+    texts: frozenset[str]
+    numbers: frozenset[int | float]
+    globs: AnyOf
+    rest: tuple[Requirement, ...]
+
+    @classmethod
+    def of(cls, tests: Iterable[Requirement]) -> OneOf:
+        every = tuple(tests)
+        texts = frozenset(test.text for test in every if isinstance(test, Equals))
+        numbers = frozenset(number for text in texts if (number := number_in(text)) is not None)
+        return cls(
+            tests=every,
+            texts=texts,
+            numbers=numbers,
+            globs=AnyOf.of(test.glob for test in every if isinstance(test, Matches)),
+            rest=tuple(test for test in every if not isinstance(test, Equals | Matches)),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return self.tests == other.tests if isinstance(other, OneOf) else NotImplemented
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.tests)
 
     def truth(self, value: Any) -> Truth:
-        return max(test.truth(value) for test in self.tests)
+        return max((self._of_texts(value), *(test.truth(value) for test in self.rest)))
+
+    def _of_texts(self, value: Any) -> Truth:
+        if value is MISSING:
+            return Truth.NO
+        if isinstance(value, str):
+            is_short = len(value) <= LONGEST_TEXT
+            if value in self.texts or (is_short and self.globs(value)):
+                return Truth.YES
+            return Truth.NO if is_short or self.globs.nothing else Truth.UNKNOWN
+        if value is None:
+            return Truth.of("null" in self.texts)
+        if isinstance(value, bool):
+            found = ("true" if value else "false") in self.texts
+        elif isinstance(value, int | float):
+            found = value in self.numbers
+        else:
+            return Truth.UNKNOWN if self.texts or not self.globs.nothing else Truth.NO
+        return Truth.YES if found else Truth.NO if self.globs.nothing else Truth.UNKNOWN
 
     def __str__(self) -> str:
         return " or ".join(map(str, self.tests))
@@ -169,7 +217,7 @@ def of_names(test: Requirement, text: Callable[[str], str], glob: Callable[[Glob
     if isinstance(test, Not):
         return Not(of_names(test.test, text, glob))
     assert isinstance(test, OneOf), "a name is compared with texts only"
-    return OneOf(tuple(of_names(each, text, glob) for each in test.tests))
+    return OneOf.of(of_names(each, text, glob) for each in test.tests)
 
 
 def number_in(text: str) -> int | float | None:

@@ -20,7 +20,7 @@ from taskgate.core.governance.approval import (
 )
 from taskgate.core.governance.approver import Approver
 from taskgate.core.governance.decision import Denied, NeedsApproval, Settled, describe
-from taskgate.core.governance.workflow import OnTimeout, Workflow
+from taskgate.core.governance.workflow import OnTimeout, Workflow, covers
 
 POLICY_DRIFT = "policy_drift"
 REQUEST_DRIFT = "request_drift"
@@ -88,7 +88,7 @@ def _by_policy(approval: Approval, present: CallAtDispatch) -> Recheck:
     now = f"now: {describe(present.decision)}"
     if isinstance(present.decision, Denied):
         return Stopped(POLICY_DRIFT, "The policy changed after the call was approved and no longer allows it.", now)
-    if isinstance(present.decision, NeedsApproval) and present.decision.workflow != approval.workflow:
+    if isinstance(present.decision, NeedsApproval) and not covers(approval.workflow, present.decision.workflow):
         text = "The policy changed after the call was approved and now requires other approvers."
         return Stopped(POLICY_DRIFT, text, now)
     if present.workflow is None:

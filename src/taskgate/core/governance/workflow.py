@@ -50,6 +50,11 @@ def joint_name(names: Iterable[str]) -> str:
     return JOINT.join(sorted({part for name in names for part in name.split(JOINT)}))
 
 
+def covers(approved: str, required: str) -> bool:
+    """Whether every workflow that is required has approved."""
+    return set(required.split(JOINT)) <= set(approved.split(JOINT))
+
+
 def joined(name: str, parts: Sequence[Workflow]) -> Workflow:
     """Return the workflow in which all of these must approve: the strictest of every setting."""
     ages = [part.max_auth_age_s for part in parts if part.max_auth_age_s is not None]
