@@ -95,9 +95,8 @@ def test_holder_of_a_certificate_may_be_an_approver() -> None:
 
 
 def test_slack_user_without_a_known_token_is_named() -> None:
-    channel = (
-        "{type: slack, channel: c, bot_token: t, mode: reactions, approvers: {U1: an, U2: ann, U3: tim, U4: 'u:1'}}"
-    )
+    people = "approvers: {U1: an, U2: ann, U3: tim, U4: 'u:1'}"
+    channel = f"{{type: slack, channel: c, bot_token: t, app_token: a, {people}}}"
     (warning,) = warnings_of(f"{TOKENS}approval: {{money: {{channels: [{channel}]}}}}\n")
     assert (warning.key, warning.hint) == ("approval.money.channels[0].approvers.U1", 'did you mean "ann"?')
 

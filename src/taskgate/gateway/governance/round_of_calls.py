@@ -186,8 +186,7 @@ class Round:
         self.rows = [row for row in self.rows if row.caller != key]
         self.grown = [row for row in self.grown if row.caller != key]
         self.calls = [
-            replace(call, row=None, is_sampled=False) if call.caller.principal == principal else call
-            for call in self.calls
+            replace(call, row=None, sampled=None) if call.caller.principal == principal else call for call in self.calls
         ]
         self.sampled = [one for one in self.sampled if one.call.principal != principal]
         self.plain = {key: tally for key, tally in self.plain.items() if tally.principal != principal}
