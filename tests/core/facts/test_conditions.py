@@ -306,3 +306,38 @@ def test_a_long_text_is_no_range_and_is_read_quickly(text: str) -> None:
     assert least_cpu(lambda: conditions({"argument.a": text})) < PAUSE_S
     (found,) = conditions({"argument.a": text})
     assert found.truth(Facts(arguments={"a": text})) is YES
+
+
+@pytest.mark.parametrize(
+    ("several", "value", "expected"),
+    [
+        (["a", "5"], MISSING, NO),
+        (["a", "null"], None, YES),
+        (["a", "b*"], None, NO),
+        (["true", "x"], True, YES),
+        (["true", "x"], False, NO),
+        (["true", "x*"], False, OPEN),
+        (["5", "x"], 5.0, YES),
+        (["6", "x"], 5, NO),
+        (["6", "x*"], 5, OPEN),
+        (["6", "x"], [5], OPEN),
+        (["x*", "y*"], {}, OPEN),
+        (["> 3", "1..2"], [5], OPEN),
+        (["> 3", "1..2"], 5, YES),
+        (["> 3", "1..2"], "5", OPEN),
+        (["a", "b*"], "bc", YES),
+        (["a", "b*"], "c", NO),
+        (["a", "b"], "c" * (LONGEST_TEXT + 1), NO),
+        (["a", "b*"], "c" * (LONGEST_TEXT + 1), OPEN),
+    ],
+)
+def test_one_of_several_values_of_each_type(several: list[Any], value: Any, expected: Truth) -> None:
+    (condition,) = conditions({"argument.a": several})
+    assert condition.requirement.truth(value) is expected
+
+
+def test_equal_lists_of_values_are_equal() -> None:
+    one, again, other = (conditions({"argument.a": each})[0].requirement for each in (["a", "b*"], ["a", "b*"], ["a"]))
+    assert (one == again, one != again, one == other, one != other) == (True, False, False, True)
+    assert len({one, again, other}) == 2
+    assert one != "a"
