@@ -1,4 +1,4 @@
-"""Overload detection: whether calls keep waiting too long because the gateway has too much to do.
+"""Overload detection: whether calls keep waiting too long because the gateway is overloaded.
 
 One long step (a large message, a garbage collection) delays every call at that moment, and the next calls are on time
 again: refusing the delayed calls would only lose work that can be done at once. A standing queue delays every call. As

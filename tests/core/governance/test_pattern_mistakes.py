@@ -61,7 +61,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "\uff44rop_*": ("drop_*",),
     "drop\u2013table": ("drop-table",),
     "caf\u00e9_*": ("cafe_*",),
-    # What is meant cannot be said.
+    # No glob can be suggested.
     "!read_*": (),
     "-read_*": (),
     "(a|b)(a|b)(a|b)(a|b)": (),

@@ -198,7 +198,7 @@ _STEPS: Final = (
 
 
 def _globs_of(regex: str) -> tuple[str, ...]:
-    """Return globs that match what a regular expression matches, about; none if that cannot be said."""
+    """Return globs that match about what a regular expression matches; none if there are no such globs."""
     delimited = _DELIMITED.fullmatch(regex)
     body = _FLAGS.sub("", delimited[1] if delimited else regex.strip("/"))
     is_start, is_end = body.startswith("^"), body.endswith("$")
